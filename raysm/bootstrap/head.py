@@ -58,9 +58,6 @@ END_GRACE_S = 0.6
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
 LOOPBACK = "127.0.0.1"
-DASHBOARD_AFTER_S = 20.0
-"""Seconds of work after which the dashboard is started for the record of the job: a shorter job is over before anybody
-looks at it, and the 5 s of a core would be a tenth of all that it costs."""
 PROBE_S = 0.05
 """How often to see whether the GCS answers, and whether the last worker has left: a job ends in a second or two."""
 
@@ -265,7 +262,7 @@ class Head:
         """Say where the dashboard is, start it in a while unless someone else does, and keep what it shows."""
         port, token = self._instance.ports.dashboard, self._instance.payload.token().decode()
         announce_dashboard(self._instance.name, address, port)
-        await asyncio.sleep(DASHBOARD_AFTER_S)
+        await asyncio.sleep(self._instance.request.workload.dashboard_after_s)
         if await await_dashboard(port):
             self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token))
             await self._recorder.run()

@@ -3,12 +3,13 @@
 What flows in is a function with its arguments, what flows out is a PickledFunction and the bytes that travel with it.
 """
 
+import contextlib
 import hashlib
 import importlib
 import inspect
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "name_of",
     "pickled_call",
     "pickled_value",
+    "pickling",
 ]
 
 
@@ -103,6 +105,32 @@ def pickled_call(
         InvalidRequest: Something of it cannot be pickled.
         MissingDependency: cloudpickle is not installed.
     """
+    with pickling(fn) as pickled:
+        try:
+            return pickled((fn, args, kwargs))
+        except Exception as error:  # pickling runs the arguments' own code, which may raise anything
+            culprit = culprit_of_call(fn, args, kwargs, pickled)
+            where = "" if culprit is None else f"{culprit[0]} is a {type(culprit[1]).__name__}: "
+            named = what or f"{name_of(fn)} or one of its arguments"
+            raise InvalidRequest(
+                f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; "
+                "make open files, locks and connections inside the function"
+            ) from error
+
+
+@contextlib.contextmanager
+def pickling(
+    fn: Callable[..., Any], meet: Callable[[Any], None] = lambda item: None
+) -> Iterator[Callable[[object], bytes]]:
+    """Yield what pickles a value; the user's own modules, those beside the function's, travel by value meanwhile.
+
+    Args:
+        fn: The function.
+        meet: Is told of each object that is no plain data, and may raise.
+
+    Raises:
+        MissingDependency: cloudpickle is not installed.
+    """
     try:
         import cloudpickle
     except ImportError as error:
@@ -114,15 +142,7 @@ def pickled_call(
     for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
-        return _pickled((fn, args, kwargs), cloudpickle)
-    except Exception as error:  # pickling runs the arguments' own code, which may raise anything
-        culprit = culprit_of_call(fn, args, kwargs, lambda value: _pickled(value, cloudpickle))
-        where = "" if culprit is None else f"{culprit[0]} is a {type(culprit[1]).__name__}: "
-        named = what or f"{name_of(fn)} or one of its arguments"
-        raise InvalidRequest(
-            f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; "
-            "make open files, locks and connections inside the function"
-        ) from error
+        yield lambda value: _pickled(value, cloudpickle, meet)
     finally:
         # The registry is the whole process's: what the user pickles otherwise is to stay as it was.
         for module in own.values():
@@ -150,7 +170,7 @@ def pickled_value(value: object, what: str = "it") -> bytes:
         raise InvalidRequest(f"{where} cannot be pickled: {type(error).__name__}: {error}") from error
 
 
-def _pickled(value: object, cloudpickle: Any) -> bytes:
+def _pickled(value: object, cloudpickle: Any, meet: Callable[[Any], None] = lambda item: None) -> bytes:
     """Return ``value`` pickled, with modules by their names also where they are of a class of their own.
 
     cloudpickle knows plain modules only, and takes along ``torch.classes``, which is none, with every function that
@@ -159,6 +179,7 @@ def _pickled(value: object, cloudpickle: Any) -> bytes:
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
+            meet(item)
             if isinstance(item, ModuleType) and type(item) is not ModuleType and item.__name__ in sys.modules:
                 return importlib.import_module, (item.__name__,)
             return super().reducer_override(item)

@@ -20,7 +20,11 @@ Culprit = tuple[str, Any]
 
 
 def culprit_of_call(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], pickled: Callable[[Any], object]
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    pickled: Callable[[Any], object],
+    is_whole: Callable[[Any], bool] = lambda value: False,
 ) -> Culprit | None:
     """Return the innermost part of a call that cannot be pickled; None where each part by itself can.
 
@@ -29,15 +33,24 @@ def culprit_of_call(
         args: Its positional arguments.
         kwargs: Its named arguments.
         pickled: Pickles one value, or raises.
+        is_whole: Whether a value is named itself, and not a part of it that nobody but its author knows.
     """
     parts = [(f"args[{number}]", value) for number, value in enumerate(args)]
     parts += [(f"{name}=", value) for name, value in kwargs.items()]
     name = getattr(fn, "__name__", "the function")
-    return _first([*parts, (name, fn)], pickled, 0, set())
+
+    def pieces(path: str, value: Any) -> Iterator[Culprit]:
+        return iter(()) if is_whole(value) else _parts_of(path, value)
+
+    return _first([*parts, (name, fn)], pickled, pieces, 0, set())
 
 
 def _first(
-    parts: "list[Culprit] | Iterator[Culprit]", pickled: Callable[[Any], object], depth: int, seen: set[int]
+    parts: "list[Culprit] | Iterator[Culprit]",
+    pickled: Callable[[Any], object],
+    pieces: Callable[[str, Any], Iterator[Culprit]],
+    depth: int,
+    seen: set[int],
 ) -> Culprit | None:
     for number, (path, value) in enumerate(parts):
         if number >= WIDEST:
@@ -46,7 +59,7 @@ def _first(
             continue
         # A value may hold itself.
         seen.add(id(value))
-        inner = _first(_parts_of(path, value), pickled, depth + 1, seen) if depth < DEEPEST else None
+        inner = _first(pieces(path, value), pickled, pieces, depth + 1, seen) if depth < DEEPEST else None
         return inner or (path, value)
     return None
 

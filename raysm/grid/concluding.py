@@ -81,10 +81,8 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
         close(store, attempt.region, verdict.reason, now)
     state, reason = kind.then, verdict.reason
     changes: dict[str, Any] = {}
-    if attempt.started_s is not None:
-        changes["since_s"] = None
     if state is TaskState.WAITING:
-        state, why = _again(store, attempt, verdict, now)
+        state, why = _again(store, attempt, verdict)
         reason = f"{reason}; {why}" if why else reason
         changes["retries_left"] = record.retries_left - kind.counts
     # A wish to stop it came in while it ended in another way: it is not tried again.
@@ -95,7 +93,7 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
     store.move_task(attempt.task, TaskState.PLACED, state, now, reason=reason, **changes)
 
 
-def _again(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> tuple[TaskState, str]:
+def _again(store: Store, attempt: Attempt, verdict: Verdict) -> tuple[TaskState, str]:
     """Return whether a task is tried again, and why not."""
     kind, record = verdict.ending, store.task(attempt.task)
     if kind.counts and record.retries_left < 1:
@@ -104,9 +102,6 @@ def _again(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> tupl
         alike = sum(each.ending == kind.name for each in store.attempts(attempt.task))
         if alike >= kind.most:
             return TaskState.FAILED, f"{alike} attempts ended so"
-    give_up_s = store.grid().rules.give_up_s
-    if attempt.started_s is None and record.since_s is not None and now - record.since_s > give_up_s:
-        return TaskState.FAILED, f"given up: for {give_up_s / 3600:g} h it never ran"
     return TaskState.WAITING, ""
 
 

@@ -4,19 +4,22 @@ The controller asks ``Placement.choose`` for each task that it could send now, w
 tells ``learn`` each attempt that has ended. Both are pure arithmetic: nothing here calls anybody.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from raysm.grid.attempt import Attempt
 from raysm.grid.task import Task
 
-__all__ = ["Choice", "FirstAdmitted", "Market", "Offer", "Place", "Placement", "Quota", "place_of"]
+__all__ = ["NO_PRICE", "Choice", "FirstAdmitted", "Market", "Offer", "Place", "Placement", "Quota", "place_of"]
 
 
 PROBES = 4
 """The part of what a place had by which it is tried for more, a quarter: so a region that fills up again is found out
 within a few starts, and one that does not refuses few."""
+
+NO_PRICE = "its price is unknown, and the grid has a budget"
+"""Why an offer is passed over where ``Market.needs_price``."""
 
 
 # In an order, so that whatever goes over places does it alike each time.
@@ -67,6 +70,8 @@ class Choice:
     """None is nowhere now."""
     again_s: float | None = None
     """Without an offer: when to ask again, on the clock that was given; None is never: the task is impossible."""
+    stuck: Mapping[Place, float] = field(default_factory=dict)
+    """Without an offer: since when each of its places has taken nothing; empty where one of them does."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why not, by the places that were passed over."""
 
@@ -97,6 +102,12 @@ class Market:
     """Where one is known."""
     closed: Mapping[str, float] = field(default_factory=dict)
     """Regions that take no job now, and until when: refused credentials, or no Create left in the bucket."""
+    refusing: Mapping[Place, float] = field(default_factory=dict)
+    """Since when a place has done nothing but refuse, of those where nothing of this grid runs."""
+    silent: Mapping[str, float] = field(default_factory=dict)
+    """Since when a region has not answered, or let nobody in."""
+    needs_price: bool = False
+    """Whether a place without a price takes no job: there is a budget, of which nobody could tell what is left."""
 
     def bars(self, place: Place, count: int, now: float) -> tuple[float | None, str] | None:
         """Return until when, and why, a place takes no job of ``count`` instances; None where it takes one.
@@ -122,6 +133,23 @@ class Market:
             # Nobody tells when a job of another ends: a minute is what its own sweep needs to see one of ours do so.
             return now + 60, f"all of the quota of {quota.limit} is in use"
         return None
+
+    def stuck(self, places: Collection[Place]) -> Mapping[Place, float]:
+        """Return since when each of these has taken nothing; none of them where one does."""
+        moments = {place: self._refuses_since(place) for place in places}
+        known = {place: moment for place, moment in moments.items() if moment is not None}
+        return known if len(known) == len(moments) else {}
+
+    def refused_s(self, place: Place, now: float) -> float:
+        """Return for how long a place has taken nothing: about as long as it will go on, for all that one knows."""
+        # Of a lack that began at a moment nobody knows the mean, the time that it has lasted is the best guess of what
+        # is left of it. Only its pause was tried, an hour at most: rows waited for days, an hour at a time.
+        since = self._refuses_since(place)
+        return 0.0 if since is None else max(0.0, now - since)
+
+    def _refuses_since(self, place: Place) -> float | None:
+        moments = (self.refusing.get(place), self.silent.get(place.region))
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def _is_held(self, place: Place, count: int) -> bool:
         return self.in_use.get(place, 0) + count <= self.held.get(place, 0)
@@ -154,7 +182,7 @@ class FirstAdmitted:
     def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
         """Return the first offer that is open, and that the row's own columns admit."""
         reasons: dict[str, str] = {}
-        waits: list[float] = []
+        waits: dict[Place, float] = {}
         for offer in self.offers:
             place = offer.place
             if task.region not in (None, place.region):
@@ -163,12 +191,14 @@ class FirstAdmitted:
                 reasons[str(place)] = f"the row asks for {', '.join(task.instance_types)}"
             elif task.spot not in (None, place.spot):
                 reasons[str(place)] = f"the row says spot={task.spot}"
+            elif offer.usd_per_hour is None and market.needs_price:
+                reasons[str(place)] = NO_PRICE
             elif barred := market.bars(place, task.count or offer.count, now):
                 until, reasons[str(place)] = barred
-                waits += [] if until is None else [until]
+                waits |= {} if until is None else {place: until}
             else:
                 return Choice(offer=offer, reasons=reasons)
-        return Choice(again_s=min(waits, default=None), reasons=reasons)
+        return Choice(again_s=min(waits.values(), default=None), stuck=market.stuck(waits), reasons=reasons)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
         """Learn nothing: the order was given."""

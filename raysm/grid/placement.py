@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from raysm.grid.attempt import Attempt
 from raysm.grid.experience import Experience
-from raysm.grid.place import Choice, Market, Offer
+from raysm.grid.place import NO_PRICE, Choice, Market, Offer
 from raysm.grid.task import Task
 from raysm.grid.transfer import transfer_usd
 
@@ -26,6 +26,10 @@ OPTIMISM = 0.9
 
 UNKNOWN_S = 3600.0
 """Of a row whose time nobody knows: then types are compared by their price alone."""
+
+PRICED_S = 3600.0
+"""Seconds for which a place that refuses, and has a price, is waited for rather than to take one without: its wait is
+then as little known as the other's price."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,25 +94,22 @@ class Cheapest:
     def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
         """Return where ``task`` goes now; see ``Placement``."""
         reasons: dict[str, str] = {}
-        ways: list[tuple[tuple[int, float], int, float | None, Offer]] = []
-        for place, offer in enumerate(self.offers):
-            why = refusal(task, offer, self.move_data) or self.lacks(task, offer.place.region)
-            count = task.count or offer.count
-            barred = None if why else market.bars(offer.place, count, now)
+        ways: list[_Way] = []
+        for position, offer in enumerate(self.offers):
+            why = self._refusal(task, offer, market)
+            barred = None if why else market.bars(offer.place, task.count or offer.count, now)
+            until = None
             if barred is not None:
                 until, why = barred
             if why:
                 reasons[str(offer.place)] = why
-                if barred is None or barred[0] is None:
-                    continue
-            until = None if barred is None else barred[0]
+            if why and until is None:
+                continue
             # As long as a place takes nobody, that is part of the wait.
-            delay = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, count))
-            worth = self.worth(task, offer, delay)
-            ways.append((worth.score(self.waiting_usd_per_hour), place, until, offer))
-        if not ways:
-            return Choice(reasons=reasons)
-        return self._best(task, ways, reasons)
+            delay_s = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
+            score = self.worth(task, offer, delay_s).score(self.waiting_usd_per_hour)
+            ways.append(_Way(score=score, position=position, until=until, offer=offer))
+        return self._best(task, ways, market, now, reasons) if ways else Choice(reasons=reasons)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
         """Take note of an attempt that has ended."""
@@ -150,28 +151,49 @@ class Cheapest:
         costs = [usd * (self.experience.seconds(task, other) or 0.0) for usd, other in known]
         return OPTIMISM * min(costs) / offer.usd_per_hour
 
-    def _turnover(self, task: Task, offer: Offer, market: Market, count: int) -> float:
-        """Return about how long it takes until one of the jobs in a place has ended."""
-        quota = market.quotas.get(offer.place)
-        seconds = self.seconds(task, offer)
-        if quota is None or seconds is None:
-            return 0.0
-        # Of a full quota a slot becomes free, on the mean, as often as rows end there.
-        return seconds / max(1, quota.limit // count)
+    def _refusal(self, task: Task, offer: Offer, market: Market) -> str | None:
+        if offer.usd_per_hour is None and market.needs_price:
+            return NO_PRICE
+        return refusal(task, offer, self.move_data) or self.lacks(task, offer.place.region)
 
-    def _best(
-        self,
-        task: Task,
-        ways: list[tuple[tuple[int, float], int, float | None, Offer]],
-        reasons: Mapping[str, str],
-    ) -> Choice:
+    def _turnover(self, task: Task, offer: Offer, market: Market, now: float) -> float:
+        """Return about how long it takes until a place that takes nobody has room again."""
+        place, seconds = offer.place, self.seconds(task, offer)
+        quota = market.quotas.get(place)
+        refused_s = market.refused_s(place, now)
+        if quota is None or seconds is None:
+            return refused_s
+        # Of a full quota a slot becomes free, on the mean, as often as rows end there.
+        return max(refused_s, seconds / max(1, quota.limit // (task.count or offer.count)))
+
+    def _best(self, task: Task, ways: "list[_Way]", market: Market, now: float, reasons: Mapping[str, str]) -> Choice:
         # By score, then by the order in which the user named the places: offers themselves do not compare.
-        _, _, until, offer = min(ways, key=lambda way: way[:2])
-        if until is None:
-            return Choice(offer=replace(offer, expected_s=self.seconds(task, offer)), reasons=reasons)
+        best = min(ways)
+        open_ways = [way for way in ways if way.until is None]
+        if open_ways and market.refused_s(best.offer.place, now) > PRICED_S and min(open_ways).unknown > best.unknown:
+            best = min(open_ways)
+        if best.until is None:
+            return Choice(offer=replace(best.offer, expected_s=self.seconds(task, best.offer)), reasons=reasons)
         # The best one takes nobody now, and what would take the row at once costs more than to wait for it.
-        again_s = min(way[2] for way in ways if way[2] is not None)
-        return Choice(again_s=again_s, reasons=reasons)
+        return Choice(
+            again_s=min(way.until for way in ways if way.until is not None),
+            stuck=market.stuck([way.offer.place for way in ways]),
+            reasons=reasons,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class _Way:
+    """An offer that a row may take, now or later."""
+
+    score: tuple[int, float]
+    position: int
+    until: float | None = field(compare=False)
+    offer: Offer = field(compare=False)
+
+    @property
+    def unknown(self) -> int:
+        return self.score[0]
 
 
 def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:

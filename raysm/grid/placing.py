@@ -14,7 +14,7 @@ from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Choice, Offer, Placement
 from raysm.grid.records import GridRecord, TaskRecord
-from raysm.grid.standing import market
+from raysm.grid.standing import last_words, market
 from raysm.grid.store import Store
 
 __all__ = ["Placing", "probing"]
@@ -51,7 +51,8 @@ class Placing:
         self._limiter = limiter
         self._now = now
         self._grid = store.grid()
-        self._market = market(store, limiter, regions, now)
+        seen = market(store, limiter, regions, now)
+        self._market = replace(seen, needs_price=self._grid.rules.budget_usd is not None)
         self._in_use = Counter(self._market.in_use)
         self._taken: Counter[str] = Counter()
         self._regions = regions
@@ -94,7 +95,7 @@ class Placing:
                 room -= 1
                 if room < 1:
                     return
-            elif choice.again_s is not None:
+            elif choice.again_s is not None and not self._is_hopeless(choice):
                 # Of one shape all wait for the same: the others need not be asked.
                 closed.add(shape)
                 self._again_s.append(choice.again_s)
@@ -126,8 +127,6 @@ class Placing:
         """Return the choice, if the region's bucket and the budget admit it."""
         place, count = offer.place, record.task.count or offer.count
         budget, usd = self._grid.rules.budget_usd, _worst(record, offer)
-        if budget is not None and usd is None:
-            return Choice(reasons={str(place): "its price is unknown, and the grid has a budget"})
         if budget is not None and usd is not None and self._cost + usd > budget:
             self.too_dear = True
             return Choice(again_s=self._now + 60, reasons={str(place): "the budget does not allow it now"})
@@ -163,15 +162,27 @@ class Placing:
             price_version=offer.price_version,
         )
         self._store.insert(attempt)
-        since_s = self._now if record.since_s is None else record.since_s
-        changes = {"attempts": number, "since_s": since_s, "reason": ""}
+        changes = {"attempts": number, "reason": ""}
         self._store.move_task(task.key, TaskState.WAITING, TaskState.PLACED, self._now, **changes)
         return attempt
 
+    def _is_hopeless(self, choice: Choice) -> bool:
+        """Whether all places have taken nothing for so long that the row is not waited for any more."""
+        # Of the places, not of the row: of 1,000 rows one an hour is tried where a place has nothing, and each of them
+        # would have a day of its own; and a row that others come before, where all goes well, is not given up.
+        return bool(choice.stuck) and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
+
     def _give_up(self, record: TaskRecord, choice: Choice) -> None:
-        reason = "; ".join(f"{place}: {why}" for place, why in choice.reasons.items()) or "no place is given"
-        with self._store.database.transaction("impossible"):
-            self._store.move_task(record.task.key, TaskState.WAITING, TaskState.IMPOSSIBLE, self._now, reason=reason)
+        state, reasons = TaskState.IMPOSSIBLE, choice.reasons
+        if choice.stuck:
+            # Without the seconds that each is still left alone: reasons are counted by their words.
+            state, reasons = TaskState.FAILED, {str(place): last_words(self._store, place) for place in choice.stuck}
+        reason = "; ".join(f"{place}: {why}" for place, why in reasons.items()) or "no place is given"
+        if choice.stuck:
+            hours = self._grid.rules.give_up_s / 3600
+            reason = f"given up: for {hours:g} h no place took a job ({reason}); give more types or regions, or wait"
+        with self._store.database.transaction(state.value):
+            self._store.move_task(record.task.key, TaskState.WAITING, state, self._now, reason=reason)
         # The one behind it was not read yet.
         self._again_s.append(self._now)
 

@@ -32,7 +32,8 @@ class Rules:
     brake: int = 3
     """The first so many ends of a grid pause it where all are failures with one and the same reason; 0 is never."""
     give_up_s: float = 86_400.0
-    """Seconds for which a task is tried anew, for reasons not its own, without ever having run."""
+    """Seconds after which a task is given up that waits while no place that it may go to takes anything: each has done
+    nothing but refuse for as long, or its region has not answered, and nothing of the grid runs there."""
     patience_s: float = 3_600.0
     """Seconds that a job waits for its instances before it is taken elsewhere."""
 

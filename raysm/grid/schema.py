@@ -2,21 +2,22 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 3
+VERSION = 5
 """Of the tables; a store of another version is not touched."""
 
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
     template TEXT NOT NULL, template_digest TEXT NOT NULL, source TEXT NOT NULL, created_s REAL NOT NULL,
-    goes_on INTEGER NOT NULL DEFAULT 0, planned_low_usd REAL, planned_high_usd REAL
+    goes_on INTEGER NOT NULL DEFAULT 0, planned_low_usd REAL, planned_high_usd REAL,
+    clock_speed REAL NOT NULL DEFAULT 1, clock_begun_s REAL NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE task (
     key TEXT PRIMARY KEY, position INTEGER NOT NULL, content TEXT NOT NULL, digest TEXT NOT NULL,
     region TEXT, shape TEXT NOT NULL, priority INTEGER NOT NULL, expected_s REAL NOT NULL,
     state TEXT NOT NULL, retries_left INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-    after_s REAL NOT NULL DEFAULT 0, since_s REAL, reason TEXT NOT NULL DEFAULT ''
+    after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 -- The order in which tasks are placed: of each shape (what its place depends on) the head is asked alone.
 CREATE INDEX waiting ON task (shape, priority DESC, expected_s DESC, position) WHERE state = 'waiting';
@@ -58,15 +59,15 @@ CREATE TABLE rate (attempt TEXT PRIMARY KEY, value REAL NOT NULL, at_s REAL NOT 
 CREATE TABLE rate_history (at_s REAL PRIMARY KEY, value REAL NOT NULL, jobs INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE spent (region TEXT PRIMARY KEY, usd REAL NOT NULL, wasted_usd REAL NOT NULL, saved_usd REAL NOT NULL,
     unpriced INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE block (region TEXT, instance_type TEXT, spot INTEGER, until_s REAL NOT NULL, failures INTEGER NOT NULL,
-    reason TEXT NOT NULL, PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+CREATE TABLE block (region TEXT, instance_type TEXT, spot INTEGER, since_s REAL NOT NULL, until_s REAL NOT NULL,
+    failures INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
 CREATE TABLE room (region TEXT, instance_type TEXT, spot INTEGER, held INTEGER NOT NULL,
     PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
 CREATE TABLE quota (region TEXT, instance_type TEXT, spot INTEGER, instances INTEGER NOT NULL,
     used_by_others INTEGER NOT NULL, source TEXT NOT NULL, learned_s REAL NOT NULL,
     PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
-CREATE TABLE region (name TEXT PRIMARY KEY, closed_s REAL NOT NULL, failures INTEGER NOT NULL, reason TEXT NOT NULL,
-    heard_s REAL) STRICT, WITHOUT ROWID;
+CREATE TABLE region (name TEXT PRIMARY KEY, since_s REAL, closed_s REAL NOT NULL, failures INTEGER NOT NULL,
+    reason TEXT NOT NULL, heard_s REAL) STRICT, WITHOUT ROWID;
 CREATE TABLE lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, fence INTEGER NOT NULL,
     until_s REAL NOT NULL) STRICT;
 CREATE TABLE event (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, task TEXT, attempt TEXT, was TEXT NOT NULL,

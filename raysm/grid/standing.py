@@ -11,7 +11,7 @@ from raysm.grid.limiter import Limiter
 from raysm.grid.place import Market, Place, Quota, place_of
 from raysm.grid.store import Store
 
-__all__ = ["close", "failed", "heard", "learn_quota", "market", "set_quota", "succeeded"]
+__all__ = ["close", "failed", "heard", "last_words", "learn_quota", "market", "set_quota", "succeeded"]
 
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3_600.0
@@ -19,6 +19,10 @@ LONGEST_PAUSE_S = 3_600.0
 
 REGION_PAUSE_S = 15.0
 LONGEST_REGION_PAUSE_S = 600.0
+
+OTHERS_S = 600.0
+"""Seconds for which it is believed what a refusal said of others' use of a quota: nothing but a further Create tells
+that they have ended, and a row that waited for it to be told would wait for ever."""
 
 
 def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
@@ -31,7 +35,7 @@ def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
         # A service that fails does so for those that would take the place of one that has ended, too.
         execute("DELETE FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key)
     row = execute(
-        "SELECT failures, until_s FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key
+        "SELECT failures, since_s, until_s FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key
     ).fetchone()
     # Jobs that were sent together are refused together: each of them would double the pause.
     if row is not None and row["until_s"] > now:
@@ -39,7 +43,11 @@ def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
     failures = 1 + (row["failures"] if row else 0)
     over = failures - verdict.ending.blocks_from
     pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(over, 6)) if over >= 0 else 0.0
-    execute("INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?)", (*key, now + pause_s, failures, verdict.reason))
+    # Of a place that nobody asked for long nobody knows that it would have refused: a laptop slept, or no row waited.
+    goes_on = row is not None and now - row["until_s"] <= LONGEST_PAUSE_S
+    since_s = row["since_s"] if goes_on else now
+    values = (*key, since_s, now + pause_s, failures, verdict.reason)
+    execute("INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?, ?)", values)
     if pause_s:
         store.log(now, "", "blocked", f"{place} for {pause_s / 60:.0f} min: {verdict.reason}", attempt=attempt.name)
 
@@ -101,15 +109,16 @@ def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
 def close(store: Store, region: str, reason: str, now: float) -> None:
     """Send nothing to a region for a while: it does not answer, or does not let us in."""
     execute = store.database.connection.execute
-    row = execute("SELECT failures, closed_s FROM region WHERE name = ?", (region,)).fetchone()
+    row = execute("SELECT failures, since_s, closed_s FROM region WHERE name = ?", (region,)).fetchone()
     if row is not None and row["closed_s"] > now:
         return
     failures = 1 + (row["failures"] if row else 0)
     pause_s = min(LONGEST_REGION_PAUSE_S, REGION_PAUSE_S * 2 ** min(failures - 1, 6))
+    goes_on = row is not None and row["since_s"] is not None and now - row["closed_s"] <= LONGEST_REGION_PAUSE_S
     execute(
-        "INSERT INTO region VALUES (?1, ?2, ?3, ?4, NULL) ON CONFLICT (name) DO UPDATE SET closed_s = ?2, "
-        "failures = ?3, reason = ?4",
-        (region, now + pause_s, failures, reason),
+        "INSERT INTO region VALUES (?1, ?2, ?3, ?4, ?5, NULL) ON CONFLICT (name) DO UPDATE SET since_s = ?2, "
+        "closed_s = ?3, failures = ?4, reason = ?5",
+        (region, row["since_s"] if goes_on else now, now + pause_s, failures, reason),
     )
     store.log(now, "", "closed", f"{region} for {pause_s:.0f} s: {reason}")
 
@@ -117,8 +126,8 @@ def close(store: Store, region: str, reason: str, now: float) -> None:
 def heard(store: Store, region: str, now: float, *, opens: bool = False) -> None:
     """Take note that a region has answered; ``opens``: and took a job, so that it is open again."""
     store.database.connection.execute(
-        "INSERT INTO region VALUES (?1, 0, 0, '', ?2) ON CONFLICT (name) DO UPDATE SET heard_s = ?2"
-        + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
+        "INSERT INTO region VALUES (?1, NULL, 0, 0, '', ?2) ON CONFLICT (name) DO UPDATE SET heard_s = ?2, "
+        "since_s = NULL" + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
         (region, now),
     )
 
@@ -141,14 +150,36 @@ def market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Ma
             closed[region] = max(closed.get(region, 0.0), now + wait_s)
     blocks = execute("SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ?", (now,))
     rooms = execute("SELECT region, instance_type, spot, held FROM room")
-    quotas = execute("SELECT region, instance_type, spot, instances, used_by_others, source FROM quota")
+    # Not where something of the grid runs: when that ends there is room again, however long it takes.
+    refusing = execute(
+        "SELECT region, instance_type, spot, since_s FROM block WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE "
+        "attempt.state <> 'ended' AND attempt.state = 'running' AND attempt.region = block.region "
+        "AND attempt.instance_type = block.instance_type AND attempt.spot = block.spot)"
+    )
+    silent = execute("SELECT name, since_s FROM region WHERE since_s IS NOT NULL")
+    quotas = execute(
+        "SELECT region, instance_type, spot, instances, iif(learned_s > ?, used_by_others, 0), source FROM quota",
+        (now - OTHERS_S,),
+    )
     return Market(
         in_use=market_in_use(store),
         blocked={_place(row): row[3] for row in blocks},
         held={_place(row): row[3] for row in rooms},
         quotas={_place(row): Quota(limit=row[3], used_by_others=row[4], source=row[5]) for row in quotas},
         closed=closed,
+        refusing={_place(row): row[3] for row in refusing},
+        silent={row[0]: row[1] for row in silent},
     )
+
+
+def last_words(store: Store, place: Place) -> str:
+    """Return what a place said when it last refused, or why its region takes no job."""
+    row = store.database.connection.execute(
+        "SELECT reason FROM region WHERE name = ?1 AND since_s IS NOT NULL UNION ALL SELECT reason FROM block "
+        "WHERE region = ?1 AND instance_type = ?2 AND spot = ?3 LIMIT 1",
+        (place.region, place.instance_type, place.spot),
+    ).fetchone()
+    return str(row[0]) if row else ""
 
 
 def _place(row: "tuple[str, str, int, object]") -> Place:

@@ -29,6 +29,10 @@ class SessionWorkload(Workload):
     without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
     # A namespace lives in the memory of the head, and ends with it.
     keeps_state: ClassVar[bool] = False
+    # Somebody sits there, and looks at it soon; but the first call comes before, and is not to share its core with it.
+    dashboard_after_s: ClassVar[float] = 5.0
+    # Nothing of a user's comes before its first call, and the imports of its server take as long as the forming.
+    prepares_ahead: ClassVar[bool] = True
     # The first call finds a process that is there already.
     ray_variables: ClassVar[Mapping[str, str]] = {"RAY_enable_worker_prestart": "1"}
 
@@ -45,14 +49,19 @@ class SessionWorkload(Workload):
         """Check the fields."""
         for name in ("idle_timeout_s", "idle_timeout_detached_s"):
             value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise InvalidRequest(f"Session: {name} must be a number of seconds above 0, got {value}")
+            if not _is_above_0(value):
+                raise InvalidRequest(f"Session: {name} must be a number of seconds above 0, got {value!r}")
         for name in ("budget_usd", "usd_per_hour"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise InvalidRequest(f"Session: {name} must be above 0, got {value}")
+            if value is not None and not _is_above_0(value):
+                raise InvalidRequest(f"Session: {name} must be a number above 0, got {value!r}")
         if self.budget_usd is not None and self.usd_per_hour is None:
             raise InvalidRequest(
                 f"Session: budget_usd={self.budget_usd:g} needs a price, and none of these instances is at hand; give "
                 "price_per_hour=…, what one instance costs, or drop the budget"
             )
+
+
+def _is_above_0(value: object) -> bool:
+    # Of a text a comparison would say what Python cannot compare, and not which option it was.
+    return isinstance(value, (int, float)) and value > 0 and math.isfinite(value)

@@ -14,7 +14,7 @@ from tests.support.grids import Bench
 
 @pytest.fixture
 def bench(tmp_path):
-    bench = Bench(tmp_path, rows=1, rules=Rules(retries=1, give_up_s=3_600))
+    bench = Bench(tmp_path, rows=1, rules=Rules(retries=1))
     bench.step()
     return bench
 
@@ -35,14 +35,9 @@ def test_the_tasks_own_fault_uses_up_a_retry(bench):
     assert end(bench, "USER").retries_left == 0
 
 
-def test_what_never_runs_is_given_up_after_a_time(bench):
-    record = end(bench, "CAPACITY", bench.clock.now + 3_700)
-    assert record.state is TaskState.FAILED
-    assert "given up: for 1 h it never ran" in record.reason
-
-
-def test_what_never_runs_is_tried_again_before_that(bench):
-    assert end(bench, "CAPACITY", bench.clock.now + 3_500).state is TaskState.WAITING
+def test_what_was_refused_waits_again_however_late_it_was(bench):
+    # Whether it is given up is said by its places, when it is to be placed again (test_ends).
+    assert end(bench, "CAPACITY", bench.clock.now + 3_700).state is TaskState.WAITING
 
 
 def test_a_wish_to_stop_is_not_answered_by_another_try(bench):

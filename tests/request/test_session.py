@@ -15,15 +15,17 @@ def test_it_travels_as_json():
 
 
 @pytest.mark.parametrize("name", ["idle_timeout_s", "idle_timeout_detached_s"])
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "30m"])
 def test_a_time_that_is_none_is_refused_with_its_name(name, value):
     with pytest.raises(InvalidRequest, match=f"{name} must be a number of seconds above 0"):
         SessionWorkload(**{name: value})
 
 
-@pytest.mark.parametrize("fields", [{"budget_usd": 0, "usd_per_hour": 1.0}, {"usd_per_hour": -1.0}])
+@pytest.mark.parametrize(
+    "fields", [{"budget_usd": 0, "usd_per_hour": 1.0}, {"usd_per_hour": -1.0}, {"usd_per_hour": "1"}]
+)
 def test_money_that_is_none_is_refused(fields):
-    with pytest.raises(InvalidRequest, match="must be above 0"):
+    with pytest.raises(InvalidRequest, match="must be a number above 0"):
         SessionWorkload(**fields)
 
 

@@ -37,6 +37,8 @@ class Behaviour:
     capacity: int = 10**9
     """Instances at a time."""
     quota: int = 10**9
+    others: tuple = (0, 0.0)
+    """Of the quota, what others use, and until when."""
     usd_per_hour: float = 1.0
     billed: float = 1.0
     """The share of its training that is billed."""
@@ -99,7 +101,8 @@ class FakeRegion:
         if chance < behaviour.late:
             self._landing.append((self.clock.now + behaviour.late_s, task, attempt))
             raise LOST
-        used = sum(life.count for life in self._live())
+        others, until_s = behaviour.others
+        used = sum(life.count for life in self._live()) + (others if self.clock.now < until_s else 0)
         if used + attempt.count > behaviour.quota:
             raise ServiceError(
                 f"create: ResourceLimitExceeded: The account-level service limit '{attempt.instance_type} for training "

@@ -7,6 +7,7 @@ value or exception. It lives on the head: another process has it by ``Session.at
 import asyncio
 import concurrent.futures
 import contextlib
+import pickle
 import queue
 import sys
 import time
@@ -14,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
+from raysm.client.deadline import deadline
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.client.session.wire import NoSuchCall, Wire
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, unframe
+from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, RemoteError, unframe
 from raysm.errors import CallCancelled, NotDone, RaysmError
 from raysm.request.codec import from_json
 
@@ -47,6 +49,8 @@ class Line:
     wire: Wire
     session: str
     """The session's name, for people."""
+    loads: Callable[[bytes], Any] = pickle.loads
+    """Reads a pickle of the session's."""
 
 
 class Call(Generic[T]):
@@ -146,6 +150,7 @@ class Call(Generic[T]):
             timeout: Seconds; None is without end.
 
         Raises:
+            InvalidRequest: ``timeout`` is no number of seconds.
             NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
             CallCancelled: Somebody interrupted it.
             CallFailed: It failed by what cannot be made anew here.
@@ -153,8 +158,8 @@ class Call(Generic[T]):
         """
         _, outcome = self._await(timeout)
         if outcome.error is not None:
-            raise error_of(outcome.error, outcome.pickled, self.name, self._line.session)
-        value: T = value_of(outcome, self.name)
+            raise self._error(outcome.error, outcome.pickled)
+        value: T = value_of(outcome, self.name, self._line.loads)
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -162,9 +167,14 @@ class Call(Generic[T]):
         _, outcome = self._await(timeout)
         if outcome.error is None:
             return None
-        return error_of(outcome.error, outcome.pickled, self.name, self._line.session)
+        return self._error(outcome.error, outcome.pickled)
+
+    def _error(self, error: RemoteError, pickled: bytes) -> BaseException:
+        return error_of(error, pickled, self.name, self._line.session, self._line.loads)
 
     def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
+        # Before it is waited: threading would say that a text cannot be compared.
+        deadline(timeout)
         try:
             return self._ended.result(timeout)
         except TimeoutError as error:
@@ -175,6 +185,7 @@ class Call(Generic[T]):
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for its end, in whatever way; return whether it has ended within so many seconds."""
+        deadline(timeout)
         return bool(concurrent.futures.wait([self._ended], timeout).done)
 
     def outcome(self) -> tuple[CallStatus, Outcome]:

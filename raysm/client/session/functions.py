@@ -8,11 +8,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from raysm.client.function import Function, pickled_call, pickled_value
+from raysm.client.function import Function, pickled_call
+from raysm.client.session.arguments import check_whole
 from raysm.client.session.calls import Call
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import MapOptions, Mapped
 from raysm.contract.session import CALL, CELL, CallRequest
+from raysm.errors import InvalidRequest
 
 __all__ = ["SessionFunctions"]
 
@@ -34,11 +36,12 @@ class SessionFunctions(ConnectedSession):
 
         Raises:
             InvalidRequest: It does not take these arguments, something cannot be pickled (the message says what), or
-                the session runs another Python.
+                the session runs another Python; or another Ray, and something is an object of Ray's.
         """
         function = Function(fn, *args, **kwargs)
         opened = self._opened
         opened.check_python(f"the function {function.title()}")
+        opened.check_ray(function.fn, function.args, function.kwargs)
         request = CallRequest(kind=CALL, name=function.title(), python=opened.pickles)
         return opened.call(request, function.pickled())
 
@@ -79,7 +82,7 @@ class SessionFunctions(ConnectedSession):
             num_gpus: GPUs that each process takes.
 
         Raises:
-            InvalidRequest: No instance has room for one process.
+            InvalidRequest: No instance has room for one process, or an option is out of its range.
             Exception: What the function raised; a note says with which item.
         """
         options = MapOptions(
@@ -91,7 +94,10 @@ class SessionFunctions(ConnectedSession):
         )
         opened = self._opened
         name = Function(fn, None).title()
+        if not isinstance(items, Iterable):
+            raise InvalidRequest(f"map: items must be what a for loop takes, got {items!r}; [{items!r}] is one item")
         opened.check_python(f"the function {name}")
+        opened.check_ray(fn, (), {})
         # Once for all batches, under its digest: each of them sends only its items.
         pickled = pickled_call(fn, (), {})
         digest = hashlib.sha256(pickled).hexdigest()
@@ -103,7 +109,7 @@ class SessionFunctions(ConnectedSession):
             return opened.call(options.request(name, opened.pickles, digest, first), items)
 
         # Twice as many as run, so that none waits for a request to arrive.
-        mapped = Mapped(items, options, 2 * slots + 1, submit, name=name, session=self.name, pickled=pickled_value)
+        mapped = Mapped(items, options, 2 * slots + 1, submit, name=name, line=opened.line, pickled=opened.pickled_item)
         return mapped.results()
 
     def calls(self, limit: int = 20) -> "list[Call[Any]]":
@@ -111,7 +117,12 @@ class SessionFunctions(ConnectedSession):
 
         Args:
             limit: At most so many.
+
+        Raises:
+            InvalidRequest: ``limit`` is no whole number above 0.
         """
+        # Of 0 the slice below would be all of them.
+        check_whole("calls: limit", limit, least=1)
         # Not batches, of which a map has thousands, nor what only moves values.
         known = [status for status in self._opened.statuses() if status.kind in FOLLOWED]
         return [self._opened.follow(status) for status in reversed(known[-limit:])]

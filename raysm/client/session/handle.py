@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack
 from raysm.client.job import Job
 from raysm.client.options import SubmitOptions, default_of
 from raysm.client.service import Service, connect
+from raysm.client.session.arguments import check_instance, check_number, check_text
 from raysm.client.session.current import inside
 from raysm.client.session.finding import check_free, find
 from raysm.client.session.functions import SessionFunctions
@@ -24,7 +25,7 @@ from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.keywords import check_names, documents_options
 from raysm.contract.names import TASK_TAG
 from raysm.contract.session import SHELL, CallRequest, SessionState
-from raysm.errors import NotDone, RaysmError, SessionEnded
+from raysm.errors import InvalidRequest, NotDone, RaysmError, SessionEnded
 from raysm.request import Target
 
 __all__ = ["Session"]
@@ -100,6 +101,7 @@ class Session(SessionFunctions, SessionNamespace):
             JobNotFound: There is none of that name; the message has the nearest ones.
             SessionEnded: It is just ending.
         """
+        check_text("raysm.Session.attach: a name", name, "attach('digits')")
         # No options: of a session that runs they are decided, and what it says of itself counts.
         session = cls(on=on)
         job = find(session._service, name)
@@ -164,7 +166,7 @@ class Session(SessionFunctions, SessionNamespace):
             local: Here.
             remote: There; None is its own name.
         """
-        return self._opened.files.put(Path(local), remote)
+        return self._opened.files.put(_path("put: a file", local), remote)
 
     def get(self, remote: str, local: str | Path = ".") -> Path:
         """Bring a file from where calls and cells run; return its path here.
@@ -173,18 +175,27 @@ class Session(SessionFunctions, SessionNamespace):
             remote: There.
             local: Here: a file, or a folder.
         """
-        return self._opened.files.get(remote, Path(local))
+        check_text("get: a file of there", remote, "get('out.csv')")
+        return self._opened.files.get(remote, _path("get: a file of here", local))
 
     def shell(self, command: str, on: str | None = None) -> int:
-        """Run a command on an instance, print what it printed, and return its exit code.
+        """Run a command on an instance, print what it printed, and return its exit code; Ctrl-C interrupts it.
 
         Args:
             command: For the shell.
             on: The instance, ``algo-2``; None is the head.
+
+        Raises:
+            InvalidRequest: It is no text, or there is no such instance.
         """
+        check_text("shell: a command", command, "shell('nvidia-smi')")
+        check_instance("shell", on)
         # The beginning of the command is its name: a script of a page would fill every list of calls.
         request = CallRequest(kind=SHELL, name=command[:60], host=on or "")
-        done: Mapping[str, Any] = self._opened.call(request, command.encode()).result()
+        call = self._opened.call(request, command.encode())
+        # It prints nothing before its end; but Ctrl-C interrupts it so, as it does a function and a cell.
+        call.show()
+        done: Mapping[str, Any] = call.result()
         print(done["output"], end="")  # noqa: T201
         return int(done["exit_code"])
 
@@ -195,12 +206,18 @@ class Session(SessionFunctions, SessionNamespace):
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
         """Open a way to a port of one of its instances; see ``Job.tunnel``."""
+        check_instance("tunnel", on)
         return self.job.tunnel(port, on=on or self.state.hosts[0], local_port=local_port)
 
     # Its end
 
     def keep(self, minutes: float) -> SessionState:
-        """Put off the idle end: for so many minutes from now it does not come. Budget and max_runtime_s stay."""
+        """Put off the idle end: for so many minutes from now it does not come. Budget and max_runtime_s stay.
+
+        Raises:
+            InvalidRequest: ``minutes`` is no number above 0.
+        """
+        check_number("keep: minutes", minutes, example="keep(minutes=60)")
         return as_state(self._opened.ask("POST", "/keep", json={"seconds": 60 * minutes}))
 
     def close(self) -> None:
@@ -225,3 +242,10 @@ class Session(SessionFunctions, SessionNamespace):
         if self._open is not None:
             opened, self._open = self._open, None
             opened.close()
+
+
+def _path(what: str, local: Any) -> Path:
+    try:
+        return Path(local)
+    except TypeError as error:
+        raise InvalidRequest(f"{what} is named by its path, got {local!r}") from error

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.session.calls import Call
+from raysm.client.session.arguments import check_number, check_whole
+from raysm.client.session.calls import Call, Line
 from raysm.client.session.outcomes import error_of, value_of
-from raysm.contract.session import BATCH, CallRequest, Outcome
-from raysm.errors import InvalidRequest
+from raysm.contract.session import BATCH, CallRequest, Outcome, RemoteError
 
 __all__ = ["BatchSize", "MapOptions", "Mapped"]
 
@@ -53,10 +53,9 @@ class MapOptions:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        for name in ("retries", "num_cpus", "num_gpus"):
-            # Written so that NaN is refused, too.
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidRequest(f"map: {name} must be at least 0, got {getattr(self, name)}")
+        check_whole("map: retries", self.retries)
+        for name in ("num_cpus", "num_gpus"):
+            check_number(f"map: {name}", getattr(self, name), example=f"{name}=1")
 
     def request(self, name: str, python: str, function: str, first: int) -> CallRequest:
         """Return what is asked for of one batch.
@@ -119,7 +118,7 @@ class Mapped:
         submit: Callable[[int, bytes], Call[Any]],
         *,
         name: str,
-        session: str,
+        line: Line,
         pickled: Callable[[Any, str], bytes],
     ) -> None:
         """Take nothing yet.
@@ -130,14 +129,14 @@ class Mapped:
             window: Batches under way at a time.
             submit: Sends a batch: the number of its first item, and the pickled list of pickled items.
             name: Of the function.
-            session: Its name.
+            line: To the session.
             pickled: Pickles an item, which it calls by the name that it gets.
         """
         # A batch counts until its results are taken: so a slow reader holds back what is sent.
         self.window = window
         self._items = enumerate(items)
         self._options, self._submit, self._pickle = options, submit, pickled
-        self._name, self._session = name, session
+        self._name, self._line = name, line
         self._size = BatchSize()
         self._under_way: dict[int, _Batch] = {}
         self._ended: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
@@ -205,7 +204,7 @@ class Mapped:
         assert batch.call is not None
         _, outcome = batch.call.outcome()
         if outcome.error is not None:
-            raise error_of(outcome.error, outcome.pickled, self._name, self._session)
+            raise self._error(outcome.error, outcome.pickled)
         # Bytes of the session's own, not the user's values: those are read one by one, where each is taken.
         took_s, outcomes = pickle.loads(outcome.pickled)
         self._size.learn(len(batch.items), took_s)
@@ -213,14 +212,17 @@ class Mapped:
 
     def _result(self, outcome: Outcome, item: Any) -> Any:
         if outcome.error is None:
-            return value_of(outcome, self._name)
-        error = error_of(outcome.error, outcome.pickled, self._name, self._session)
+            return value_of(outcome, self._name, self._line.loads)
+        error = self._error(outcome.error, outcome.pickled)
         shown = repr(item)
         # An item may be an array of gigabytes whose repr is a screen or more.
         error.add_note(f"item {outcome.error.item}: {shown if len(shown) <= 200 else shown[:197] + '...'}")
         if not self._options.return_exceptions:
             raise error
         return error
+
+    def _error(self, error: RemoteError, pickled: bytes) -> BaseException:
+        return error_of(error, pickled, self._name, self._line.session, self._line.loads)
 
     def _cancel(self) -> None:
         for batch in self._under_way.values():

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raysm.client.function import pickled_call
+from raysm.client.session.arguments import check_instance, check_text
 from raysm.client.session.calls import Call
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.outcomes import Shown
 from raysm.contract.session import CELL, DONE, PULL, PUSH, CallRequest
+from raysm.errors import InvalidRequest
 
 __all__ = ["SessionNamespace"]
 
@@ -43,7 +45,17 @@ class SessionNamespace(ConnectedSession):
     def cell(
         self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None
     ) -> "Call[Shown | None]":
-        """Do what ``exec`` does, but do not wait, and print nothing."""
+        """Do what ``exec`` does, but do not wait, and print nothing.
+
+        Raises:
+            InvalidRequest: The source is no text, or ``args`` is one: its letters would be the arguments.
+        """
+        # An empty cell is a cell, as in a notebook; a function that was meant for run() is none.
+        if not isinstance(source, str):
+            raise InvalidRequest(f"exec: source must be a text of Python, got {source!r}; a function is for run(…)")
+        if isinstance(args, str):
+            raise InvalidRequest(f"exec: args is a list of arguments, got {args!r}; args={args.split()!r}, say")
+        check_instance("exec", on)
         request = CallRequest(
             kind=CELL, name=filename or "a cell", args=tuple(map(str, args)), filename=filename, host=on or ""
         )
@@ -57,10 +69,14 @@ class SessionNamespace(ConnectedSession):
             values: Each under the name that it gets.
 
         Raises:
-            InvalidRequest: One cannot be pickled; the message says which, by its path.
+            InvalidRequest: One cannot be pickled (the message says which, by its path), or there is none.
         """
+        check_instance("push", on)
+        if not values:
+            raise InvalidRequest("push: there is no value to push; push(model=model), say")
         # Before anything is pickled: another Python reads bytecode wrongly, and not always with an error.
         self._opened.check_python("what is pushed")
+        self._opened.check_ray(dict, (), values)
         pickled = pickled_call(dict, (), values, what="what is pushed")
         name = f"push of {', '.join(values)}"
         request = CallRequest(kind=PUSH, name=name, python=self._opened.pickles, host=on or "")
@@ -74,8 +90,14 @@ class SessionNamespace(ConnectedSession):
             on: The instance; None is the head.
 
         Raises:
+            InvalidRequest: No name is given, or one is none.
             NameError: There is none of that name.
         """
+        check_instance("pull", on)
+        if not names:
+            raise InvalidRequest("pull: there is no name of a value to pull; pull('model'), say")
+        for each in names:
+            check_text("pull: a name", each, "pull('model')")
         self._opened.check_python("what is pulled")
         name = f"pull of {', '.join(names)}"
         request = CallRequest(kind=PULL, name=name, python=self._opened.pickles, host=on or "")
@@ -85,6 +107,9 @@ class SessionNamespace(ConnectedSession):
 
     def complete(self, text: str) -> list[str]:
         """Return how ``text``, a name of the namespace or ``name.attribute``, may go on."""
+        # Empty is a text, too: Tab at the begin of a line.
+        if not isinstance(text, str):
+            raise InvalidRequest(f"complete: a text is completed, got {text!r}; complete('mod'), say")
         return [str(match) for match in self._opened.ask("POST", "/complete", json={"text": text})["matches"]]
 
     def interrupt(self) -> int:

@@ -8,14 +8,16 @@ import logging
 import secrets
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from raysm.client.function import pickled_value
 from raysm.client.job import Job
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
 from raysm.client.session.mapping import MapOptions
+from raysm.client.session.rays_objects import culprit_among, reader
 from raysm.client.session.starting import why_ended
 from raysm.client.session.way import way_to_server
 from raysm.client.session.wire import Wire
@@ -37,8 +39,16 @@ _log = logging.getLogger("raysm")
 class Opened:
     """The connection to one session, and what it is made of."""
 
-    def __init__(self, job: Job, name: str, place: tuple[str, int]) -> None:
-        self.job = job
+    def __init__(self, job: Job, name: str, place: tuple[str, int], here: Versions | None = None) -> None:
+        """Find the way; ``begin`` connects.
+
+        Args:
+            job: The session's.
+            name: The session's, for people.
+            place: The name of the head, and the server's port on its loopback.
+            here: What this end runs; None is what this process does.
+        """
+        self.job, self._here = job, here or Versions.here()
         # While a request waits, its call has to be known, and no longer.
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
@@ -59,7 +69,7 @@ class Opened:
         self.line = Line(self._loop, wire, name)
         project = job.tags.get(PROJECT_TAG, "default")
         self.files = Files(self.line, job.service, f"{job.service.places.root}/sessions/{project}/{job.name}")
-        self.pickles = Versions.here().pickles
+        self.pickles = self._here.pickles
         self._there: Versions | None = None
 
     def begin(self) -> None:
@@ -72,12 +82,12 @@ class Opened:
         state = self.state()
         if state.closing:
             raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
-        self._there, here = state.versions, Versions.here()
+        self._there, here = state.versions, self._here
+        self.line = replace(self.line, loads=reader(here.ray, self._there.ray))
         # A warning only: pickles of another cloudpickle mostly work, of another Python's bytecode they do not.
-        for package in ("cloudpickle", "ray"):
-            there, own = getattr(self._there, package), getattr(here, package)
-            if own and there != own:
-                _log.warning("the session %s has %s %s, and here is %s", self.line.session, package, there, own)
+        there, own = self._there.cloudpickle, here.cloudpickle
+        if own and there != own:
+            _log.warning("the session %s has cloudpickle %s, and here is %s", self.line.session, there, own)
 
     def await_calls(self, timeout_s: float) -> None:
         """Wait until each call that is under way from here has ended, for so many seconds all in all."""
@@ -139,6 +149,42 @@ class Opened:
                 f"runs {self._there.python}, which may read it wrongly; use Python {self._there.pickles}, or send "
                 "source: exec(…)"
             )
+
+    def check_ray(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, first: str = "args[0]"
+    ) -> None:
+        """Refuse to send an object of Ray's to another Ray.
+
+        Args:
+            fn: The function.
+            args: Its positional arguments.
+            kwargs: Its named arguments.
+            first: What messages call the first of ``args``.
+
+        Raises:
+            InvalidRequest: There is one; the message has its path.
+        """
+        assert self._there is not None, "begin() comes first"
+        own, there = self._here.ray, self._there.ray
+        if own in ("", there):
+            return
+        culprit = culprit_among(fn, args, kwargs)
+        if culprit is not None:
+            path, value = culprit
+            path = first + path.removeprefix("args[0]") if path.startswith("args[0]") else path
+            raise InvalidRequest(
+                f"{path} is a {type(value).__name__} of Ray {own}, and the session {self.line.session} runs Ray "
+                f"{there}, which may read it wrongly; make it inside of the function, or install ray=={there}"
+            )
+
+    def pickled_item(self, item: Any, what: str) -> bytes:
+        """Return an item of a map, pickled; ``what`` is what messages call it.
+
+        Raises:
+            InvalidRequest: It cannot be pickled, or the session's Ray may read it wrongly.
+        """
+        self.check_ray(list, (item,), {}, first=what)
+        return pickled_value(item, what)
 
     def call(self, request: CallRequest, body: bytes) -> "Call[Any]":
         """Have something executed; return the future."""

@@ -4,6 +4,7 @@ What flows in is an ``Outcome``, what flows out is what the user's code gets.
 """
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from raysm.contract.session import Outcome, RemoteError
@@ -30,8 +31,13 @@ class Shown:
         return self.data
 
 
-def value_of(outcome: Outcome, name: str) -> Any:
+def value_of(outcome: Outcome, name: str, loads: Callable[[bytes], Any] = pickle.loads) -> Any:
     """Return the value of a call that did not fail.
+
+    Args:
+        outcome: How it ended.
+        name: Of the call.
+        loads: Reads a pickle of the session's.
 
     Raises:
         CallFailed: It cannot be read here.
@@ -42,7 +48,7 @@ def value_of(outcome: Outcome, name: str) -> Any:
     if not outcome.pickled:
         return None
     try:
-        return pickle.loads(outcome.pickled)
+        return loads(outcome.pickled)
     except Exception as error:  # unpickling runs the value's own code
         raise CallFailed(
             f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "
@@ -51,7 +57,9 @@ def value_of(outcome: Outcome, name: str) -> Any:
         ) from error
 
 
-def error_of(error: RemoteError, pickled: bytes, name: str, session: str) -> BaseException:
+def error_of(
+    error: RemoteError, pickled: bytes, name: str, session: str, loads: Callable[[bytes], Any] = pickle.loads
+) -> BaseException:
     """Return why a call failed: the exception itself where it can be made anew here, with the remote frames as a note.
 
     Args:
@@ -59,13 +67,14 @@ def error_of(error: RemoteError, pickled: bytes, name: str, session: str) -> Bas
         pickled: The exception; empty where it did not survive.
         name: Of the call.
         session: Its name.
+        loads: Reads a pickle of the session's.
     """
     if error.cancelled:
         return CallCancelled(f"{name} was interrupted")
     where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
     note = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
     # The user's except clauses go by its class: CallFailed only where that cannot be had.
-    made = _made_anew(pickled)
+    made = _made_anew(pickled, loads)
     if made is None:
         text = f"{error.headline}\n\n{note}" if error.traceback else error.headline
         return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
@@ -75,11 +84,11 @@ def error_of(error: RemoteError, pickled: bytes, name: str, session: str) -> Bas
     return made
 
 
-def _made_anew(pickled: bytes) -> Exception | None:
+def _made_anew(pickled: bytes, loads: Callable[[bytes], Any]) -> Exception | None:
     if not pickled:
         return None
     try:
-        made = pickle.loads(pickled)
+        made = loads(pickled)
     except Exception:  # its class may not be here, or want other arguments
         return None
     # SystemExit or KeyboardInterrupt of there would end the program here.

@@ -12,6 +12,7 @@ from raysm.client.costs.prices import price_of, price_of_user, volume_usd_per_ho
 from raysm.client.job import Job
 from raysm.client.prepared import Prepared
 from raysm.client.service import Service
+from raysm.client.session.arguments import check_number, check_whole
 from raysm.client.submit import prepare
 from raysm.contract.events import Event, State, parse
 from raysm.contract.session import CLOSING, SERVING
@@ -38,6 +39,17 @@ class SessionLimits:
     """What one instance costs, USD; None is what raysm's table of public prices says."""
     max_runtime_s: int | None = None
     """Seconds for which its job may run; None is a day."""
+
+    def __post_init__(self) -> None:
+        """Check what its workload does not see; the others it checks itself.
+
+        Raises:
+            InvalidRequest: A price or a time is no number.
+        """
+        if self.price_per_hour is not None:
+            check_number("Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41")
+        if self.max_runtime_s is not None:
+            check_whole("Session: max_runtime_s", self.max_runtime_s, least=1)
 
 
 def prepared(name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]) -> Prepared:

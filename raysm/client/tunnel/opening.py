@@ -35,8 +35,8 @@ def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: i
         MissingDependency: aiohttp is not installed.
     """
     for name, number, least in (("port", port, 1), ("local_port", local_port, 0)):
-        if not least <= number <= 65535:
-            raise InvalidRequest(f"{name} must be a number from {least} to 65535, got {number}")
+        if not isinstance(number, int) or not least <= number <= 65535:
+            raise InvalidRequest(f"{name} must be a number from {least} to 65535, got {number!r}")
     target = let_in(chain, on)
     # Made in the tunnel's own loop, to which its locks and events then belong.
     sessions, document = Sessions(chain.service), port_document(port)

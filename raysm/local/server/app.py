@@ -26,6 +26,7 @@ from raysm.local.server.peers import is_ours
 from raysm.local.server.ssm.operations import TARGET as SSM
 from raysm.local.server.ssm.operations import SsmOperations
 from raysm.local.server.ssm.upgrade import HandedOver, asks_for_channel, serve_channel
+from raysm.local.server.tuning.operations import TuningOperations
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -56,6 +57,7 @@ class App:
         faults: Faults,
         sessions: SsmOperations,
         market: MarketService,
+        tuning: TuningOperations,
     ) -> None:
         """Take those who answer, and who decides which requests fail."""
         self._operations = operations
@@ -65,6 +67,7 @@ class App:
         self._faults = faults
         self._sessions = sessions
         self._market = market
+        self._tuning = tuning
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
         self.last_request_s = time.monotonic()
@@ -155,9 +158,10 @@ class App:
                 return None
             return _response(self._sessions.answer(operation, parameters, region, request.host))
         if service + dot == SAGEMAKER:
-            if not self._operations.has(operation, parameters):
-                return None
-            return _response(self._operations.answer(operation, parameters, region))
+            for owner in (self._operations, self._tuning):
+                if owner.has(operation, parameters):
+                    return _response(owner.answer(operation, parameters, region))
+            return None
         answer = self._logs.answer(operation, parameters, region)
         if answer is None:
             self._make_groups(region)

@@ -82,7 +82,9 @@ def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence
     # It stands in the image, which no instance but a container ever sees.
     if not entrypoint:
         raise validation(
-            f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint"
+            f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint, "
+            "or, as AWS's framework images take them, the hyperparameters sagemaker_program and "
+            "sagemaker_submit_directory"
         )
     return (*entrypoint, *(arguments or ()))
 

@@ -4,10 +4,8 @@ Each API that is served brings the same operations under its own names; what dif
 ``served_apis``, and what they answer of a job in ``answers``.
 """
 
-import base64
-import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,6 +16,7 @@ from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.life import JobLife, life_of
+from raysm.local.server.listing import STATUS, listed, matches, page_of, tags_of
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.served_apis import served
@@ -31,9 +30,6 @@ Operation: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 """Answers a request that was sent to a region."""
 
 MAX_TAGS = 50
-STATUS = "StatusEquals"
-PAGE = 10
-"""Jobs on a page where the request does not say."""
 
 
 class Operations:
@@ -143,9 +139,41 @@ class Operations:
         for thread in threads:
             thread.join()
 
-    def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
+    def launch(self, request: Mapping[str, Any], region: str, tuning_job: str) -> None:
+        """Create a training job for the tuning job of an ARN.
+
+        Raises:
+            ApiError: It is refused.
+        """
+        check(TRAINING.create, request)
+        self._create(TRAINING, request, region, tuning_job)
+
+    def training_job(self, name: str, region: str) -> JobRecord:
+        """Return a training job as it is now.
+
+        Raises:
+            ApiError: There is none of that name.
+        """
+        return self._records.get(TRAINING, name, region)
+
+    def reported(self, name: str, region: str, metric: str) -> Sequence[float]:
+        """Return all values of a metric so far that a training job of this server has reported."""
+        run = self._runs.get((region, TRAINING, name))
+        return () if run is None else run.reported(metric)
+
+    def stop_training(self, name: str, region: str) -> None:
+        """Ask a training job to end.
+
+        Raises:
+            ApiError: It has.
+        """
+        self._stop(TRAINING, name, region)
+
+    def _create(
+        self, api: JobApi, request: Mapping[str, Any], region: str, tuning_job: str | None = None
+    ) -> Mapping[str, Any]:
         parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
-        tags = _tags(request.get("Tags") or [])
+        tags = tags_of(request.get("Tags") or [])
         check_unwritten(api, request)
         served(api).check(parameters)
         kind = kind_of(served(api).image(parameters), tags, self._default_kind)
@@ -164,6 +192,7 @@ class Operations:
             region=region,
             request=parameters,
             instance_kind=kind,
+            tuning_job=tuning_job,
             tags=tags,
             created_s=now,
             modified_s=now,
@@ -248,7 +277,7 @@ class Operations:
         key = keys.get(by, keys["CreationTime"])
         # By the name too: jobs of one status or moment must not change places between two pages.
         records.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
-        page, more = _page(records, request, lambda record: record.name)
+        page, more = page_of(records, request, lambda record: record.name)
         # As AWS: the page is taken first, so that it may be empty and yet not the last.
         matching = [record for record in page if late.get(STATUS) in (None, record.status)]
         return {api.summaries_key: [summarize(record) for record in matching], **more}
@@ -256,15 +285,15 @@ class Operations:
     def _add_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._records.held():
             record = self._records.by_arn(request["ResourceArn"])
-            tags = {**record.tags, **_tags(request["Tags"])}
+            tags = {**record.tags, **tags_of(request["Tags"])}
             if len(tags) > MAX_TAGS:
                 raise ApiError("ResourceLimitExceeded", f"A resource has at most {MAX_TAGS} tags, this is {len(tags)}")
             self._records.update(record.api, record.name, record.region, tags=tags)
-        return {"Tags": _listed(tags)}
+        return {"Tags": listed(tags)}
 
     def _list_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         record = self._records.by_arn(request["ResourceArn"])
-        page, more = _page(_listed(record.tags), {"MaxResults": MAX_TAGS, **request}, lambda tag: str(tag["Key"]))
+        page, more = page_of(listed(record.tags), {"MaxResults": MAX_TAGS, **request}, lambda tag: str(tag["Key"]))
         return {"Tags": page, **more}
 
     def _delete_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -275,44 +304,10 @@ class Operations:
         return {}
 
 
-def _tags(listed: list[Mapping[str, str]]) -> dict[str, str]:
-    tags = {tag["Key"]: tag["Value"] for tag in listed}
-    # The dict has kept the last of two with the same key without a word.
-    if len(tags) != len(listed):
-        raise validation("Tags: duplicate tag keys are not allowed")
-    return tags
-
-
-def _listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
 def _matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
     tests: dict[str, Callable[[Any], bool]] = {
-        "CreationTimeAfter": lambda at: record.created_s >= at,
-        "CreationTimeBefore": lambda at: record.created_s <= at,
-        "LastModifiedTimeAfter": lambda at: record.modified_s >= at,
-        "LastModifiedTimeBefore": lambda at: record.modified_s <= at,
-        "NameContains": lambda part: part.lower() in record.name.lower(),
-        STATUS: lambda status: record.status == status,
         "WarmPoolStatusEquals": lambda status: (record.warm_pool or {}).get("Status") == status,
         "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
     }
-    return all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
-
-
-def _page(items: list[Any], request: Mapping[str, Any], name: Callable[[Any], str]) -> tuple[list[Any], dict[str, str]]:
-    """Return one page, and the token of the next one: the last item's name, so that new ones do not shift it."""
-    start = 0
-    token = request.get("NextToken")
-    if token:
-        try:
-            last = json.loads(base64.urlsafe_b64decode(token))["after"]
-            start = [name(item) for item in items].index(last) + 1
-        except (ValueError, KeyError, TypeError):
-            raise validation("Invalid NextToken") from None
-    end = start + int(request.get("MaxResults") or PAGE)
-    page = items[start:end]
-    if end >= len(items):
-        return page, {}
-    return page, {"NextToken": base64.urlsafe_b64encode(json.dumps({"after": name(page[-1])}).encode()).decode()}
+    own = all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
+    return own and matches(record, request)

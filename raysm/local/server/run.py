@@ -15,7 +15,7 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,10 @@ class JobRun:
     def running(self) -> bool:
         """Whether it has not ended."""
         return self._thread.is_alive()
+
+    def reported(self, metric: str) -> Sequence[float]:
+        """Return all values of a metric so far, of all attempts."""
+        return self._scanner.values(metric)
 
     def await_end(self, timeout_s: float) -> bool:
         """Wait until its record is final, at most so long; return whether it is."""

@@ -41,6 +41,8 @@ from raysm.local.server.services import Services
 from raysm.local.server.ssm.gateway import Gateway
 from raysm.local.server.ssm.operations import SsmOperations
 from raysm.local.server.stock import Stock
+from raysm.local.server.tuning.operations import TuningOperations
+from raysm.local.server.tuning.records import TuningRecords
 from raysm.local.server.warm_pools import WarmPools, terminated
 
 __all__ = ["Options", "serve"]
@@ -165,7 +167,8 @@ def serve(options: Options) -> None:
         sessions = SsmOperations(gateway, records, operations.instances)
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
-        app = App(operations, LogService(records), console, moto, faults, sessions, market)
+        tuning = TuningOperations(TuningRecords(options.home, clock), operations)
+        app = App(operations, LogService(records), console, moto, faults, sessions, market, tuning)
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
@@ -186,6 +189,8 @@ def serve(options: Options) -> None:
             if is_there:
                 # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
+            # Before its training jobs: else it would launch others in their place.
+            tuning.shut_down()
             operations.shut_down()
             services.timers.close()
             gateway.close()

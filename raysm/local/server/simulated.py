@@ -13,8 +13,9 @@ entries of one queue. All seconds are of the server's clock, which may run faste
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
+from typing import Any
 
 from raysm.local.instances import Instance
 from raysm.local.scenario import drawn
@@ -76,6 +77,11 @@ class SimulatedLife:
     def running(self) -> bool:
         """Whether it has not ended."""
         return not self._status.final.is_set()
+
+    def reported(self, metric: str) -> Sequence[float]:
+        """Return one value once it is done: by chance, since nothing was trained."""
+        values = {item["MetricName"]: float(item["Value"]) for item in self.record.metrics}
+        return (values[metric],) if metric in values else ()
 
     def await_end(self, timeout_s: float) -> bool:
         """Wait until its record is final, at most so long; return whether it is."""
@@ -208,9 +214,23 @@ class SimulatedLife:
         self._pause()
         self._turn += 1
         artifacts = self._definition.artifacts if status == "Completed" else None
-        self._status.finish(status, secondary, message, reason, training_s=self._training_s, artifacts=artifacts)
+        self._status.finish(
+            status,
+            secondary,
+            message,
+            reason,
+            training_s=self._training_s,
+            artifacts=artifacts,
+            metrics=tuple(self._metrics()) if status == "Completed" else (),
+        )
 
     # -- what becomes of it
+
+    def _metrics(self) -> Iterator[Mapping[str, Any]]:
+        for definition in self._definition.metrics:
+            # Of each metric by itself: how long it runs, and how it ends, is not to depend on what it reports.
+            chance = Random(f"{self._services.scenario.seed}/{self.record.name}/{definition['Name']}")
+            yield {"MetricName": definition["Name"], "Value": chance.random(), "Timestamp": self._clock.now()}
 
     def _run_s(self, record: JobRecord) -> float:
         simulated = self._scenario.simulated

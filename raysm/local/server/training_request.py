@@ -1,6 +1,6 @@
 """CreateTrainingJob: what is not to be had here, and what a request means for the instances of this machine."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -8,6 +8,7 @@ from raysm.contract.paths import Paths
 from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
+from raysm.local.server import script_mode
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
 from raysm.local.server.moto_internals import ACCOUNT
@@ -50,7 +51,7 @@ def _check_algorithm(request: Mapping[str, Any]) -> None:
         raise validation("AlgorithmSpecification: TrainingImage is required; AlgorithmName is not available here")
     if algorithm.get("TrainingInputMode") == "Pipe":
         raise validation("TrainingInputMode Pipe is not available here; use File or FastFile")
-    command_of(algorithm["TrainingImage"], algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments"))
+    _command(request)
 
 
 def _check_channels(request: Mapping[str, Any]) -> None:
@@ -97,10 +98,11 @@ def define(record: JobRecord) -> Definition:
         )
         for channel in request.get("InputDataConfig") or []
     ]
+    script = script_mode.source_of(request)
     wait = condition.get("MaxWaitTimeInSeconds")
     pending = condition.get("MaxPendingTimeInSeconds")
     return Definition(
-        sources=sources,
+        sources=[*sources, *([script] if script else [])],
         outputs=[
             # An archive also of nothing: ModelArtifacts names it in any case.
             Output(
@@ -135,7 +137,6 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
         sources: By channel: where its data lies, and whether it is the job's own.
     """
     request = record.request
-    algorithm = request["AlgorithmSpecification"]
     state = request.get("CheckpointConfig")
     checkpoints = None
     if state:
@@ -146,14 +147,26 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
         account=ACCOUNT,
         region=record.region,
         groups=_groups(request["ResourceConfig"]),
-        command=command_of(
-            algorithm["TrainingImage"], algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments")
-        ),
-        channels=tuple(_channel(channel, *sources[channel["ChannelName"]]) for channel in _channels(request)),
+        command=_command(request),
+        channels=tuple(_all_channels(request, sources)),
         environment=request.get("Environment") or {},
         hyperparameters=request.get("HyperParameters") or {},
         checkpoints=checkpoints,
     )
+
+
+def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
+    arguments = request["AlgorithmSpecification"].get("ContainerArguments")
+    return command_of(image(request), script_mode.entrypoint_of(request), arguments)
+
+
+def _all_channels(request: Mapping[str, Any], sources: Mapping[str, tuple[Path, bool]]) -> Iterator[Channel]:
+    for channel in _channels(request):
+        yield _channel(channel, *sources[channel["ChannelName"]])
+    script = script_mode.source_of(request)
+    if script is not None:
+        source, owned = sources[script.name]
+        yield Channel(name=script.name, source=source, owned=owned)
 
 
 def _channels(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:

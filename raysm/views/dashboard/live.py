@@ -18,6 +18,7 @@ from raysm.views.dashboard.assets import Assets
 from raysm.views.dashboard.grafana import ChartsPart
 from raysm.views.dashboard.parts import Asked, Part, answer_of
 from raysm.views.dashboard.upstream import Upstream, Way
+from raysm.views.dashboard.waiting_page import WaitingPage
 from raysm.views.dashboard.watch import Watch
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class LiveSite:
         self._is_ended, self._look_s = False, look_s
         self._upstream = Upstream(way, token)
         charts = ChartsPart(name, watch.timeline)
-        self._parts: Sequence[Part] = (charts, Assets(self._upstream, cache), self._upstream)
+        self._waiting = WaitingPage(name, self._upstream.reach)
+        self._parts: Sequence[Part] = (charts, self._waiting, Assets(self._upstream, cache), self._upstream)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
@@ -78,6 +80,7 @@ class LiveSite:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._waiting.end()
         await self._upstream.close()
 
     async def _follow(self) -> None:

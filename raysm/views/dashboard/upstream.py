@@ -104,6 +104,15 @@ class Upstream:
                 raise OSError(f"{key} is answered with {answer.status}")
             return await answer.read()
 
+    async def reach(self) -> None:
+        """Return once the head's dashboard can be asked.
+
+        Raises:
+            OSError: It cannot be reached.
+            RaysmError: The service, or the job, does not let anybody in.
+        """
+        await self._reach()
+
     async def close(self) -> None:
         """Close what is open; harmless when repeated. What is asked from then on gets no answer."""
         self._is_closed = True

@@ -18,7 +18,7 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SERVING, SHELL
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SERVING, SHELL, Versions
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner
 from raysm.workloads.session.calls import Executor
@@ -44,6 +44,10 @@ RAYS_PRINTER = "ray_print_logs"
 
 class SessionRunner(Runner[SessionWorkload]):
     """Serves a session."""
+
+    def prepare(self) -> None:
+        """Read which packages are installed, as the first client asks; what is imported is imported by now."""
+        Versions.here()
 
     def run(self, address: str) -> None:
         """Serve until it ends."""

@@ -142,3 +142,40 @@ def test_what_cannot_be_pickled_is_named_by_what_it_is(session):
         session.push(model={"w": threading.Lock()})
     with pytest.raises(InvalidRequest, match=r"^item 1\['w'\], a lock, cannot be pickled"):
         list(session.map(abs, [1, {"w": threading.Lock()}]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda session: session.exec(shouted), r"exec: source must be a text of Python, got <function.*run\("),
+        (
+            lambda session: session.exec("1", args="--lr 1"),
+            r"exec: args is a list of arguments, got '--lr 1'; args=\['--",
+        ),
+        (lambda session: session.exec("1", on=2), "exec: on must be a text, got 2"),
+        (lambda session: session.push(), "push: there is no value to push"),
+        (lambda session: session.pull(), "pull: there is no name of a value"),
+        (lambda session: session.pull(3), "pull: a name must be a text, got 3"),
+        (lambda session: session.complete(None), "complete: a text is completed, got None"),
+        (lambda session: session.shell(["ls"]), r"shell: a command must be a text, got \['ls'\]"),
+        (lambda session: session.shell("ls", on=""), "shell: on must be a text, got ''"),
+        (lambda session: session.keep("1h"), "keep: minutes must be a number of at least 0, got '1h'"),
+        (lambda session: session.calls(limit=0), "calls: limit must be a whole number of at least 1, got 0"),
+        (lambda session: session.map(abs, 3), r"map: items must be what a for loop takes, got 3; \[3\] is one item"),
+        (lambda session: session.map(abs, [1], retries="2"), "map: retries must be a whole number .*got '2'"),
+        (lambda session: session.map("abs", [1]), "the first argument must be a function, got 'abs'"),
+        (lambda session: session.run("abs"), "the first argument must be a function, got 'abs'"),
+        (lambda session: session.put(None), "put: a file is named by its path, got None"),
+        (lambda session: session.put("/no/such/file"), "the file '/no/such/file' is not there"),
+        (lambda session: session.get(""), "get: a file of there must be a text, got ''"),
+        (lambda session: session.submit(abs, -1).result("x"), "timeout is a number of seconds, got 'x'"),
+        (lambda session: session.submit(abs, -1).exception("x"), "timeout is a number of seconds, got 'x'"),
+        (lambda session: raysm.Session.attach(3), "attach: a name must be a text, got 3"),
+        (lambda session: raysm.Session(price_per_hour="2"), "price_per_hour must be a number .*got '2'"),
+        (lambda session: raysm.Session(max_runtime_s="1h"), "max_runtime_s must be a whole number .*got '1h'"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
+def test_a_wrong_argument_is_refused_with_its_name_and_value(session, wrong, told):
+    with pytest.raises(InvalidRequest, match=told):
+        wrong(session)

@@ -5,6 +5,7 @@ import pickle
 import cloudpickle
 import pytest
 
+from raysm.client.session.calls import Line
 from raysm.client.session.mapping import GROWTH, MOST_ITEMS, BatchSize, MapOptions, Mapped
 from raysm.contract.session import Outcome, RemoteError
 from raysm.errors import InvalidRequest
@@ -64,7 +65,7 @@ class Session:
             window,
             self.submit,
             name="score",
-            session="digits",
+            line=Line(loop=None, wire=None, session="digits"),
             pickled=lambda item, what: cloudpickle.dumps(item),
         )
         return mapped.results()
@@ -175,7 +176,7 @@ def test_one_slow_batch_halves_the_size_at_most_and_nothing_exceeds_the_limit():
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"num_gpus": -0.5}, {"num_cpus": float("nan")}])
 def test_a_number_that_cannot_be_is_refused(options):
-    with pytest.raises(InvalidRequest, match="must be at least 0"):
+    with pytest.raises(InvalidRequest, match="must be a (whole )?number of at least 0"):
         MapOptions(**options)
 
 

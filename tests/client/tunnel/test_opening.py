@@ -78,6 +78,7 @@ def test_an_account_that_lets_nobody_in_is_told_of(remote, job):
     [
         ({"port": 0}, "port must be a number from 1 to 65535, got 0"),
         ({"port": 70000}, "got 70000"),
+        ({"port": "http"}, "port must be a number from 1 to 65535, got 'http'"),
         ({"port": 1, "local_port": -1}, "local_port must be a number from 0"),
     ],
 )

@@ -28,7 +28,7 @@ class Operations:
         self.asked = []
 
     def has(self, operation, parameters):
-        return operation != "CreateEndpoint"
+        return operation != "CreateEndpoint" and "Tuning" not in operation
 
     def answer(self, operation, parameters, region):
         self.asked.append((operation, parameters, region))
@@ -59,6 +59,16 @@ class Console:
         return {"asked": [method, path]}
 
 
+class Tuning:
+    """Tuning jobs' part: answers what the other one does not have."""
+
+    def has(self, operation, parameters):
+        return "Tuning" in operation
+
+    def answer(self, operation, parameters, region):
+        return {"tuned": operation}
+
+
 class Moto:
     """Moto's part: answers with what it was sent, and notes the groups that it is to have."""
 
@@ -81,7 +91,7 @@ class Served:
     """The application behind a port of this machine: who asks is known by the connection alone."""
 
     def __init__(self):
-        self.operations, self.moto = Operations(), Moto()
+        self.operations, self.tuning, self.moto = Operations(), Tuning(), Moto()
         self.app = App(
             self.operations,
             Logs(),
@@ -90,6 +100,7 @@ class Served:
             Faults(Scenario(), Random(0)),
             Sessions(),
             MarketService(Scenario()),
+            self.tuning,
         )
         self.server = make_server("127.0.0.1", 0, self.app, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -118,6 +129,11 @@ def served():
     one = Served()
     yield one
     one.close()
+
+
+def test_what_is_of_tuning_jobs_is_answered_by_them(served):
+    answer = served.ask("SageMaker.StopHyperParameterTuningJob", b"{}")
+    assert answer == (200, {"tuned": "StopHyperParameterTuningJob"})
 
 
 def test_what_is_sagemakers_is_answered_here_in_the_region_that_the_signature_names(served):

@@ -201,3 +201,19 @@ def test_a_server_that_ends_has_its_jobs_fail_at_once(world):
     here.clock.pass_s(HOUR_S)
     assert here.phases()[-1] == "Failed"
     life.shut_down()
+
+
+def test_what_is_done_has_a_value_of_each_metric_and_a_seed_repeats_it(tmp_path):
+    values = []
+    for folder in ("first", "second"):
+        here = World(tmp_path / folder, simulated=Simulated(run_s=10))
+        algorithm = {
+            **training_parameters()["AlgorithmSpecification"],
+            "MetricDefinitions": [{"Name": "loss", "Regex": "x"}],
+        }
+        life = here.start(AlgorithmSpecification=algorithm)
+        assert life.reported("loss") == ()
+        here.clock.pass_s(100)
+        values.append(life.reported("loss"))
+    assert values[0] == values[1]
+    assert len(values[0]) == 1

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import socket
+import threading
 import time
 from functools import partial
 from types import SimpleNamespace
@@ -91,6 +92,26 @@ def until(condition):
 def test_the_heads_page_is_shown_and_needs_no_token(get):
     status, _, body = get("")
     assert (status, b'<div id="root">' in body) == (200, True)
+
+
+def test_a_page_is_there_before_the_heads_dashboard_and_gives_way_to_it(head, tmp_path, ask):
+    up = threading.Event()
+
+    @contextlib.contextmanager
+    def late():
+        # As way_to does: in a thread, until the dashboard answers.
+        assert up.wait(WAIT_S)
+        yield SimpleNamespace(address=head.address)
+
+    with showing(late, tmp_path) as server:
+        try:
+            status, _, body = ask(server.port, f"/{server.prefix}/")
+            assert (status, b"is being started" in body) == (200, True)
+            assert head.requests == []
+        finally:
+            up.set()
+        assert ask(server.port, f"/{server.prefix}/raysm/ready")[0] == 204
+        assert b'<div id="root">' in ask(server.port, f"/{server.prefix}/")[2]
 
 
 def test_a_query_reaches_the_head_as_it_was_sent(get, head):

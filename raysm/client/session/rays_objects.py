@@ -1,0 +1,81 @@
+"""Objects of Ray's among what travels: another Ray than theirs may read them wrongly.
+
+What flows in are values on their way to a session, and pickles on their way back; what flows out are those that may
+pass, and refusals. Only where the two ends have different Rays: a function that merely uses Ray travels, since what it
+calls is looked up where it runs; but an object of Ray's travels with the fields that its own version gave it. Of eight
+kinds that Ray 2.55.1 pickled, 2.60.0 read seven; an actor class failed at its first call, by an AttributeError deep
+within Ray (no ``num_objects_per_yield``). Which ones, no version promises.
+"""
+
+import io
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from raysm.client.function import pickling
+from raysm.client.unpicklable import Culprit, culprit_of_call
+from raysm.errors import CallFailed
+
+__all__ = ["RaysObject", "culprit_among", "reader"]
+
+RAY = "ray"
+
+
+class RaysObject(Exception):
+    """There is an object of Ray's in a value."""
+
+
+def culprit_among(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Culprit | None:
+    """Return the first object of Ray's in a call, with its path; None where there is none."""
+    with pickling(fn, _refuse) as pickled:
+
+        def look(value: Any) -> None:
+            try:
+                pickled(value)
+            except RaysObject:
+                raise
+            except Exception:  # its own code: what cannot be pickled at all is said where it is to be sent
+                return
+
+        return culprit_of_call(fn, args, kwargs, look, _is_of_ray)
+
+
+def _refuse(item: Any) -> None:
+    # The object's class: a class of Ray's travels by its name alone, and is looked up there. A function of its API,
+    # imported by its name, does not: it travels as its own code, and by what Ray has marked it with it is known.
+    if _is_rays(type(item).__module__):
+        raise RaysObject
+
+
+def reader(here: str, there: str) -> Callable[[bytes], Any]:
+    """Return what reads a session's pickles.
+
+    Args:
+        here: Ray's version here; empty where there is none.
+        there: The session's.
+
+    Returns:
+        ``pickle.loads``, or what does the same and raises CallFailed at an object of Ray's.
+    """
+    if here in ("", there):
+        # Without Ray they cannot be read either, and Python's own words for that are as good.
+        return pickle.loads
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            if _is_rays(module):
+                raise CallFailed(
+                    f"it holds {module}.{name} of Ray {there}, and here is Ray {here}, which may read it wrongly; "
+                    f"return plain data, or install ray=={there}"
+                )
+            return super().find_class(module, name)
+
+    return lambda pickled: Unpickler(io.BytesIO(pickled)).load()
+
+
+def _is_of_ray(value: Any) -> bool:
+    return _is_rays(type(value).__module__) or _is_rays(str(getattr(value, "__module__", "")))
+
+
+def _is_rays(module: str) -> bool:
+    return module.partition(".")[0] == RAY

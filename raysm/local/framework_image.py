@@ -1,0 +1,179 @@
+"""What AWS's framework images run where a job names no entry point: the user's script, by its hyperparameters.
+
+::
+
+    python3 framework_image.py /opt/ml
+
+A program of the standard library alone, run by its path in an instance. What flows in are ``hyperparameters.json`` and
+the other configuration files, what flows out are the script's arguments (``--epochs 3``), ``SM_*`` variables, and on a
+failure the file ``output/failure``. The names and rules are those of sagemaker-training-toolkit
+(https://github.com/aws/sagemaker-training-toolkit): a job that the SageMaker SDK sends for a PyTorch image runs here
+without one.
+"""
+
+import collections
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+__all__ = ["OBJECTIVE", "PROGRAM", "SUBMITTED", "arguments_of", "decoded", "main", "variables_of"]
+
+PROGRAM = "sagemaker_program"
+SUBMITTED = "sagemaker_submit_directory"
+"""Hyperparameters of the toolkit; the variables of the same names in capitals count where they are missing."""
+OBJECTIVE = "_tuning_objective_metric"
+"""What the service adds to a training job of a tuning job; the script is not told."""
+TAIL_LINES = 20
+"""Of what the script wrote to stderr, those that stand in the failure file: the service shows 1024 characters of it."""
+
+
+def main(base: str) -> int:
+    """Run the script of the instance whose ``/opt/ml`` is ``base``; return its exit code."""
+    root = Path(base)
+    variables = os.environ  # noqa: TID251  a program of its own, which imports nothing of raysm
+    hyperparameters = decoded(_read(root / "input/config/hyperparameters.json"))
+    program = hyperparameters.get(PROGRAM) or variables.get(PROGRAM.upper())
+    submitted = hyperparameters.get(SUBMITTED) or variables.get(SUBMITTED.upper())
+    try:
+        code = _bring(root, str(submitted or ""))
+        command = _command(code, str(program))
+        _install(code)
+    except (OSError, tarfile.TarError, subprocess.CalledProcessError) as error:
+        return _fail(root, f"ClientError: {error}", 1)
+    words = arguments_of(hyperparameters)
+    own = variables_of(root, hyperparameters, command[-1], words)
+    return _run(root, [*command, *words], code, {**variables, **own})
+
+
+def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the hyperparameters with the JSON inside their texts read, where there is JSON: SDKs before 3 write it."""
+    values: dict[str, Any] = {}
+    for name, text in hyperparameters.items():
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return values
+
+
+def arguments_of(hyperparameters: Mapping[str, Any]) -> list[str]:
+    """Return the script's arguments, by their names; the toolkit's own are left out."""
+    words: list[str] = []
+    for name, value in sorted(hyperparameters.items()):
+        if not name.startswith("sagemaker_") and name != OBJECTIVE:
+            words += [f"-{name}" if len(name) == 1 else f"--{name}", str(value)]
+    return words
+
+
+def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, words: Iterable[str]) -> dict[str, str]:
+    """Return the ``SM_*`` variables of an instance."""
+    resources = _read(root / "input/config/resourceconfig.json")
+    channels = _read(root / "input/config/inputdataconfig.json")
+    own = {name: value for name, value in hyperparameters.items() if name not in (PROGRAM, SUBMITTED, OBJECTIVE)}
+    values: dict[str, Any] = {
+        "hosts": resources.get("hosts", []),
+        "current_host": resources.get("current_host", ""),
+        "network_interface_name": resources.get("network_interface_name", ""),
+        "channels": sorted(channels),
+        "hps": own,
+        "input_dir": str(root / "input"),
+        "input_config_dir": str(root / "input/config"),
+        "input_data_config": channels,
+        "resource_config": resources,
+        "model_dir": str(root / "model"),
+        "output_dir": str(root / "output"),
+        "output_data_dir": str(root / "output/data"),
+        "output_intermediate_dir": str(root / "output/intermediate"),
+        "num_cpus": os.cpu_count() or 1,
+        "num_gpus": 0,
+        "user_entry_point": program,
+        "module_name": Path(program).stem,
+        "user_args": list(words),
+        **{f"channel_{name}": str(root / "input/data" / name) for name in channels},
+        **{f"hp_{name}": value for name, value in own.items()},
+    }
+    return {
+        f"SM_{name.upper()}": value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for name, value in values.items()
+    }
+
+
+def _bring(root: Path, submitted: str) -> Path:
+    """Put the user's code where the toolkit puts it, ``/opt/ml/code``; return that folder."""
+    code = root / "code"
+    # What lay in S3 the service here has brought as a channel, since an instance has no way to its S3.
+    place = root / "input/data" / SUBMITTED if submitted.startswith("s3://") else Path(submitted or code)
+    if not place.is_dir():
+        raise FileNotFoundError(f"{SUBMITTED}={submitted!r} is no folder here, and no s3:// URI")
+    if place != code:
+        shutil.copytree(place, code, dirs_exist_ok=True)
+        for archive in [path for path in code.iterdir() if path.is_file() and tarfile.is_tarfile(path)]:
+            with tarfile.open(archive) as content:
+                content.extractall(code, filter="data")
+            archive.unlink()
+    return code
+
+
+def _command(code: Path, program: str) -> list[str]:
+    if not (code / program).is_file():
+        raise FileNotFoundError(f"{PROGRAM}={program!r} is not among the code: {sorted(os.listdir(code))}")
+    return [sys.executable, program] if program.endswith(".py") else ["/bin/sh", program]
+
+
+def _install(code: Path) -> None:
+    requirements = code / "requirements.txt"
+    if requirements.is_file():
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-r", str(requirements)], check=True)
+
+
+def _run(root: Path, command: list[str], code: Path, variables: Mapping[str, str]) -> int:
+    """Run the script to its end; on a failure the end of what it said goes to where the service looks."""
+    process = subprocess.Popen(
+        command,
+        cwd=code,
+        # What is printed is to be seen when it is printed: metrics are read from it, and trials ended by them.
+        env={"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(code), **variables},
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    # A stop reaches this process alone, the first one of the instance.
+    signal.signal(signal.SIGTERM, pass_on)
+    tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
+    assert process.stderr is not None
+    for line in process.stderr:
+        sys.stderr.write(line)
+        tail.append(line)
+    status = process.wait()
+    if not status:
+        return 0
+    words = f'ExecuteUserScriptError:\nExitCode {status}\nErrorMessage "{"".join(tail)}"\nCommand "{" ".join(command)}"'
+    return _fail(root, words, status)
+
+
+def _fail(root: Path, reason: str, status: int) -> int:
+    (root / "output/failure").write_text(reason)
+    sys.stderr.write(f"{reason}\n")
+    # Of one that was killed by a signal, as shells have it.
+    return status if status > 0 else 128 - status
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return content
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

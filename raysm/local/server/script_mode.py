@@ -1,0 +1,41 @@
+"""Jobs that leave their main process to the image: what AWS's framework images would run flows out.
+
+An image's own entry point is in the image, of which this machine has nothing. What those of AWS do is known: they run
+the script that a hyperparameter names (``raysm.local.framework_image``). A tuning job's definition has no other way to
+say what is run: its algorithm specification lacks ContainerEntrypoint.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from raysm.contract.paths import DEFAULT_BASE
+from raysm.local import framework_image
+from raysm.local.framework_image import PROGRAM, SUBMITTED, decoded
+from raysm.local.server.definitions import Source
+
+__all__ = ["entrypoint_of", "source_of"]
+
+
+def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
+    """Return the main process of a training job: its own, or the framework images'; None where nobody says."""
+    own = request["AlgorithmSpecification"].get("ContainerEntrypoint")
+    if own:
+        return list(own)
+    if not _value(request, PROGRAM):
+        return None
+    # By its path: the instances are processes of this machine, and see its files.
+    return ["python3", str(Path(framework_image.__file__).resolve()), str(DEFAULT_BASE)]
+
+
+def source_of(request: Mapping[str, Any]) -> Source | None:
+    """Return what is to be brought as the code of a job that a framework image would fetch by itself."""
+    uri = _value(request, SUBMITTED)
+    if request["AlgorithmSpecification"].get("ContainerEntrypoint") or not uri.startswith("s3://"):
+        return None
+    return Source(name=SUBMITTED, uri=uri)
+
+
+def _value(request: Mapping[str, Any], name: str) -> str:
+    hyperparameters = decoded(request.get("HyperParameters") or {})
+    return str(hyperparameters.get(name) or (request.get("Environment") or {}).get(name.upper()) or "")
