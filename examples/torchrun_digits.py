@@ -5,6 +5,7 @@ raysm train examples/torchrun_digits.py --instances 2 --input data=examples/data
 """
 
 import argparse
+import gc
 import os
 
 import numpy as np
@@ -33,15 +34,7 @@ def train_epoch(model, loader, optimizer, device):
     return (total[0] / total[1]).item()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", help="folder of the digits")
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=32, help="of each process")
-    parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--model-dir", default=os.environ.get("SM_MODEL_DIR", "."))
-    arguments = parser.parse_args()
-
+def train(arguments):
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
@@ -62,6 +55,21 @@ def main():
             print(f"epoch {epoch + 1} of {arguments.epochs}: loss {loss:.4f}", flush=True)
     if rank == 0:
         torch.save(model.module.state_dict(), os.path.join(arguments.model_dir, "digits.pt"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", help="folder of the digits")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=32, help="of each process")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--model-dir", default=os.environ.get("SM_MODEL_DIR", "."))
+    arguments = parser.parse_args()
+
+    train(arguments)
+    # DDP lies in a circle of references. Freed as late as the interpreter ends, it waits for a thread of gloo that
+    # waits for the interpreter, or aborts it.
+    gc.collect()
     dist.destroy_process_group()
 
 

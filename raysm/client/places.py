@@ -3,7 +3,7 @@
 ::
 
     ROOT/payloads/PROJECT/JOB/          what travels to the instances; removed once the job has ended
-    ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; removed by nobody
+    ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; removed with the last of them
     DATA/PROJECT/JOB/output/model/      the result; output/data/ what else was kept
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
     DATA/PROJECT/TASK/jobs/JOB.json     what is remembered of each job of a task
@@ -16,7 +16,7 @@ nothing large passes through an S3 that lives in memory.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Places", "places_in"]
+__all__ = ["Places", "places_in", "shared_mark"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,12 @@ class Places:
         """Return the prefix of uploaded data."""
         # Of no project: what two of them are given alike is uploaded once.
         return f"{self.root}/inputs"
+
+
+def shared_mark(shared: str) -> str:
+    """Return the object that says that a shared prefix is whole."""
+    # Beside the prefix, for all below it is brought to the instances.
+    return f"{shared.rstrip('/')}.json"
 
 
 def places_in(bucket: str, data_root: Callable[[str], str]) -> Places:

@@ -17,6 +17,7 @@ from raysm.client.description import Description
 from raysm.client.experiments.listing import cache_of
 from raysm.client.job import Job
 from raysm.client.listing import Listed, jobs
+from raysm.client.places import shared_mark
 from raysm.client.service import Service
 from raysm.client.storage import Storage, file_path
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
@@ -129,6 +130,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     # A job that went on with the state, or is to, is another one of the same checkpoints.
     if _is_ours(service, state) and state not in needed:
         shutil.rmtree(file_path(state), ignore_errors=True)
+    _remove_shared(job, needed)
     project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
     if project and task:
         _remove_payload(job, project, needed)
@@ -146,6 +148,16 @@ def _remove_payload(job: Job, project: str, needed: set[str]) -> None:
     prefix = job.service.places.payload(project, job.tags.get(FIRST_TAG, job.name))
     if f"{prefix}/" not in needed:
         Storage(job.service).remove(prefix)
+
+
+def _remove_shared(job: Job, needed: set[str]) -> None:
+    """Remove what the job's payload shared with those of others, unless one that stays has it as well."""
+    root, storage = job.service.places.shared(""), Storage(job.service)
+    for uri in _uris(job.describe()):
+        if uri.startswith(root) and uri not in needed:
+            # What says that it is there goes first: a grid that sends its next job meanwhile sends it anew.
+            storage.remove_object(shared_mark(uri))
+            storage.remove(uri)
 
 
 def _own_folder(job: Job) -> Path | None:

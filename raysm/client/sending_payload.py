@@ -4,6 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from raysm.client.places import shared_mark
 from raysm.client.storage import Storage
 from raysm.client.uploads import send_folder
 from raysm.contract.payload import Contents
@@ -39,9 +40,8 @@ def send(contents: Contents, own: str, shared: str | None, storage: Storage, kms
 
 
 def _send_shared(parted: Parted, shared: str, storage: Storage, kms_key: str | None) -> None:
-    # Beside the prefix, for all below it is brought to the instances. Asked for each job: a lifecycle rule may have
-    # removed it since the last one.
-    whole = f"{shared}.json"
+    # Asked for each job: a lifecycle rule, or who removes old jobs, may have removed it since the last one.
+    whole = shared_mark(shared)
     if storage.size(whole) is not None:
         return
     with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:

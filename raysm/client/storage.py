@@ -168,6 +168,11 @@ class Storage:
             self.below(prefix.rstrip("/") + "/"),
         )
 
+    def remove_object(self, uri: str) -> None:
+        """Remove one object; harmless where there is none."""
+        bucket, key = split(uri)
+        self._service.call("s3", "delete_object", Bucket=bucket, Key=key)
+
     def ensure_bucket(self, bucket: Bucket, region: str) -> None:
         """Make the bucket where it is not there; one that the user named has to be there.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from raysm.contract.clock import Clock
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
@@ -51,6 +52,8 @@ class GridRecord:
     """When it was made."""
     goes_on: bool
     """Whether the user has said that it goes on although its first tasks failed."""
+    clock: Clock
+    """By which all of its moments are told, whoever looks at it: that of the service that its jobs were sent to."""
 
     @property
     def prefix(self) -> str:
@@ -113,10 +116,10 @@ def task_row(task: Task, template_digest: str, done: Callable[[str], bool] | Non
 
 def grid_record(row: Any) -> GridRecord:
     """Return the row of the grid as a value."""
-    values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord)}
-    rules = _rules(row["rules"])
+    values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord) if field.name != "clock"}
+    rules, clock = _rules(row["rules"]), Clock(speed=row["clock_speed"], begun_s=row["clock_begun_s"])
     # SQLite knows no truth values: what a STRICT table gives back is 0 or 1.
-    return GridRecord(**values | {"rules": rules, "goes_on": bool(row["goes_on"])})
+    return GridRecord(**values | {"rules": rules, "clock": clock, "goes_on": bool(row["goes_on"])})
 
 
 @functools.lru_cache(maxsize=16)

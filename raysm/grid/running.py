@@ -152,6 +152,7 @@ def open_running(
             f"--name, or remove {path}"
         )
     store.change_rules(request.rules)
+    store.change_clock(clock)
     store.note_plan(planned_usd)
     added = join(store, tasks)
     with store.database.transaction("quotas", fenced=False):

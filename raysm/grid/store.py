@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from raysm.contract.clock import Clock
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import Attempt, TaskState
@@ -63,7 +64,7 @@ class Store:
                 # So that the jobs of a grid that was made anew under its name are not taken for the old one's.
                 run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
                 row = (name, run, "open", "", json.dumps(to_json(rules)), template, "", source, now, 0)
-                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", row)
+                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row)
         return self.grid()
 
     def grid(self) -> GridRecord:
@@ -88,6 +89,11 @@ class Store:
         """Have other rules hold from the next step."""
         with self.database.transaction("rules", fenced=False):
             self._execute("UPDATE grid SET rules = ?", (json.dumps(to_json(rules)),))
+
+    def change_clock(self, clock: Clock) -> None:
+        """Have the grid's moments be told by another clock: a server that was started anew has one of its own."""
+        with self.database.transaction("clock", fenced=False):
+            self._execute("UPDATE grid SET clock_speed = ?, clock_begun_s = ?", (clock.speed, clock.begun_s))
 
     def note_plan(self, usd: tuple[float, float] | None) -> None:
         """Keep what all rows together are planned to cost, at best and at worst; None is unknown."""

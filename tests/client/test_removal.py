@@ -7,8 +7,10 @@ import pytest
 from raysm.client.description import SecondaryStatus, Status
 from raysm.client.job import attach
 from raysm.client.listing import Listed
-from raysm.client.removal import check, chosen, descriptions, usage
-from raysm.client.submit import submit
+from raysm.client.places import shared_mark
+from raysm.client.removal import check, chosen, descriptions, remove, usage
+from raysm.client.storage import Storage
+from raysm.client.submit import prepare, submit
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import Script
@@ -79,3 +81,16 @@ def test_what_an_active_job_reads_stays_until_that_has_ended(local, script):
         check(attach(first.name, local.service), descriptions(local.service))
     local.sagemaker.end(second.name, "Completed")
     check(first, descriptions(local.service))
+
+
+def test_what_the_jobs_of_a_grid_share_goes_with_the_last_of_them(local, script):
+    storage, names = Storage(local.service), ("row-1", "row-2")
+    for name in names:
+        prepare(Script(str(script)), on=local.service, job_name=name, shares=True).send()
+        local.sagemaker.end(name, "Completed")
+    shared = f"{local.service.places.root}/shared/"
+    (prefix,) = {f"{shared}{item.name.partition('/')[0]}" for item in storage.below(shared) if "/" in item.name}
+    remove(attach("row-1", local.service), descriptions(local.service))
+    assert storage.size(shared_mark(prefix)) is not None
+    remove(attach("row-2", local.service), descriptions(local.service))
+    assert storage.below(shared) == []

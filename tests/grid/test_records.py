@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from raysm.contract.clock import Clock
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.records import GridRecord, attempt_record, grid_record, task_record, task_row
 from raysm.grid.rules import Rules
@@ -18,21 +19,24 @@ TASK = Task(key="a", position=3, region="eu-west-1", instance_types=("ml.g5.xlar
 
 COLUMNS = ("key", "position", "content", "digest", "region", "shape", "priority", "expected_s", "state", "retries_left")
 
+CLOCK = {"clock_speed": 60.0, "clock_begun_s": 1e9}
+
 
 @pytest.fixture
 def grid():
     row = {"name": "g", "run": "abcdef", "state": "open", "why": "", "template": "{}", "source": "{}"}
-    return grid_record(row | {"rules": json.dumps(to_json(Rules(retries=4))), "created_s": 1.0, "goes_on": 1})
+    return grid_record(row | {"rules": json.dumps(to_json(Rules(retries=4))), "created_s": 1.0, "goes_on": 1} | CLOCK)
 
 
 def row_of(task, *, done=None):
     row = task_row(task, "template", done, 2)
-    return dict(zip(COLUMNS, row, strict=True)) | {"attempts": 0, "since_s": None, "reason": ""}
+    return dict(zip(COLUMNS, row, strict=True)) | {"attempts": 0, "reason": ""}
 
 
 def test_a_grid_has_its_rules_and_truth_values(grid):
     assert grid.rules == Rules(retries=4)
     assert grid.goes_on is True
+    assert grid.clock == Clock(speed=60.0, begun_s=1e9)
 
 
 @pytest.mark.parametrize("name", ["drives/2026 october and more words", "größe", "-", "?" * 60])
@@ -76,4 +80,5 @@ def test_an_attempt_comes_back_as_it_went_in():
 
 def test_a_grid_has_a_column_for_each_field():
     (columns,) = re.findall(r"CREATE TABLE grid \((.*?)\) STRICT", SCHEMA, re.DOTALL)
-    assert {field.name for field in dataclasses.fields(GridRecord)} <= set(re.findall(r"(\w+) [A-Z]", columns))
+    fields = {field.name for field in dataclasses.fields(GridRecord)} - {"clock"}
+    assert fields | CLOCK.keys() <= set(re.findall(r"(\w+) [A-Z]", columns))

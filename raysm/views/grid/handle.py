@@ -4,7 +4,6 @@ Its file is all that it needs, so that it works in any process, also while anoth
 the grid, that process finds at its next step.
 """
 
-import time
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ class GridHandle:
             InvalidRequest: There is no grid of this name.
         """
         with opened(self.name) as store:
-            return shown_snapshot(snapshot(store, time.time()))
+            return shown_snapshot(snapshot(store, store.grid().clock.now()))
 
     def rows(self, state: str | None = None) -> list[GridRow]:
         """Return its rows in the order of their source, each with the job that it has, or had last.
@@ -75,7 +74,7 @@ class GridHandle:
         with opened(self.name) as store:
             # A closed grid is run by nobody any more: it would be "stopping" for ever.
             if store.grid().state != "closed":
-                store.change_grid("stopping", time.time(), why="the user stops it", fenced=False)
+                store.change_grid("stopping", store.grid().clock.now(), why="the user stops it", fenced=False)
             return store.open_count()
 
     def retry(self) -> int:
@@ -85,7 +84,7 @@ class GridHandle:
             InvalidRequest: There is no grid of this name.
         """
         with opened(self.name) as store:
-            return store.again(AGAIN, time.time())
+            return store.again(AGAIN, store.grid().clock.now())
 
     def extend(self, rows: Any = None, *, max_rows: int = MAX_ROWS) -> int:
         """Have new rows join it, and return how many they are; those that it has stay as they are.
@@ -115,7 +114,7 @@ class GridHandle:
         with opened(self.name) as store:
             # Those in trouble first: of very many rows the page has only the first.
             rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
-            put(path, report_page(snapshot(store, time.time()), rows))
+            put(path, report_page(snapshot(store, store.grid().clock.now()), rows))
         return path
 
     def __repr__(self) -> str:

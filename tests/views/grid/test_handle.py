@@ -1,7 +1,10 @@
 """The handle on a grid that there is, in another process than the one that runs it."""
 
+import time
+
 import pytest
 
+from raysm.contract.clock import Clock
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.rules import Rules
@@ -29,6 +32,13 @@ def test_a_grid_is_found_by_its_name_and_one_that_is_not_there_is_said_at_once(s
     assert repr(attach_grid("drives")) == "GridHandle('drives')"
     with pytest.raises(InvalidRequest, match="there is no grid 'drivse' .* there are drives"):
         attach_grid("drivse")
+
+
+def test_its_moments_are_those_of_its_service_whose_hours_may_pass_in_minutes(store):
+    # Of the machine's clock every job of a fast one is of long ago, and every place that is left alone for ever.
+    assert attach_grid("drives").status().at_s == pytest.approx(time.time(), abs=600)
+    store.change_clock(Clock(speed=60.0, begun_s=time.time() - 3600))
+    assert attach_grid("drives").status().at_s == pytest.approx(time.time() + 59 * 3600, abs=36_000)
 
 
 def test_its_rows_and_its_state_are_what_the_store_has(store):
