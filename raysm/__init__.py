@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from raysm.client.submit import submit
     from raysm.client.sweep import Sweep
     from raysm.client.sweep_result import SweepResult
+    from raysm.client.tuning.handle import Tuning
+    from raysm.client.tuning.send import tune
     from raysm.errors import JobFailed, JobStopped, RaysmError
     from raysm.grid.row import GridRow
     from raysm.grid.rows.query import Query
@@ -92,6 +94,7 @@ __all__ = [
     "Sweep",
     "SweepResult",
     "TorchScript",
+    "Tuning",
     "attach",
     "attach_grid",
     "choice",
@@ -109,6 +112,7 @@ __all__ = [
     "restored",
     "row_blocks",
     "submit",
+    "tune",
     "uniform",
 ]
 
@@ -137,6 +141,8 @@ _HOMES = {
     "raysm.client.submit": ("submit",),
     "raysm.client.sweep": ("Sweep",),
     "raysm.client.sweep_result": ("SweepResult",),
+    "raysm.client.tuning.handle": ("Tuning",),
+    "raysm.client.tuning.send": ("tune",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.grid.row": ("GridRow",),
     "raysm.grid.rows.query": ("Query",),

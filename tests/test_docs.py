@@ -169,13 +169,9 @@ def test_the_python_of_a_page_is_taken_as_it_stands(page, tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(
-    ("page", "one"),
-    [
-        pytest.param(ROOT / page, one, id=page, marks=[] if page == "README.md" else [pytest.mark.long])
-        for page, one in REALLY.items()
-    ],
-)
+# Each forms a cluster, or several; that the README's first command runs is shown by cli/test_main.
+@pytest.mark.long
+@pytest.mark.parametrize(("page", "one"), [pytest.param(ROOT / page, one, id=page) for page, one in REALLY.items()])
 def test_the_python_of_a_page_runs_as_it_stands(page, one, tmp_path):
     lines = run(tmp_path, python_of(page), f"import page; print({one})")
     assert lines.splitlines()[-1] == "1"

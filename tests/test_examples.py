@@ -61,6 +61,8 @@ def test_the_same_script_trains_on_a_cluster_by_one_command(tmp_path):
     assert (tmp_path / "out" / "digits.pt").exists()
 
 
+# A model that comes back from two instances is shown by jobs/test_training, what follows it by workloads/training.
+@pytest.mark.long
 @pytest.mark.usefixtures("home")
 def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
     said = run(

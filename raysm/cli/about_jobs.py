@@ -2,14 +2,13 @@
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
-from raysm.cli.job_table import print_jobs
+from raysm.cli.job_values import described
 from raysm.cli.measured import print_metrics
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output
@@ -24,13 +23,16 @@ from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest
 from raysm.request import Target
 
-__all__ = ["described", "run"]
+__all__ = ["run"]
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
     """Do what ``arguments.command`` says, of ``service``; None is the one that the arguments name."""
     service = service or connect(_reading_target(arguments))
     if arguments.command == "jobs":
+        # The table of experiments, half of what these commands import, is of no use to the others.
+        from raysm.cli.job_table import print_jobs
+
         print_jobs(arguments, service, console)
         return
     if arguments.command == "rm":
@@ -52,30 +54,6 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
 def _reading_target(arguments: Arguments) -> Target:
     # Reading a job needs no role of its own: the caller's credentials do it.
     return read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused")
-
-
-def described(job: Job) -> dict[str, Any]:
-    """Return what is known of a job as JSON values."""
-    description, bill = job.describe(), job.cost()
-    return {
-        "name": description.name,
-        "arn": description.arn,
-        "status": str(description.status),
-        "secondary_status": str(description.secondary),
-        "message": description.message or None,
-        "failure_reason": description.reason or None,
-        "instances": [{"type": kind, "count": count} for kind, count in job.instances],
-        "created": description.created.isoformat() if description.created else None,
-        "started": description.started.isoformat() if description.started else None,
-        "ended": description.ended.isoformat() if description.ended else None,
-        "billable_s": description.billable_s,
-        "training_s": description.training_s,
-        "cost": None if bill is None else bill.as_dict(),
-        "transitions": [
-            {"status": status, "begin": begin.isoformat() if begin else None, "end": end.isoformat() if end else None}
-            for status, begin, end in description.transitions
-        ],
-    }
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:

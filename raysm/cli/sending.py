@@ -7,10 +7,10 @@ import time
 
 from rich.console import Console
 
-from raysm.cli.about_jobs import described
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.display import Display
+from raysm.cli.job_values import described
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared
 from raysm.client.result_folder import check_folder

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from raysm import __version__
@@ -125,27 +125,14 @@ class Prepared:
                 volumes; nothing was uploaded.
             ServiceError: The service refused; nothing of the job is left but data that can be used again.
         """
-        storage, kms_key = self._storage, self.request.security.output_kms_key
         if self.has_old_state and self.state is not None:
             await_predecessor(self._records, self.state, self.service)
         inputs = self._look_at_inputs()
         self._check_volume(inputs)
         # Before the job is there: a file that vanishes meanwhile must not hide it from who sent it.
         code = records.code_of(self.request.workload, self.source)
-        storage.ensure_bucket(self.service.bucket, self.service.region)
-        for upload in self.uploads:
-            uploads.carry_out(upload, storage, kms_key)
-        prefix = self.service.places.payload(self.request.project, self.request.name)
-        try:
-            self._send_payload(prefix)
+        with self.brought(leaves_payload=leaves_payload):
             self._create()
-        except BaseException as error:
-            if leaves_payload and isinstance(error, ServiceError) and error.is_transient:
-                raise
-            # Whatever it was: an upload that Ctrl-C interrupts leaves nothing behind either.
-            with contextlib.suppress(ServiceError):  # the reason is not to be hidden by a second one
-                storage.remove(prefix)  # it holds the token of a job that never was
-            raise
         self._remember(code, inputs)
         # Told, since ListTags would be a call, and a permission, of its own.
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
@@ -155,6 +142,29 @@ class Prepared:
 
             tracker_of(chain, self.request.workload.parameters)
         return Job(chain, source=self.source)
+
+    @contextlib.contextmanager
+    def brought(self, *, leaves_payload: bool = False) -> Iterator[None]:
+        """Upload what has changed and the payload, for whoever makes the job in the block; if that fails, remove it.
+
+        Args:
+            leaves_payload: As of ``send``.
+        """
+        storage = self._storage
+        storage.ensure_bucket(self.service.bucket, self.service.region)
+        for upload in self.uploads:
+            uploads.carry_out(upload, storage, self.request.security.output_kms_key)
+        prefix = self.service.places.payload(self.request.project, self.request.name)
+        try:
+            self._send_payload(prefix)
+            yield
+        except BaseException as error:
+            if leaves_payload and isinstance(error, ServiceError) and error.is_transient:
+                raise
+            # Whatever it was: an upload that Ctrl-C interrupts leaves nothing behind either.
+            with contextlib.suppress(ServiceError):  # the reason is not to be hidden by a second one
+                storage.remove(prefix)  # it holds the token of a job that never was
+            raise
 
     def _send_payload(self, prefix: str) -> None:
         name = self.request.name

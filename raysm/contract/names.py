@@ -34,6 +34,7 @@ __all__ = [
     "TASK_TAG",
     "TRACKING_TAG",
     "TRIAL",
+    "TUNING_OBJECTIVE",
     "WORKLOAD_TAG",
 ]
 
@@ -136,3 +137,7 @@ LABEL_INSTANCE_TYPE = "raysm.io/instance-type"
 
 LABEL_RANK = "raysm.io/rank"
 """Ray label of a node: 0 for the head, then the others by their number."""
+
+# The service's own name: https://github.com/aws/sagemaker-training-toolkit knows it too.
+TUNING_OBJECTIVE = "_tuning_objective_metric"
+"""Hyperparameter by which a tuning job tells its training jobs what counts; others have none of this name."""

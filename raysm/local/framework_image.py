@@ -31,6 +31,7 @@ SUBMITTED = "sagemaker_submit_directory"
 """Hyperparameters of the toolkit; the variables of the same names in capitals count where they are missing."""
 OBJECTIVE = "_tuning_objective_metric"
 """What the service adds to a training job of a tuning job; the script is not told."""
+BASE = "/opt/ml"
 TAIL_LINES = 20
 """Of what the script wrote to stderr, those that stand in the failure file: the service shows 1024 characters of it."""
 
@@ -110,7 +111,7 @@ def _bring(root: Path, submitted: str) -> Path:
     """Put the user's code where the toolkit puts it, ``/opt/ml/code``; return that folder."""
     code = root / "code"
     # What lay in S3 the service here has brought as a channel, since an instance has no way to its S3.
-    place = root / "input/data" / SUBMITTED if submitted.startswith("s3://") else Path(submitted or code)
+    place = root / "input/data" / SUBMITTED if submitted.startswith("s3://") else _seen(root, submitted or str(code))
     if not place.is_dir():
         raise FileNotFoundError(f"{SUBMITTED}={submitted!r} is no folder here, and no s3:// URI")
     if place != code:
@@ -120,6 +121,11 @@ def _bring(root: Path, submitted: str) -> Path:
                 content.extractall(code, filter="data")
             archive.unlink()
     return code
+
+
+def _seen(root: Path, path: str) -> Path:
+    """Return where a path of the instance lies: instances that are processes have ``/opt/ml`` elsewhere."""
+    return root / Path(path).relative_to(BASE) if Path(path).is_relative_to(BASE) else Path(path)
 
 
 def _command(code: Path, program: str) -> list[str]:

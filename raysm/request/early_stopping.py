@@ -23,6 +23,8 @@ class _Rule:
     """``module:function`` that makes Ray Tune's scheduler of it; imported on the head alone."""
     searches: ClassVar[tuple[str, ...]] = ("optuna", "random", "grid")
     """The searches that it goes with, the default first."""
+    service_rule: ClassVar[str | None] = None
+    """TrainingJobEarlyStoppingType of a tuning job that does the same; None is none."""
     needs_checkpoints: ClassVar[bool] = False
     """Whether every report has to bring a checkpoint."""
     takes_turns: ClassVar[bool] = False
@@ -64,6 +66,7 @@ class Median(_Rule):
     """Ends a trial whose best value is worse than the median of the others' running averages."""
 
     kind: ClassVar[str] = "median"
+    service_rule: ClassVar[str | None] = "Auto"
     scheduler: ClassVar[str] = "raysm.workloads.sweep.schedulers:median"
 
     grace: int = 1

@@ -4,6 +4,7 @@ What flows in is what people write, ``loguniform(1e-4, 1e-1)`` in Python or ``lo
 what flows out are values that say how they are drawn, in the words of Optuna's trials, and how they are varied.
 """
 
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -81,6 +82,14 @@ class _Range:
         # Not cut into some number of steps: nobody would know which values were tried.
         raise InvalidRequest(f"{self} has no end of values; for search='grid' name them: choice([…])")
 
+    def listed(self) -> tuple[str, dict[str, Any]]:
+        """Return its values as a categorical range of the service's; raises InvalidRequest where there is no end."""
+        return Choice(self.grid()).tuned()
+
+    def read(self, text: str) -> Value:
+        """Return the value that a tuning job of the service's writes so."""
+        return float(text)
+
     def contains(self, value: object) -> bool:
         """Whether a value lies in the range."""
         return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]  # a number
@@ -96,6 +105,10 @@ class Uniform(_Range):
 
     kind: ClassVar[str] = "uniform"
     log: ClassVar[bool] = False
+
+    def tuned(self) -> tuple[str, dict[str, Any]]:
+        """Return it as a range of the service's: which kind of them, and what it says but for its name."""
+        return "ContinuousParameterRanges", _bounds(self, self.log)
 
     def suggest(self, name: str, trial: Suggests) -> float:
         """Draw one."""
@@ -123,6 +136,10 @@ class LogUniform(Uniform):
 class _Steps(_Range):
     step: float
     """Between two values; they begin at ``low``."""
+
+    def tuned(self) -> tuple[str, dict[str, Any]]:
+        """Return its values to choose from: the service knows no steps."""
+        return self.listed()
 
     def __post_init__(self) -> None:
         """Refuse steps that lead nowhere."""
@@ -202,6 +219,14 @@ class RandInt(_Range):
                 raise InvalidRequest(f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform")
         _Range.__post_init__(self)
 
+    def tuned(self) -> tuple[str, dict[str, Any]]:
+        """Return it as a range of the service's."""
+        return "IntegerParameterRanges", _bounds(self, self.log)
+
+    def read(self, text: str) -> Value:
+        """Return the integer that a tuning job writes so."""
+        return int(text)
+
     def suggest(self, name: str, trial: Suggests) -> int:
         """Draw one."""
         return trial.suggest_int(name, self.low, self.high, step=1, log=self.log)
@@ -269,6 +294,27 @@ class Choice:
         """Return all values."""
         return self.values
 
+    def tuned(self) -> tuple[str, dict[str, Any]]:
+        """Return it as a range of the service's, whose values are texts: of all but texts their JSON.
+
+        Raises:
+            InvalidRequest: Two of its values would be one text.
+        """
+        texts = [_text(value) for value in self.values]
+        if len(set(texts)) != len(texts):
+            raise InvalidRequest(f"{self}: for the service all values are texts, and two of these would be the same")
+        return "CategoricalParameterRanges", {"Values": texts}
+
+    def listed(self) -> tuple[str, dict[str, Any]]:
+        """Return the same: it is a list already."""
+        return self.tuned()
+
+    def read(self, text: str) -> Value:
+        """Return the value that a tuning job writes so."""
+        # By the text, not by reading JSON: "1" may be a text that was chosen among.
+        values: dict[str, Value] = {_text(value): value for value in self.values}
+        return values[text]
+
     def contains(self, value: object) -> bool:
         """Whether a value is one of them."""
         return value in self.values
@@ -315,6 +361,15 @@ def lograndint(low: int, high: int) -> LogRandInt:
 def choice(values: Sequence[Value]) -> Choice:
     """Return these values to choose from."""
     return Choice(tuple(values) if isinstance(values, list) else values)  # type: ignore[arg-type]  # Choice refuses it
+
+
+def _bounds(item: _Range, log: bool) -> dict[str, Any]:
+    scale = "Logarithmic" if log else "Linear"
+    return {"MinValue": str(item.low), "MaxValue": str(item.high), "ScalingType": scale}
+
+
+def _text(value: Value) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _check_log(item: _Range) -> None:

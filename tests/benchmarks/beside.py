@@ -4,7 +4,8 @@
 
 Each round runs every benchmark once of each tree, each tree's own with its own raysm, so that what the machine does
 meanwhile happens to both. What is printed are the medians of both and today's over the other's: of times, above 1 is
-slower. Machines are noisy: the least of both stand beside, which noise can only raise. 5 % are allowed.
+slower. Machines are noisy: the least of both stand beside, which noise can only raise. 5 % are allowed, and of a job's
+start less is asked for: README's first command in 0.6 of bac6e15's time, a second job in 0.5.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from tests.house import unpacked
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = 1.05
+GOALS = {"first job": 0.6, "second job": 0.5}
+"""By how a figure's name begins: the most that today's may be of the other's, where that is less."""
 
 NUMBER = r"\s*:?\s+(\d+\.\d+)"
 
@@ -110,14 +113,15 @@ def report(commit, values):
         before, today = values[commit, name, key], values["today", name, key]
         ratio, best = compared(key, before, today)
         # Either alone may be chance: a change that costs is seen in both.
-        holds = min(ratio, best) <= ALLOWED
+        most = next((goal for begin, goal in GOALS.items() if key.startswith(begin)), ALLOWED)
+        holds = min(ratio, best) <= most
         if not holds:
             missed.append(f"{name}: {key}")
         print(
             f"{f'{name}: {key}':52}{statistics.median(before):10.3f}{statistics.median(today):10.3f}"
             f"{ratio:8.3f}{best:13.3f} {'' if holds else 'MISSED'}"
         )
-    print(f"missed: {', '.join(missed)}" if missed else f"all within {ALLOWED - 1:.0%}")
+    print(f"missed: {', '.join(missed)}" if missed else "all as it is asked for")
 
 
 def main():

@@ -102,6 +102,8 @@ def raysm(*words, env):
 def one_round(sampler, cases, folder, show):
     """Return processor seconds and seconds of each case."""
     env = {**os.environ, "RAYSM_HOME": str(folder / "home")}
+    # Some shells and images set it; with it every process would compile raysm anew, which no user's does.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     script = folder / "prints.py"
     script.write_text("print('user code')\n")
     commands = {

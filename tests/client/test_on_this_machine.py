@@ -76,6 +76,8 @@ def test_a_function_and_its_tasks_on_a_cluster_of_two_find_the_modules_beside_it
     assert attach(job.name, target).result() == ("a", 2, 6)
 
 
+# The same of jobs that end as the test says: test_result.
+@pytest.mark.long
 def test_a_function_raises_its_own_exception_with_its_traceback(target):
     job = submit(Function(fail, 3), on=target)
     with pytest.raises(OwnError) as caught:

@@ -99,6 +99,8 @@ def test_a_complete_image_without_a_network_leaves_its_result(run):
     assert ended.found["doubled"] == 42
 
 
+# The sentences are held by bootstrap/test_entrypoint; here pip itself looks for a way, for all of its time.
+@pytest.mark.long
 @pytest.mark.namespace
 def test_an_image_with_another_ray_and_without_a_network_ends_in_one_sentence(run, tmp_path):
     ended = run(image=make_installed(tmp_path / "image", "ray", "2.56.0"), front=WITHOUT_NETWORK, told=False)
@@ -111,6 +113,7 @@ def test_an_image_with_another_ray_and_without_a_network_ends_in_one_sentence(ru
     assert ended.found is None
 
 
+@pytest.mark.long
 @pytest.mark.namespace
 def test_an_image_with_python_3_12_without_ray_and_without_a_network_ends_in_one_sentence(run):
     if reason := why_no_python_312():

@@ -156,6 +156,8 @@ def test_a_job_outlives_its_client_and_is_found_again(tmp_path):
     assert "the end" in [line.text for line in job.lines()]
 
 
+# Of instances without Ray local/server/test_server shows the same.
+@pytest.mark.long
 def test_when_the_server_is_killed_its_instances_end_and_the_next_one_says_so(tmp_path):
     (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
     with serving(tmp_path / "own") as folder:

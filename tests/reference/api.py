@@ -48,7 +48,7 @@ PAGES = {
         "Many trials with other parameters each, on one cluster: what is tried, by which rules, and what was found.",
         (
             *("Sweep", "SweepResult", "uniform", "loguniform", "quniform", "qloguniform", "randint", "lograndint"),
-            *("choice", "Asha", "Median", "Pbt"),
+            *("choice", "Asha", "Median", "Pbt", "tune", "Tuning"),
         ),
     ),
     "grids": (

@@ -148,6 +148,8 @@ def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, train, tmp_pa
     assert model(server, name, tmp_path)["counts.txt"] == b"[2, 1]"
 
 
+# How the script's exception becomes the reason is the bootstrap's: jobs/test_script_ends.
+@pytest.mark.long
 def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, train):
     name, status, reason = train("raise ValueError('the data are odd')", ray={"coordinator_only": True})
     assert status == "Failed"

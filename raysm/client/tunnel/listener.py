@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from raysm.contract.accepting import accept_no_more
 from raysm.contract.ssm.streams import Stream, carry
 from raysm.errors import InvalidRequest, RaysmError
 
@@ -49,6 +50,7 @@ class Listener:
     async def close(self) -> None:
         """Listen no more, and end every connection."""
         if self._server is not None:
+            await accept_no_more(self._server.sockets)
             self._server.close()
         for task in self._carrying:
             task.cancel()

@@ -6,9 +6,11 @@ What flows in are requests of a browser; what flows out are the answers of the p
 import asyncio
 import atexit
 import contextlib
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from raysm.contract.accepting import accept_no_more
 from raysm.contract.loop_thread import LoopThread
 from raysm.errors import MissingDependency
 from raysm.views.dashboard.guard import Guard, new_prefix
@@ -109,13 +111,26 @@ class DashboardServer:
         # No access log: the secret path would stand in it.
         runner = web.AppRunner(_application(self, site), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        # The last of all: connections that were told to end do so in the loop's next turn.
-        self._open.push_async_callback(asyncio.sleep, 0)
-        self._open.push_async_callback(runner.cleanup)
+        listener = socket.create_server((LOOPBACK, 0))
+        self._open.push_async_callback(_close, runner, listener)
         self._open.push_async_callback(site.end)
-        await web.TCPSite(runner, LOOPBACK, 0).start()
-        self.port = runner.addresses[0][1]
+        await web.SockSite(runner, listener).start()
+        self.port = listener.getsockname()[1]
         await site.begin()
+
+
+async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:
+    """End the server, and all of its connections."""
+    await accept_no_more([listener])
+    connections = runner.server.connections if runner.server else []
+    transports = [connection.transport for connection in connections]
+    await runner.cleanup()
+    for transport in transports:
+        # Closed, it would first send what is left: to a browser that does not read, as long as there is one.
+        if transport is not None:
+            transport.abort()
+    # They end in the loop's next turn.
+    await asyncio.sleep(0)
 
 
 def _application(server: DashboardServer, site: Site) -> "web.Application":

@@ -16,6 +16,7 @@ from raysm.request.sweep import SweepWorkload
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.runner import Runner, naming_what_is_missing
+from raysm.workloads.sweep.one_trial import as_launched
 from raysm.workloads.termination import leave_on_sigterm
 
 __all__ = ["SweepRunner"]
@@ -32,6 +33,7 @@ class SweepRunner(Runner[SweepWorkload]):
             from raysm.workloads.sweep.output import summary_of, write_result
             from raysm.workloads.sweep.run import Sweep
             from raysm.workloads.sweep.search import drawing_by
+        self.workload = as_launched(self.workload, self.environment.hyperparameters)
         begun_s = time.monotonic()
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, configure_logging=False)

@@ -1,8 +1,11 @@
 """The proxy's own server: what is let in, and what every answer has."""
 
+import contextlib
+import gc
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from aiohttp import web
@@ -98,6 +101,51 @@ def test_closing_ends_what_it_shows_and_is_harmless_when_repeated(server, site):
     assert site.happened == ["begin", "end"]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+def test_a_browser_that_does_not_read_its_answer_holds_no_connection_open():
+    class Large(Shows):
+        async def answer(self, asked):
+            self.happened.append("asked")
+            return web.Response(body=bytes(64 << 20))
+
+    site = Large()
+    server = DashboardServer(lambda: site)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as browser:
+        browser.sendall(f"GET /{server.prefix}/ HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        assert browser.recv(1)
+        server.close()
+        received = 0
+        # Until its end, or until it is told that there comes no more.
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := browser.recv(1 << 20):
+                received += len(chunk)
+    assert received < 64 << 20
+
+
+def test_connections_that_come_while_it_ends_are_ended_too():
+    browsers, is_over = [], threading.Event()
+
+    def connect(port):
+        while not is_over.is_set():
+            with contextlib.suppress(OSError):
+                browsers.append(socket.create_connection(("127.0.0.1", port), timeout=60))
+
+    server = DashboardServer(Shows)
+    threads = [threading.Thread(target=connect, args=(server.port,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(browsers) < 20:
+        assert any(thread.is_alive() for thread in threads)
+    server.close()
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    for browser in browsers:
+        with browser, contextlib.suppress(ConnectionResetError):
+            assert browser.recv(1) == b""
+    # One that was forgotten is closed only now, and warns of it, which fails the test.
+    gc.collect()
 
 
 def test_a_process_that_ends_closes_what_it_left_open():

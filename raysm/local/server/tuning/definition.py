@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysm.contract.job_api import TRAINING
+from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.local.server.api_error import validation
 from raysm.local.server.served_apis import served
 from raysm.local.server.tuning.ranges import read_ranges
@@ -20,8 +21,6 @@ from raysm.local.server.validation import check, check_unwritten
 
 __all__ = ["Definition", "check_definitions", "definitions_of", "job_name", "most_jobs"]
 
-OBJECTIVE = "_tuning_objective_metric"
-"""Hyperparameter by which the service tells a training job what counts."""
 PASSED_ON = (
     "RoleArn",
     "InputDataConfig",
@@ -68,7 +67,7 @@ class Definition:
         return {
             "TrainingJobName": name,
             "AlgorithmSpecification": algorithm,
-            "HyperParameters": {**static, **assignment, OBJECTIVE: self.objective.metric},
+            "HyperParameters": {**static, **assignment, TUNING_OBJECTIVE: self.objective.metric},
             "ResourceConfig": _resources(self.body),
             **{key: self.body[key] for key in PASSED_ON if self.body.get(key) is not None},
         }

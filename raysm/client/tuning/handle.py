@@ -1,0 +1,125 @@
+"""The handle on a tuning job: what the service says of it and of its trials flows in, a table and the best flow out.
+
+As with a job, nothing lives in the handle: another process has all of it by the tuning job's name and the same sweep.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from raysm.client.job import Job, attach
+from raysm.client.service import Service
+from raysm.client.sweep_result import TrialTable
+from raysm.contract.events import Trial
+from raysm.errors import JobFailed, NotDone, ServiceError
+from raysm.request.sweep import SweepWorkload
+
+__all__ = ["Tuning"]
+
+NAME = "HyperParameterTuningJobName"
+FINAL = ("Completed", "Failed", "Stopped")
+TRIALS: Mapping[str, str] = {"Completed": "done", "Stopped": "stopped", "Failed": "failed"}
+"""By the status of a training job; all others run."""
+
+
+class Tuning:
+    """One tuning job.
+
+    Attributes:
+        name: Its name.
+        sweep: What is tried.
+    """
+
+    def __init__(self, name: str, sweep: SweepWorkload, service: Service) -> None:
+        """Hold a tuning job that the service knows."""
+        self.name, self.sweep = name, sweep
+        self._service = service
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the service says of it."""
+        return dict(self._service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: self.name}))
+
+    @property
+    def status(self) -> str:
+        """``InProgress``, ``Stopping``, ``Completed``, ``Failed`` or ``Stopped``, as the service says it."""
+        return str(self.describe()["HyperParameterTuningJobStatus"])
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.status in FINAL
+
+    def wait(self, timeout_s: float | None = None) -> str:
+        """Wait for its end; return its status.
+
+        Raises:
+            NotDone: It has not ended in time.
+        """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        # At the pace of all polling: an account's Describes are counted, whatever they are of.
+        pauses = self._service.polling.pauses()
+        while (status := self.status) not in FINAL:
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                raise NotDone(f"the tuning job {self.name} is {status} after {timeout_s:g} s")
+            time.sleep(next(pauses))
+        return status
+
+    def stop(self) -> None:
+        """Launch nothing more, and stop the trials that run."""
+        self._service.call("sagemaker", "stop_hyper_parameter_tuning_job", **{NAME: self.name})
+
+    @property
+    def trials(self) -> TrialTable:
+        """All trials so far, by their numbers."""
+        summaries = sorted(self._summaries(), key=lambda item: item["TrainingJobName"])
+        trials = [self._trial(number, item) for number, item in enumerate(summaries)]
+        return TrialTable(trials, self.sweep.metric, self.sweep.mode)
+
+    @property
+    def best(self) -> Job:
+        """The training job of the best trial: its result is the sweep's with that trial alone.
+
+        Raises:
+            JobFailed: The tuning job has failed.
+            NotDone: No trial has a value yet.
+        """
+        described = self.describe()
+        if "BestTrainingJob" in described:
+            return attach(described["BestTrainingJob"]["TrainingJobName"], self._service)
+        if described["HyperParameterTuningJobStatus"] == "Failed":
+            raise JobFailed(f"the tuning job {self.name} failed: {described.get('FailureReason', '')}")
+        raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.sweep.metric!r} yet")
+
+    def _summaries(self) -> Iterator[Mapping[str, Any]]:
+        wanted: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
+        while True:
+            page = self._service.call("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **wanted)
+            yield from page["TrainingJobSummaries"]
+            if not page.get("NextToken"):
+                return
+            wanted["NextToken"] = page["NextToken"]
+
+    def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:
+        final = item.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
+        value = final.get("Value")
+        began, ended = item.get("TrainingStartTime"), item.get("TrainingEndTime")
+        return Trial(
+            number=number,
+            status=TRIALS.get(item["TrainingJobStatus"], "running"),
+            params={
+                name: self.sweep.space[name].read(text)
+                for name, text in item["TunedHyperParameters"].items()
+                if name in self.sweep.space
+            },
+            value=value,
+            metrics={} if value is None else {self.sweep.metric: value},
+            reason=item.get("FailureReason", ""),
+            host=item["TrainingJobName"],
+            seconds=(ended - began).total_seconds() if began and ended else 0.0,
+            time_s=(ended or item["CreationTime"]).timestamp(),
+        )
+
+    def __repr__(self) -> str:
+        try:
+            return f"<raysm tuning {self.name}: {self.status}>"
+        except ServiceError:
+            return f"<raysm tuning {self.name}>"
