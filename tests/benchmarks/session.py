@@ -203,7 +203,10 @@ def _child(pipe, name):
             while (word := pipe.recv()) != "end":
                 pipe.send(asked(contender) if word == "go" else profiled(contender, word))
         finally:
+            began_s = time.perf_counter()
             contender.close()
+            with contextlib.suppress(OSError):
+                pipe.send({"close, s": time.perf_counter() - began_s})
 
 
 class Process:
@@ -226,11 +229,16 @@ class Process:
         return self.hear()
 
     def end(self):
+        """End it; return what that took, nothing where it says nothing any more."""
         with contextlib.suppress(OSError):
             self.pipe.send("end")
+        closed = {}
+        with contextlib.suppress(OSError, EOFError):
+            closed = self.pipe.recv() if self.pipe.poll(60) else {}
         self.process.join(60)
         if self.process.is_alive():
             self.process.kill()
+        return closed
 
 
 def is_rate(figure):
@@ -256,7 +264,7 @@ def main():
     parser.add_argument("--against", nargs="*", default=["ipyparallel", "dask", "jobs"], choices=sorted(CONTENDERS))
     parser.add_argument("--profile", type=Path)
     chosen = parser.parse_args()
-    processes, figures = [], {}
+    processes, figures, closed = [], {}, {}
     try:
         # One after the other: two that start at once would be timed by each other.
         for name in ["raysm", *chosen.against]:
@@ -271,9 +279,9 @@ def main():
             processes[0].ask(str(chosen.profile))
     finally:
         for process in processes:
-            process.end()
+            closed[process.name] = process.end()
     for name, each in rounds.items():
-        figures[name] |= {figure: statistics.median(one[figure] for one in each) for figure in each[0]}
+        figures[name] |= closed[name] | {figure: statistics.median(one[figure] for one in each) for figure in each[0]}
     versions = {name: importlib.metadata.version(package) for name, package in PACKAGES.items() if package != "raysm"}
     print(", ".join(f"{name} {version}" for name, version in versions.items()), f"; {chosen.rounds} rounds", sep="")
     show(figures)

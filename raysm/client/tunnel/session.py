@@ -126,7 +126,12 @@ class Sessions:
         Raises:
             ServiceError: It is refused, or the service is away.
         """
-        await self._call("terminate_session", SessionId=session)
+        try:
+            await self._call("terminate_session", SessionId=session)
+        # Whoever leaves a tunnel to the end of his process closes it when Python gives no thread to anybody any more;
+        # the session is to be ended all the same, and by then nothing else waits for this loop.
+        except RuntimeError:
+            self.service.call("ssm", "terminate_session", SessionId=session)
 
     async def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         # boto3 blocks: the loop also carries the connections of the tunnel.

@@ -115,7 +115,6 @@ class _Serving:
         printing = Printing(self._private / "s")
         await printing.start()
         processes = CallProcesses(head, self._folder, printing)
-        processes.prepare()
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
         description = Description(job=environment.job_name, hosts=hosts, folder=self._folder, private=self._private)
         jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
@@ -127,6 +126,8 @@ class _Serving:
         server = SessionServer(host, payload.token())
         port = await server.start()
         emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}", detail="takes calls"))
+        # Behind that line: to ask Ray for a process takes this thread 0.3 s, in which the client finds its way here.
+        processes.prepare()
         try:
             await host.live(server.wake_all)
         finally:

@@ -1,6 +1,10 @@
 """The operations on sessions, at a service that answers as a script says."""
 
 import asyncio
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +95,28 @@ def test_what_a_session_is_begun_with_can_be_told_to_others():
     here, ssm = sessions(ENTRY)
     asyncio.run(here.start(TARGET, port_document(8265)))
     assert ssm.asked == [here.request(TARGET, port_document(8265))]
+
+
+def test_one_that_is_left_to_the_end_of_the_process_is_ended_there_and_nobody_reads_a_traceback():
+    # In a process of its own: what is tried is that process's end.
+    code = """
+        import asyncio, atexit
+        from tests.client.tunnel.test_session import sessions
+
+        here, ssm = sessions({})
+
+        def end():
+            asyncio.run(here.terminate("s-1"))
+            print(ssm.asked)
+
+        atexit.register(end)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("[{'SessionId': 's-1'}]\n", "")
