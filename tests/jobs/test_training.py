@@ -139,6 +139,8 @@ def test_after_a_killed_worker_all_start_anew_and_the_first_to_raise_is_the_reas
     assert not [text for _, _, text in log.lines if "Traceback" in text and not text.startswith("[rank ")]
 
 
+# Who goes on, and who begins anew, is decided in workloads/training/launch, and tried there in all orders.
+@pytest.mark.long
 @pytest.mark.namespace
 def test_of_a_lost_instance_the_others_go_on_and_the_model_comes_to_a_head_that_only_coordinates(tmp_path):
     cluster = Cluster(count=3, coordinator_only=True, on_instance_loss="continue")

@@ -98,7 +98,13 @@ def test_each_trial_is_a_row_and_the_best_one_is_told_as_they_end(base, tmp_path
     assert [event.done for event in told if isinstance(event, Progress)] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("stop", [raysm.Asha(factor=2), raysm.Median(least_trials=2)], ids=["asha", "median"])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(raysm.Asha(factor=2), id="asha"),
+        pytest.param(raysm.Median(least_trials=2), id="median", marks=pytest.mark.long),
+    ],
+)
 def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path, stop):
     sweep = raysm.Sweep(steps, space={"x": raysm.uniform(0, 10)}, metric="loss", trials=10, stop=stop, seed=3)
     outcome, _, _ = run(sweep, base, tmp_path)
