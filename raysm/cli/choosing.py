@@ -12,7 +12,10 @@ from raysm.client.settings import Key, Layer, Settings
 from raysm.errors import InvalidRequest
 from raysm.request.similarity import MATRIX
 
-__all__ = ["project_file", "read_settings"]
+__all__ = ["NO_ROLE", "project_file", "read_settings"]
+
+NO_ROLE = "arn:aws:iam::000000000000:role/none"
+"""A target is not made without a role; to plan, to read and to look takes none."""
 
 
 def read_settings(arguments: Arguments) -> Settings:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
+from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.cli.this_machine import local_checks
 from raysm.client.doctor import Case, Finding, State, examine, intent_of
 from raysm.client.doctor.names import names_of
@@ -29,9 +29,6 @@ GOOD, BAD, UNKNOWN = 0, 1, 3
 
 POLICIES = {"user": USER, "role": ROLE}
 """Whose permissions ``--policy`` prints."""
-
-NO_ROLE = "arn:aws:iam::000000000000:role/none"
-"""A target is not made without a role; the checks of all else need none."""
 
 
 def run(arguments: Arguments, console: Console) -> int:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from raysm.cli import grids
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
+from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.cli.flags import flag_layer
 from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
@@ -42,9 +42,6 @@ RULES = {
     "rate": "rate",
 }
 """Flags, and the rules that they are."""
-
-NO_ROLE = "arn:aws:iam::000000000000:role/none"
-"""A target is not made without a role; a plan needs none."""
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
@@ -131,6 +128,7 @@ def request_of(arguments: Arguments) -> GridRequest:
         markets=(True,) if spot else (file.markets if file is not None else None) or (False,),
         rules=_rules(arguments, file),
         max_rows=_first(arguments.max_rows, file and file.max_rows, MAX_ROWS),
+        shared=arguments.shared,
     )
 
 

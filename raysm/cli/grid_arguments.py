@@ -1,8 +1,10 @@
 """The arguments of ``raysm grid``. Pure: text in, a namespace out."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
+from raysm.cli.argument_groups import add_target
 from raysm.cli.flags import COMMON, TARGET, add_flags
 from raysm.cli.market_arguments import names
 from raysm.cli.parser import add_command
@@ -76,6 +78,11 @@ def _add_naming(verbs: Any) -> None:
             verb.add_argument("--html", type=Path, metavar="FILE", help="where it is written (default: NAME.html)")
         if name == "extend":
             _add_rows(verb.add_argument_group("rows", "from elsewhere than the grid's own source"))
+        if name != "extend":
+            verb.add_argument(
+                "--shared", action="store_true", help="a grid of another machine, by its copy in the bucket of --on"
+            )
+            add_target(verb)
         verb.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -102,6 +109,11 @@ def _add_request(verb: Any) -> None:
         "--rate",
         metavar="METRIC",
         help="what its jobs report that they do in a second, images_per_s for example: the grid adds them up",
+    )
+    rules.add_argument(
+        "--shared",
+        action=argparse.BooleanOptionalAction,
+        help="keep what is known of it in the target's bucket too, for other machines (default: on AWS)",
     )
     rules.add_argument("--retries", type=int, metavar="N", help="of a row whose program fails (default 2)")
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])

@@ -11,11 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
+from raysm.errors import InvalidRequest
 from raysm.grid.opening import only_grid
 from raysm.grid.rows.source import MAX_ROWS
-from raysm.views.grid.handle import GridHandle
+from raysm.views.grid.handle import GridHandle, attach_grid
 from raysm.views.grid.screen import screen_lines
 from raysm.views.grid.watching import watch
 
@@ -34,13 +36,21 @@ def _answer(arguments: Arguments, console: Console, text: str, **values: Any) ->
         say(text, console)
 
 
+def _handle(arguments: Arguments) -> GridHandle:
+    if not arguments.shared:
+        return GridHandle(arguments.grid or only_grid())
+    if not arguments.grid:
+        raise InvalidRequest("name the grid: those of other machines are not listed here")
+    return attach_grid(arguments.grid, read_settings(arguments).target(role=NO_ROLE))
+
+
 def _status(arguments: Arguments, console: Console) -> None:
-    view = GridHandle(arguments.grid or only_grid()).status()
+    view = _handle(arguments).status()
     print_answer(view, screen_lines, console, as_json=arguments.json)
 
 
 def _watch(arguments: Arguments, console: Console) -> None:
-    grid = GridHandle(arguments.grid or only_grid())
+    grid = _handle(arguments)
     if not arguments.json:
         watch(grid, console)
         return
@@ -49,7 +59,7 @@ def _watch(arguments: Arguments, console: Console) -> None:
 
 
 def _rows(arguments: Arguments, console: Console) -> None:
-    rows = GridHandle(arguments.grid).rows(arguments.state)
+    rows = _handle(arguments).rows(arguments.state)
     if arguments.json:
         print(json.dumps([row.as_dict() for row in rows], indent=1))
         return
@@ -58,12 +68,12 @@ def _rows(arguments: Arguments, console: Console) -> None:
 
 
 def _report(arguments: Arguments, console: Console) -> None:
-    path = GridHandle(arguments.grid).report(arguments.html)
+    path = _handle(arguments).report(arguments.html)
     _answer(arguments, console, str(path), path=str(path))
 
 
 def _stop(arguments: Arguments, console: Console) -> None:
-    grid = GridHandle(arguments.grid)
+    grid = _handle(arguments)
     if grid.status().state == "closed":
         _answer(arguments, console, f"{grid.name} is over; nothing is to be stopped", state="closed", open=0)
         return
@@ -73,7 +83,7 @@ def _stop(arguments: Arguments, console: Console) -> None:
 
 
 def _retry(arguments: Arguments, console: Console) -> None:
-    number = GridHandle(arguments.grid).retry()
+    number = _handle(arguments).retry()
     _answer(arguments, console, f"{number:,} rows of {arguments.grid} wait to be tried again", rows=number)
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
+from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.client.costs.prices import Price, PriceTable, known_prices
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
@@ -25,9 +25,6 @@ from raysm.grid.standing import market_in_use
 from raysm.request import Target
 
 __all__ = ["Fitting", "fitting", "in_use_here", "run"]
-
-NO_ROLE = "arn:aws:iam::000000000000:role/none"
-"""A target is not made without a role; to read quotas takes none."""
 
 BOTH = (False, True)
 """On demand, and spot."""

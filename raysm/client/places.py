@@ -4,6 +4,7 @@
 
     ROOT/payloads/PROJECT/JOB/          what travels to the instances; removed once the job has ended
     ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; removed with the last of them
+    ROOT/grid-stores/GRID/              what is known of a grid, for controllers of other machines; removed by nobody
     DATA/PROJECT/JOB/output/model/      the result; output/data/ what else was kept
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
     DATA/PROJECT/TASK/jobs/JOB.json     what is remembered of each job of a task
@@ -39,6 +40,11 @@ class Places:
         """Return the prefix of what the payloads of many jobs share."""
         # Of no project and no job: whoever sends the same files again finds them there.
         return f"{self.root}/shared/{digest[:40]}"
+
+    def grid(self, name: str) -> str:
+        """Return the prefix of the copies of a grid's store."""
+        # Not below ROOT/grids, where the checkpoints of rows lie: a grid's name may look like theirs.
+        return f"{self.root}/grid-stores/{name}"
 
     def outputs(self, project: str) -> str:
         """Return what CreateTrainingJob calls S3OutputPath: the service adds ``JOB/output``."""

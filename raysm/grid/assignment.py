@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raysm.grid.place import Market, Offer, Place
-from raysm.grid.placement import UNKNOWN_S, Cheapest, Rate, Worth, refusal
-from raysm.grid.task import Task
+from raysm.grid.placement import Cheapest, Rate, Worth, refusal
+from raysm.grid.task import UNKNOWN_S, Task
 
 __all__ = ["Assigned", "assign"]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Attempt", "AttemptState", "TaskState"]
+__all__ = ["AGAIN", "Attempt", "AttemptState", "TaskState"]
 
 
 class TaskState(StrEnum):
@@ -29,6 +29,10 @@ class TaskState(StrEnum):
         """Whether nothing more happens to it by itself."""
         # All others: a state that is added later ends a task unless it is named here.
         return self not in (TaskState.WAITING, TaskState.PLACED)
+
+
+AGAIN = (TaskState.FAILED, TaskState.IMPOSSIBLE, TaskState.STOPPED)
+"""What a user's ``retry`` takes up again; what is done stays done."""
 
 
 class AttemptState(StrEnum):

@@ -12,6 +12,7 @@ from raysm.grid.database import this_process
 from raysm.grid.gauge import GAUGE_S, Gauge
 from raysm.grid.limiter import Limiter
 from raysm.grid.outside import Outside, Silence
+from raysm.grid.pace import Pace
 from raysm.grid.place import Placement
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
@@ -68,6 +69,7 @@ class Controller:
         self._outside = Outside(regions, limiter, store.database.between)
         self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in regions}
         self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
+        self._pace = Pace()
         self._learned = 0
 
     def step(self, now: float) -> float | None:
@@ -107,7 +109,9 @@ class Controller:
     def _learn(self) -> None:
         """Tell the placement what has ended since it was last told; a new one hears all of it."""
         for attempt, number in self.store.ends_after(self._learned):
-            self._placement.learn(self.store.task(attempt.task).task, attempt)
+            task = self.store.task(attempt.task).task
+            self._placement.learn(task, attempt)
+            self._pace.learn(task, attempt)
             # By the number of the event, so that a controller that begins anew learns everything once.
             self._learned = number
 
@@ -121,7 +125,7 @@ class Controller:
         return grid
 
     def _place(self, now: float) -> float | None:
-        placing = Placing(self.store, self._placement, self._limiter, list(self._sweeps), now)
+        placing = Placing(self.store, self._placement, self._pace, self._limiter, list(self._sweeps), now)
         for attempt in placing.intend():
             send(self.store, self._outside, attempt, now)
         if placing.too_dear and not self.store.open_count() and not self.store.is_watching(now):

@@ -15,7 +15,10 @@ from pathlib import Path
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.grid.schema import SCHEMA, TRIGGERS, VERSION
 
-__all__ = ["Database", "LeaseLost", "this_process"]
+__all__ = ["MEMORY", "Database", "LeaseLost", "is_gone", "this_process"]
+
+MEMORY = ":memory:"
+"""What SQLite calls a database that is in no file."""
 
 LEASE_S = 30.0
 """Seconds for which a controller that is heard of no more keeps the grid to itself."""
@@ -48,7 +51,8 @@ class Database:
         self.path = path
         self.fence = 0
         self.between = between
-        _refuse_network(Path(path))
+        if path != MEMORY:
+            _refuse_network(Path(path))
         # One thread at a time, whichever: a handle may be polled by one, and stopped by another.
         self.connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
         self.connection.row_factory = sqlite3.Row
@@ -131,7 +135,7 @@ class Database:
             row = self.connection.execute("SELECT owner, fence, until_s FROM lease").fetchone()
             # By the fence, not by the time: a clock that jumps must not take the lease from who still has it.
             mine = row is not None and row["fence"] == self.fence
-            free = row is None or row["until_s"] <= now or _is_gone(row["owner"])
+            free = row is None or row["until_s"] <= now or is_gone(row["owner"])
             if not mine and (self.fence or not free):
                 raise LeaseLost(f"the grid is run by {row['owner'] if row else 'nobody'}; it lets go when it ends")
             fence = self.fence if mine else (row["fence"] if row else 0) + 1
@@ -160,7 +164,7 @@ def _started(pid: int) -> str:
         return ""
 
 
-def _is_gone(owner: str) -> bool:
+def is_gone(owner: str) -> bool:
     """Whether a process of this machine that had the lease has ended: its lease need not be waited for."""
     try:
         host, pid, started = json.loads(owner)

@@ -38,6 +38,9 @@ class GridRequest:
     """What holds for all of it."""
     max_rows: int = MAX_ROWS
     """More are refused."""
+    shared: bool | None = None
+    """Whether its store is kept in the target's bucket too, so that any machine can look at it, and go on with it; None
+    is where its jobs are billed, as they outlive a laptop."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -48,6 +51,11 @@ class GridRequest:
             raise InvalidRequest(f"a grid's count is 1 or more instances a job, got {self.count}")
         if self.max_rows < 1:
             raise InvalidRequest(f"max_rows is 1 or more, got {self.max_rows}")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines find it."""
+        return self.template.target.is_billed if self.shared is None else self.shared
 
     def tasks(self) -> list[Task]:
         """Read the rows, and check that the template takes nothing that they have not.

@@ -12,20 +12,17 @@ from dataclasses import dataclass, field, replace
 
 from raysm.grid.attempt import Attempt
 from raysm.grid.experience import Experience
-from raysm.grid.place import NO_PRICE, Choice, Market, Offer
-from raysm.grid.task import Task
+from raysm.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer
+from raysm.grid.task import UNKNOWN_S, Task
 from raysm.grid.transfer import transfer_usd
 
-__all__ = ["UNKNOWN_S", "WAITING_USD_PER_HOUR", "Cheapest", "Rate", "Worth", "refusal"]
+__all__ = ["WAITING_USD_PER_HOUR", "Cheapest", "Rate", "Worth", "refusal"]
 
 WAITING_USD_PER_HOUR = 1.0
 """What an hour of waiting is worth to a row: so much that a dollar less is no reason to wait until tomorrow."""
 
 OPTIMISM = 0.9
 """Of the best type's cost, what one that is not known is believed to cost: enough to be tried, and soon found out."""
-
-UNKNOWN_S = 3600.0
-"""Of a row whose time nobody knows: then types are compared by their price alone."""
 
 PRICED_S = 3600.0
 """Seconds for which a place that refuses, and has a price, is waited for rather than to take one without: its wait is
@@ -47,10 +44,14 @@ class Worth:
 
     def score(self, waiting_usd_per_hour: float) -> tuple[int, float]:
         """Return what places are compared by: how much of it is unknown, and then the dollars."""
-        parts = (self.usd, self.transfer_usd)
-        known = sum(part for part in parts if part is not None)
         # How much is unknown first: among two such places the known part decides.
-        return sum(part is None for part in parts), known + self.wait_s * waiting_usd_per_hour / 3600
+        unknown = sum(part is None for part in (self.usd, self.transfer_usd))
+        return unknown, self.known_usd + self.wait_s * waiting_usd_per_hour / 3600
+
+    @property
+    def known_usd(self) -> float:
+        """What is known of the dollars."""
+        return (self.usd or 0.0) + (self.transfer_usd or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,8 +108,9 @@ class Cheapest:
                 continue
             # As long as a place takes nobody, that is part of the wait.
             delay_s = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
-            score = self.worth(task, offer, delay_s).score(self.waiting_usd_per_hour)
-            ways.append(_Way(score=score, position=position, until=until, offer=offer))
+            worth = self.worth(task, offer, delay_s)
+            score, usd = worth.score(self.waiting_usd_per_hour), worth.known_usd
+            ways.append(_Way(score=score, position=position, until=until, offer=offer, usd=usd))
         return self._best(task, ways, market, now, reasons) if ways else Choice(reasons=reasons)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
@@ -169,6 +171,11 @@ class Cheapest:
     def _best(self, task: Task, ways: "list[_Way]", market: Market, now: float, reasons: Mapping[str, str]) -> Choice:
         # By score, then by the order in which the user named the places: offers themselves do not compare.
         best = min(ways)
+        if best.until is None and market.outpaces(
+            [way.offer.place for way in ways if way.usd <= best.usd], best.offer.place, task, now
+        ):
+            # Only for what costs no more: how much an hour is worth is said by waiting_usd_per_hour.
+            return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(best.offer.place): OUTPACED})
         open_ways = [way for way in ways if way.until is None]
         if open_ways and market.refused_s(best.offer.place, now) > PRICED_S and min(open_ways).unknown > best.unknown:
             best = min(open_ways)
@@ -190,6 +197,7 @@ class _Way:
     position: int
     until: float | None = field(compare=False)
     offer: Offer = field(compare=False)
+    usd: float = field(compare=False)
 
     @property
     def unknown(self) -> int:

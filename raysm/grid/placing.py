@@ -12,6 +12,7 @@ from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.endings import ending
 from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter
+from raysm.grid.pace import Pace
 from raysm.grid.place import Choice, Offer, Placement
 from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.standing import last_words, market
@@ -44,7 +45,9 @@ def probing(store: Store, grid: GridRecord, now: float) -> bool:
 class Placing:
     """The placing of one step."""
 
-    def __init__(self, store: Store, placement: Placement, limiter: Limiter, regions: list[str], now: float) -> None:
+    def __init__(
+        self, store: Store, placement: Placement, pace: Pace, limiter: Limiter, regions: list[str], now: float
+    ) -> None:
         """Look at the market, once for all tasks of the step."""
         self._store = store
         self._placement = placement
@@ -52,7 +55,8 @@ class Placing:
         self._now = now
         self._grid = store.grid()
         seen = market(store, limiter, regions, now)
-        self._market = replace(seen, needs_price=self._grid.rules.budget_usd is not None)
+        needs_price = self._grid.rules.budget_usd is not None
+        self._market = replace(seen, needs_price=needs_price, outlook=pace.outlook(store, now))
         self._in_use = Counter(self._market.in_use)
         self._taken: Counter[str] = Counter()
         self._regions = regions
@@ -119,7 +123,10 @@ class Placing:
         if tried and ending(tried[-1].ending).stays:
             # Its checkpoints lie in the bucket of that region.
             task = replace(task, region=tried[-1].region)
-        market = replace(self._market, in_use=self._in_use) if self._taken else self._market
+        market = self._market
+        if self._taken:
+            outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken.total())
+            market = replace(market, in_use=self._in_use, outlook=outlook)
         choice = self._placement.choose(task, tried, market, self._now)
         return choice if choice.offer is None else self._admitted(record, choice, choice.offer)
 

@@ -7,7 +7,9 @@ that run are found again, and new rows of the source are added.
 import functools
 import json
 import logging
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from raysm.contract.clock import Clock
@@ -21,21 +23,29 @@ from raysm.grid.offers import offers_of
 from raysm.grid.placement import Cheapest
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
+from raysm.grid.region import Region
 from raysm.grid.rows.databases.database import Database
 from raysm.grid.rows.databases.opening import database_of
 from raysm.grid.rows.query import QuerySource
-from raysm.grid.sending_rows import Services, preparing, secret_of
+from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
 from raysm.grid.service_region import ServiceRegion
+from raysm.grid.shared.fenced_region import FencedRegion
+from raysm.grid.shared.lease import Unreachable
+from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
+from raysm.grid.shared.sharing import Sharing
 from raysm.grid.standing import set_quota
 from raysm.grid.store import Store, folder, path_of
 from raysm.grid.task import Task
 from raysm.grid.write_back import make_table, write_back
 from raysm.request.codec import to_json
 
-__all__ = ["Running", "open_running"]
+__all__ = ["UNREACHABLE_S", "Running", "open_running"]
 
 WRITE_BACK_S = 10.0
 """Seconds from one writing back to the next: a step may be every few milliseconds, and a database is elsewhere."""
+
+UNREACHABLE_S = 5.0
+"""Seconds after which the lease that other machines share is asked for again."""
 
 LIMITS = "rates.sqlite"
 """Of all grids of this machine: the rates of the service's calls are the account's, whichever grid calls. Not
@@ -53,13 +63,22 @@ class Running:
         clock: By which all of its moments are told: the service's.
     """
 
-    def __init__(self, store: Store, controller: Controller, limiter: Limiter, added: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        controller: Controller,
+        limiter: Limiter,
+        added: int,
+        clock: Clock,
+        sharing: Sharing | None = None,
+    ) -> None:
         """Take what ``open_running`` made."""
         self.store = store
         self.added = added
         self.clock = clock
         self._controller = controller
         self._limiter = limiter
+        self._sharing = sharing
         self._database: Database | None = None
         self._written_s = 0.0
 
@@ -78,7 +97,14 @@ class Running:
         Raises:
             LeaseLost: Another process runs this grid.
         """
-        wait_s = self._controller.step(now)
+        try:
+            if self._sharing is not None:
+                self._sharing.hold(now)
+            wait_s = self._controller.step(now)
+        except Unreachable as error:
+            # Ended in its midst, as by a kill: the next one goes on from what the store says.
+            _log.warning("nothing is sent meanwhile: %s", error)
+            return UNREACHABLE_S
         if self._database is not None and (wait_s is None or now - self._written_s >= WRITE_BACK_S):
             self._written_s = now
             try:
@@ -107,6 +133,8 @@ class Running:
 
     def close(self) -> None:
         """Let go of the grid: another process may run it at once."""
+        if self._sharing is not None:
+            self._sharing.close()
         self.store.close()
         self._limiter.close()
 
@@ -134,6 +162,7 @@ def open_running(
 
     Raises:
         InvalidRequest: There is one of this name with another template, or no place is named.
+        LeaseLost: A controller of another machine runs it.
     """
     services = _unrepeated(services)
     clock = services(request.template.target).clock
@@ -141,15 +170,59 @@ def open_running(
     path = path_of(request.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     store = Store(path)
+    sharing = _shared(request, store, path, services) if request.is_shared else None
+    try:
+        added = _take_up(request, tasks, known, store, now, clock, planned_usd)
+        if goes_on:
+            store.go_on(now)
+        limiter = Limiter(folder() / LIMITS, account=_account(request.template.target))
+        controller = _controller(request, tasks, known, store, limiter, services, sharing)
+        running = Running(store, controller, limiter, added, clock, sharing)
+        if request.rules.write_back:
+            running.write_to(_own_database(request))
+    except BaseException:
+        # Whoever corrects it, here or elsewhere, is not to wait for a lease.
+        if sharing is not None:
+            sharing.close()
+        store.database.close()
+        raise
+    return running
+
+
+def _shared(request: GridRequest, store: Store, path: Path, services: Services) -> Sharing:
+    """Return a grid's lease on all machines, taken; its file and its secret are then the latest that there are."""
+    service = services(request.template.target)
+    security = request.template.options.get("security")
+    objects = objects_of(request.name, service, security.output_kms_key if security else None)
+    sharing = sharing_of(store, objects, path)
+    try:
+        objects.make_bucket()
+        sharing.take(time.sleep)
+        share_secret(secret_path(path), objects)
+    except BaseException:
+        store.database.close()
+        raise
+    return sharing
+
+
+def _take_up(
+    request: GridRequest,
+    tasks: list[Task],
+    known: Known,
+    store: Store,
+    now: float,
+    clock: Clock,
+    planned_usd: tuple[float, float] | None,
+) -> int:
+    """Have a grid's store know what is asked for; return how many rows are new."""
     template = json.dumps(_template(request), sort_keys=True, default=str)
     grid = store.make(
         request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
     )
     if grid.template != template:
-        store.database.close()
         raise InvalidRequest(
             f"there is a grid {request.name!r} with another script, arguments or options; give this one another "
-            f"--name, or remove {path}"
+            f"--name, or remove {store.database.path}"
         )
     store.change_rules(request.rules)
     store.change_clock(clock)
@@ -158,24 +231,31 @@ def open_running(
     with store.database.transaction("quotas", fenced=False):
         for place, quota in known.quotas.items():
             set_quota(store, place, quota, now)
-    if goes_on:
-        store.go_on(now)
+    return added
+
+
+def _controller(
+    request: GridRequest,
+    tasks: list[Task],
+    known: Known,
+    store: Store,
+    limiter: Limiter,
+    services: Services,
+    sharing: Sharing | None,
+) -> Controller:
     regions, types = places_of(request, tasks, known.own_region)
     offers = offers_of(regions, types, known.prices, count=request.count, markets=request.markets)
-    make = preparing(request.template, grid, secret_of(path), services)
+    make = preparing(request.template, store.grid(), secret_of(path_of(request.name)), services)
     target = request.template.target
-    limiter = Limiter(folder() / LIMITS, account=_account(target))
-    controller = Controller(
+    own: dict[str, Region] = {region: ServiceRegion(services(target.in_region(region)), make) for region in regions}
+    return Controller(
         store,
-        {region: ServiceRegion(services(target.in_region(region)), make) for region in regions},
+        # In front of all that sends or stops: a controller that has lost the lease must do neither.
+        own if sharing is None else {name: FencedRegion(region, sharing) for name, region in own.items()},
         Cheapest(offers=offers, move_data=request.rules.move_data),
         limiter,
         gauge_s=GAUGE_S if target.is_billed else FREE_S,
     )
-    running = Running(store, controller, limiter, added, clock)
-    if request.rules.write_back:
-        running.write_to(_own_database(request))
-    return running
 
 
 def _unrepeated(services: Services) -> Services:

@@ -22,7 +22,7 @@ from raysm.grid.service_region import Prepare, token_of
 from raysm.grid.task import Task
 from raysm.request import MetricDefinition, Target
 
-__all__ = ["Services", "preparing", "secret_of"]
+__all__ = ["Services", "preparing", "secret_of", "secret_path"]
 
 Services = Callable[[Target], Service]
 """Returns the service of a target."""
@@ -67,13 +67,18 @@ def _with_rate(metrics: Sequence[MetricDefinition], rate: str | None) -> tuple[M
     return (*metrics, definition(rate))
 
 
+def secret_path(store: Path) -> Path:
+    """Return where the secret of a grid lies, by its file."""
+    return store.with_suffix(".key")
+
+
 def secret_of(store: Path) -> str:
     """Return the secret of a grid, beside its file; it is drawn when it is first asked for.
 
     Args:
         store: The grid's file.
     """
-    path = store.with_suffix(".key")
+    path = secret_path(store)
     if not path.exists():
         # Not in the store, of which a copy may be given to whoever wants to look at the grid.
         put(path, secrets.token_hex(SECRET_BYTES), mode=0o600)

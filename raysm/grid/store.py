@@ -177,6 +177,11 @@ class Store:
         )
         return [task_record(row) for row in rows]
 
+    def waiting_count(self, most: int) -> int:
+        """Return how many tasks wait, counted up to ``most``: each step asks, and there may be 100,000."""
+        query = "SELECT count(*) FROM (SELECT 1 FROM task WHERE state = 'waiting' LIMIT ?)"
+        return int(self._execute(query, (most,)).fetchone()[0])
+
     def move_task(self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any) -> None:
         """Change a task's state within a transaction, and note it for whoever writes it back.
 

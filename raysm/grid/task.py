@@ -8,13 +8,16 @@ from typing import TypeAlias
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["KEY_CHARACTERS", "Task", "Value"]
+__all__ = ["KEY_CHARACTERS", "UNKNOWN_S", "Task", "Value"]
 
 Value: TypeAlias = str | int | float | bool | None
 """What a column may hold: what JSON has, and SQL, and a template can write."""
 
 KEY_CHARACTERS = 8
 """Of the hash of a key in a job's name: 40 bits, so that of 100,000 rows two share one in 1 grid of 200."""
+
+UNKNOWN_S = 3600.0
+"""Of a row whose time nobody knows: then places are compared by their prices alone, and rows are all alike."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +71,11 @@ class Task:
             raise InvalidRequest(
                 f"row {self.position} ({self.key}): max_runtime_s is 1 or more, got {self.max_runtime_s}"
             )
+
+    @property
+    def work(self) -> float:
+        """How much there is to do, in seconds that the user believes in; of who says nothing an hour."""
+        return self.expected_s or UNKNOWN_S
 
     @property
     def key_hash(self) -> str:

@@ -13,10 +13,6 @@ from tests.support.grids import Bench
 HOUR_S = 3600.0
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "eu-central-1")
 
-LATE = {4: 1.35, 19: 1.25}
-"""Seeds whose last rows begin in the slowest region while a fast one is just being given back: who does not know how
-long a job will run cannot wait for that one. Of the other 18 none takes a fifth longer."""
-
 
 def scenario(seed):
     """Return regions and a number of rows by chance: what a region has, how fast it starts, and how long a job runs."""
@@ -50,8 +46,9 @@ def test_who_knows_everything_takes_each_row_to_where_it_ends_first():
     assert [clairvoyant_s(regions, rows) for rows in (1, 2, 3, 5, 6)] == [1, 2, 3, 3, 4]
 
 
-# The first two in the plain run: they take seconds.
-@pytest.mark.parametrize("seed", [1, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 22))])
+# Two in the plain run: they take seconds. In 4 and 19 the last rows began in the slowest region, and took 1.3 times as
+# long, while a fast one was just being given back.
+@pytest.mark.parametrize("seed", [1, 4, *(pytest.param(seed, marks=pytest.mark.long) for seed in (3, *range(5, 22)))])
 def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, seed):
     regions, rows = scenario(seed)
     tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(rows)]
@@ -61,6 +58,6 @@ def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, se
     took_s = bench.run()
     bench.judge()
     assert bench.states() == {"done": rows}
-    assert 1.0 <= took_s / clairvoyant_s(regions, rows) <= LATE.get(seed, 1.2)
+    assert 1.0 <= took_s / clairvoyant_s(regions, rows) <= 1.2
     # Of the jobs that are sent few are refused: each is a call of a rate that all grids of the account share.
     assert len(bench.store.attempts()) <= 8 * rows

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.grid.place import FirstAdmitted, Market, Offer, Place, Quota
+from raysm.grid.place import FirstAdmitted, Market, Offer, Outlook, Place, Quota
 from raysm.grid.task import Task
 
 EAST = Place(region="us-east-1", instance_type="ml.m5.large")
@@ -73,3 +73,48 @@ def test_a_place_that_had_no_more_is_tried_with_a_few_at_a_time(held, in_use, is
 def test_a_cluster_that_is_larger_than_all_that_a_place_had_is_tried_alone():
     assert Market(held={EAST: 0}).bars(EAST, 8, 0) is None
     assert Market(held={EAST: 0}, in_use={EAST: 8}).bars(EAST, 8, 0) is not None
+
+
+def at_the_end(waiting, **more):
+    """Return a market in which a job takes three hours in the east, and one in the west, where two end soon."""
+    outlook = Outlook(waiting=waiting, takes_s={EAST: 3.0, WEST: 1.0}, free_s={WEST: (1800.0, 1800.0)})
+    return Market(outlook=outlook, in_use={WEST: 2}, **more)
+
+
+@pytest.mark.parametrize(("waiting", "region"), [(4, None), (5, "us-east-1")])
+def test_a_slow_place_is_passed_over_once_the_others_will_have_done_all_that_waits_before(waiting, region):
+    # In the three hours that a job takes in the east, each of the two jobs of the west is followed by two.
+    market = at_the_end(waiting, blocked={WEST: 600.0})
+    choice = BOTH.choose(Task(key="a", expected_s=3600), (), market, 0)
+    assert (choice.offer and choice.offer.place.region) == region
+    if region is None:
+        assert choice.again_s == 60
+        assert "will have done all that waits" in choice.reasons[str(EAST)]
+
+
+def test_a_row_that_may_go_nowhere_else_begins_in_the_slow_place():
+    assert BOTH.choose(Task(key="a", region="us-east-1"), (), at_the_end(1), 0).offer.place == EAST
+
+
+def test_what_has_just_ended_in_a_fast_place_is_room_for_the_next():
+    market = Market(outlook=Outlook(waiting=3, takes_s={EAST: 3.0, WEST: 1.0}), held={WEST: 1})
+    assert BOTH.choose(Task(key="a"), (), market, 0).offer.place == WEST
+    assert BOTH.choose(Task(key="a"), (), Market(held={WEST: 1}), 0).offer.place == EAST
+
+
+def test_a_region_that_is_silent_is_not_waited_for():
+    assert BOTH.choose(Task(key="a"), (), at_the_end(1, silent={"eu-west-1": -60.0}), 0).offer.place == EAST
+
+
+def test_what_refuses_is_known_as_stuck_only_where_all_do():
+    assert Market(refusing={EAST: 5.0}).stuck([EAST, WEST]) == {}
+    assert Market(refusing={EAST: 5.0}, silent={"eu-west-1": 9.0}).stuck([EAST, WEST]) == {EAST: 5.0, WEST: 9.0}
+    assert Market(refusing={EAST: 5.0}).refused_s(EAST, 65.0) == 60.0
+    assert Market().refused_s(EAST, 65.0) == 0.0
+
+
+def test_under_a_budget_a_place_without_a_price_takes_nothing():
+    choice = BOTH.choose(Task(key="a"), (), Market(needs_price=True), 0)
+    assert choice.offer is None
+    assert choice.again_s is None
+    assert set(choice.reasons.values()) == {"its price is unknown, and the grid has a budget"}

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from raysm.grid.experience import Experience
-from raysm.grid.place import Market, Offer, Place, Quota
-from raysm.grid.placement import OPTIMISM, UNKNOWN_S, WAITING_USD_PER_HOUR, Cheapest, Rate, Worth, refusal
-from raysm.grid.task import Task
+from raysm.grid.place import Market, Offer, Outlook, Place, Quota
+from raysm.grid.placement import OPTIMISM, WAITING_USD_PER_HOUR, Cheapest, Rate, Worth, refusal
+from raysm.grid.task import UNKNOWN_S, Task
 from tests.grid.test_experience import ended
 
 EAST, WEST, IRELAND = "us-east-1", "us-west-2", "eu-west-1"
@@ -177,3 +177,27 @@ def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_
             assert choice.again_s > NOW
         else:
             assert len(choice.reasons) == len(offers)
+
+
+@pytest.mark.parametrize(("usd", "region"), [(1.0, None), (0.9, EAST)])
+def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, region):
+    outlook = Outlook(
+        waiting=1,
+        takes_s={place(EAST): 3.0, place(WEST): 1.0},
+        free_s={place(WEST): (NOW + 60,)},
+    )
+    market = Market(outlook=outlook, in_use={place(WEST): 1}, blocked={place(WEST): NOW + 60})
+    choice = choose([offer(EAST, usd), offer(WEST, 1.0)], market=market)
+    assert (choice.offer and choice.offer.place.region) == region
+
+
+def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
+    # An hour of waiting is worth a dollar: three for the pause and what it has lasted so far are more than two saved.
+    offers = [offer(EAST, 1.0), offer(WEST, 3.0)]
+    for hours, region in ((1, None), (3, WEST)):
+        market = Market(blocked={place(EAST): NOW + 60}, refusing={place(EAST): NOW - hours * 3600})
+        choice = choose(offers, market=market)
+        assert (choice.offer and choice.offer.place.region) == region
+        assert (choice.stuck == {}) is True
+    alone = choose(offers[:1], market=market)
+    assert alone.stuck == {place(EAST): NOW - 3 * 3600}

@@ -1,5 +1,6 @@
 """Which tasks get a job now."""
 
+from raysm.grid.pace import Pace
 from raysm.grid.place import FirstAdmitted, Offer, Place
 from raysm.grid.placing import Placing, probing
 from raysm.grid.rules import Rules
@@ -10,7 +11,7 @@ from tests.support.grids import TYPE, Bench
 
 def intended(bench):
     bench.store.database.take_lease("me", bench.clock.now)
-    placing = Placing(bench.store, bench.placement, bench.limiter, list(bench.regions), bench.clock.now)
+    placing = Placing(bench.store, bench.placement, Pace(), bench.limiter, list(bench.regions), bench.clock.now)
     return placing, [attempt.task for attempt in placing.intend()]
 
 

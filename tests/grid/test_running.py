@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
@@ -16,7 +16,8 @@ from raysm.grid.planning import Known
 from raysm.grid.rows.query import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.rules import Rules
-from raysm.grid.running import open_running
+from raysm.grid.running import UNREACHABLE_S, open_running
+from raysm.grid.sending_rows import secret_path
 from raysm.request import Limits, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
 
@@ -53,7 +54,8 @@ class Bench:
         template = Template(
             workload=Script(str(self.script), args=args), target=aws(), options={"limits": Limits(max_runtime_s=3600)}
         )
-        fields = {"name": "drives", "regions": (REGION,), "instance_types": (TYPE,), "rules": Rules(brake=0)} | more
+        fields = {"name": "drives", "regions": (REGION,), "instance_types": (TYPE,), "rules": Rules(brake=0)}
+        fields |= {"shared": False} | more
         return GridRequest(template=template, source=source_of(rows), **fields)
 
     def open(self, request, quotas=None, **more):
@@ -182,5 +184,66 @@ def test_run_sleeps_between_its_steps_and_ends_with_the_grid(bench):
 
     running.run(sleep, lambda: bench.now)
     assert slept
+    assert running.store.states() == {"done": 2}
+    running.close()
+
+
+def at_home(folder):
+    """Have this process be another machine: what raysm keeps of grids lies there."""
+    os.environ["RAYSM_HOME"] = str(folder)
+
+
+def test_a_shared_grid_is_gone_on_with_on_another_machine_and_back(bench, home, tmp_path):
+    first = bench.open(bench.request(ROWS, shared=True))
+    first.step(bench.now)
+    sent = list(bench.sent)
+    assert sent
+    first.close()
+    at_home(tmp_path / "other")
+    second = bench.open(bench.request([*ROWS, {"key": "c", "lr": 0.3}], shared=True))
+    assert second.added == 1
+    bench.run(second)
+    assert second.store.states() == {"done": 3}
+    second.close()
+    assert bench.sent[: len(sent)] == sent
+    assert len(bench.sent) == len(set(bench.sent)) == 3
+    # The secrets of its jobs are made of one secret, whichever machine prepares them.
+    keys = [secret_path(folder / "grids" / "drives.db").read_text() for folder in (home, tmp_path / "other")]
+    assert keys[0] == keys[1]
+    at_home(home)
+    back = bench.open(bench.request(ROWS, shared=True))
+    assert (back.added, back.store.states()) == (0, {"done": 3})
+    back.close()
+
+
+def test_on_aws_a_grid_is_shared_unless_somebody_says_otherwise(bench):
+    assert bench.request(ROWS, shared=None).is_shared
+    assert not bench.request(ROWS, shared=False).is_shared
+
+
+def test_a_shared_grid_that_cannot_begin_lets_go_of_its_lease(bench, tmp_path):
+    bench.open(bench.request(ROWS, shared=True)).close()
+    at_home(tmp_path / "other")
+    with pytest.raises(InvalidRequest, match="another script, arguments or options"):
+        bench.open(bench.request(ROWS, args=("--other", "{lr}"), shared=True))
+    at_home(tmp_path / "third")
+    # At once: nobody waits for a lease of who was refused.
+    bench.open(bench.request(ROWS, shared=True)).close()
+
+
+def test_without_its_lease_a_grid_waits_and_sends_nothing(bench, caplog):
+    running = bench.open(bench.request(ROWS, shared=True))
+    refused = ServiceError("put_object: Could not connect to the endpoint URL", is_transient=True)
+    put_object = bench.fake.service.client("s3").put_object
+
+    def unreachable(**call):
+        raise refused
+
+    bench.fake.service.client("s3").put_object = unreachable
+    assert running.step(bench.now) == UNREACHABLE_S
+    assert bench.sent == []
+    assert "nothing is sent meanwhile" in caplog.text
+    bench.fake.service.client("s3").put_object = put_object
+    bench.run(running)
     assert running.store.states() == {"done": 2}
     running.close()

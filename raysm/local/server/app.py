@@ -70,6 +70,7 @@ class App:
         self._tuning = tuning
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self.last_request_s = time.monotonic()
         self.answering = 0
 
@@ -107,7 +108,9 @@ class App:
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
             # In AWS's form: a client raises these words, where a page of HTML would be an error of its own.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
-        answer = (self._moto.application if response is None else response)(environ, start_response)
+        # moto looks at the object, and then writes: of two at one moment both would find it as they have read it.
+        with self._writing if _is_conditional(request) else contextlib.nullcontext():
+            answer = (self._moto.application if response is None else response)(environ, start_response)
         if not request.path.startswith(PREFIX) and self._faults.loses_answer(_region(request)):
             return _lost(environ, answer)
         return answer
@@ -196,6 +199,11 @@ def _parameters(request: Request) -> Mapping[str, Any]:
     if not isinstance(parameters, dict):
         raise ApiError("SerializationException", "the request is not a JSON object")
     return parameters
+
+
+def _is_conditional(request: Request) -> bool:
+    """Whether it writes an object only as long as it is as somebody has read it."""
+    return request.method == "PUT" and ("If-Match" in request.headers or "If-None-Match" in request.headers)
 
 
 def _region(request: Request) -> str:

@@ -44,6 +44,8 @@ class GridOptions(SubmitOptions, total=False):
         spot: Whether jobs run on spare capacity.
         rules: Jobs at a time, retries, budget and so on, as ``Rules`` says.
         max_rows: More are refused, since each is a job.
+        shared: Whether its store is kept in the target's bucket too, so that any machine can look at it and go on with
+            it; None is where its jobs are billed.
     """
 
     on: Target | Service | None
@@ -53,6 +55,7 @@ class GridOptions(SubmitOptions, total=False):
     spot: bool
     rules: Rules
     max_rows: int
+    shared: bool | None
 
 
 class Grid(GridHandle):
@@ -94,6 +97,7 @@ class Grid(GridHandle):
             markets=(chosen.pop("spot", False),),
             rules=chosen.pop("rules", None) or Rules(),
             max_rows=chosen.pop("max_rows", MAX_ROWS),
+            shared=chosen.pop("shared", None),
             template=Template(workload=workload, target=target, options=chosen),
         )
         super().__init__(self.request.name)

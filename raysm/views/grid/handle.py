@@ -1,28 +1,33 @@
 """The handle on a grid that there is, by its name: what it is asked for flows in, what it says flows out.
 
 Its file is all that it needs, so that it works in any process, also while another one runs the grid. What is wished of
-the grid, that process finds at its next step.
+the grid, that process finds at its next step. Of a grid that is shared its copy in S3 will do, on any machine.
 """
 
+import contextlib
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
-from raysm.grid.attempt import TaskState
+from raysm.grid.attempt import AGAIN, TaskState
 from raysm.grid.joining import extend
 from raysm.grid.opening import opened
 from raysm.grid.row import TROUBLES_FIRST, GridRow, rows_of
 from raysm.grid.rows.source import MAX_ROWS, source_of
+from raysm.grid.shared.objects import Objects
+from raysm.grid.shared.opening import copied, objects_of
+from raysm.grid.shared.wishes import Wishes
 from raysm.grid.snapshot import snapshot
+from raysm.grid.store import Store
+from raysm.request import Target
 from raysm.views.grid.report import report_page
 from raysm.views.grid.shown import ShownSnapshot, shown_snapshot
 
 __all__ = ["GridHandle", "attach_grid"]
-
-AGAIN = (TaskState.FAILED, TaskState.IMPOSSIBLE, TaskState.STOPPED)
-"""What ``retry`` takes up again; what is done stays done."""
 
 
 class GridHandle:
@@ -32,9 +37,28 @@ class GridHandle:
         name: Of the grid.
     """
 
-    def __init__(self, name: str) -> None:
-        """Keep the name; nothing is opened before something is asked."""
+    def __init__(self, name: str, objects: Objects | None = None) -> None:
+        """Keep the name; nothing is opened before something is asked.
+
+        Args:
+            name: Of the grid.
+            objects: Where its copies lie, which other machines write; None is the file of this machine.
+        """
         self.name = name
+        self._objects = objects
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Store]:
+        if self._objects is None:
+            with opened(self.name) as store:
+                yield store
+            return
+        # Anew for each look: a copy is as old as the controller's last push, seconds.
+        store = copied(self._objects, self.name)
+        try:
+            yield store
+        finally:
+            store.database.close()
 
     def status(self) -> ShownSnapshot:
         """Return how it stands: states by region, dollars, blocked places, time left.
@@ -44,7 +68,7 @@ class GridHandle:
         Raises:
             InvalidRequest: There is no grid of this name.
         """
-        with opened(self.name) as store:
+        with self._opened() as store:
             return shown_snapshot(snapshot(store, store.grid().clock.now()))
 
     def rows(self, state: str | None = None) -> list[GridRow]:
@@ -59,7 +83,7 @@ class GridHandle:
         """
         if state is not None and state not in list(TaskState):
             raise InvalidRequest(f"a row's state is one of {', '.join(TaskState)}, got {state!r}")
-        with opened(self.name) as store:
+        with self._opened() as store:
             return list(rows_of(store, state))
 
     def stop(self) -> int:
@@ -71,7 +95,10 @@ class GridHandle:
         Raises:
             InvalidRequest: There is no grid of this name.
         """
-        with opened(self.name) as store:
+        with self._opened() as store:
+            if self._objects is not None:
+                Wishes(self._objects).leave("stop", store.grid().clock.now())
+                return store.open_count()
             # A closed grid is run by nobody any more: it would be "stopping" for ever.
             if store.grid().state != "closed":
                 store.change_grid("stopping", store.grid().clock.now(), why="the user stops it", fenced=False)
@@ -83,7 +110,11 @@ class GridHandle:
         Raises:
             InvalidRequest: There is no grid of this name.
         """
-        with opened(self.name) as store:
+        with self._opened() as store:
+            if self._objects is not None:
+                Wishes(self._objects).leave("retry", store.grid().clock.now())
+                states = store.states()
+                return sum(states.get(state, 0) for state in AGAIN)
             return store.again(AGAIN, store.grid().clock.now())
 
     def extend(self, rows: Any = None, *, max_rows: int = MAX_ROWS) -> int:
@@ -95,9 +126,13 @@ class GridHandle:
             max_rows: More in the source are refused.
 
         Raises:
-            InvalidRequest: There is no grid of this name, or its rows cannot be read again.
+            InvalidRequest: There is no grid of this name, its rows cannot be read again, or it is seen from elsewhere.
             ServiceError: The database cannot be reached.
         """
+        if self._objects is not None:
+            raise InvalidRequest(
+                f"the rows of {self.name} are read where it runs: extend it there, or run it here, where new rows join"
+            )
         with opened(self.name) as store:
             return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
 
@@ -111,7 +146,7 @@ class GridHandle:
             InvalidRequest: There is no grid of this name.
         """
         path = Path(path if path is not None else f"{self.name}.html")
-        with opened(self.name) as store:
+        with self._opened() as store:
             # Those in trouble first: of very many rows the page has only the first.
             rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
             put(path, report_page(snapshot(store, store.grid().clock.now()), rows))
@@ -121,14 +156,18 @@ class GridHandle:
         return f"{type(self).__name__}({self.name!r})"
 
 
-def attach_grid(name: str) -> GridHandle:
+def attach_grid(name: str, on: Target | Service | None = None) -> GridHandle:
     """Return the handle on a grid that there is.
 
     Args:
         name: Of the grid.
+        on: In whose bucket to look for it, of a grid that another machine runs, or has run, and shared; None is a grid
+            of this machine.
 
     Raises:
         InvalidRequest: There is none of this name; the message lists those that there are.
+        ServiceError: The bucket cannot be read.
     """
-    with opened(name):
-        return GridHandle(name)
+    handle = GridHandle(name, None if on is None else objects_of(name, connect(on)))
+    with handle._opened():
+        return handle

@@ -226,3 +226,40 @@ def test_sessions_are_systems_managers_and_all_else_of_it_is_motos(served):
     assert (status, answer["asked"]) == (200, {"Target": "x"})
     assert answer["StreamUrl"] == f"ws://127.0.0.1:{served.server.server_port}/"
     assert served.ask("AmazonSSM.GetParameter", b"{}") == (200, b"moto: {}")
+
+
+class Meeting(Moto):
+    """Moto, whose calls wait a moment for one another."""
+
+    def __init__(self):
+        super().__init__()
+        self.met = 0
+        self._barrier = threading.Barrier(2)
+
+    def application(self, environ, start_response):
+        try:
+            self._barrier.wait(0.3)
+            self.met += 1
+        except threading.BrokenBarrierError:
+            self._barrier.reset()
+        return super().application(environ, start_response)
+
+
+@pytest.mark.parametrize(("headers", "met"), [({"If_Match": '"etag"'}, 0), ({"If_None_Match": "*"}, 0)])
+def test_of_two_conditional_writes_moto_sees_one_at_a_time(served, headers, met):
+    """moto looks whether the object is as its writer has read it, and writes then: both would find it so."""
+    meeting = Meeting()
+    served.app = None
+    app = App(
+        Operations(), Logs(), Console(), meeting, Faults(Scenario(), Random(0)), Sessions(), MarketService(Scenario())
+    )
+    served.server.app = app
+    threads = [
+        threading.Thread(target=served.ask, kwargs={"path": "/bucket/key", "method": "PUT", **headers})
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert meeting.met == met

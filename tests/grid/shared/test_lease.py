@@ -1,0 +1,147 @@
+"""The lease that all machines share: one holder at a time, whatever is lost on the way."""
+
+import pytest
+
+from raysm.errors import ServiceError
+from raysm.grid.database import LeaseLost
+from raysm.grid.shared.head import read_head
+from raysm.grid.shared.lease import HEAD, LEASE_S, RENEW_S, SURE_S, SharedLease
+from tests.support.grid_world import Clock
+from tests.support.shared_grids import FakeObjects
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def objects(clock):
+    return FakeObjects(clock)
+
+
+@pytest.fixture
+def leases(clock, objects):
+    return [SharedLease(objects, name, lambda: clock.now) for name in ("first", "second")]
+
+
+def test_one_machine_has_it_and_the_other_one_is_told_which(leases):
+    first, second = leases
+    first.take()
+    with pytest.raises(LeaseLost, match="is run by first; it lets go when it ends"):
+        second.take()
+
+
+def test_what_is_let_go_of_is_taken_at_once_under_the_next_number(leases):
+    first, second = leases
+    first.take()
+    first.release()
+    second.take()
+    assert (first.head.fence, second.head.fence) == (1, 2)
+
+
+def test_who_is_silent_has_lost_it_and_is_told_when_it_writes(leases, clock, objects):
+    first, second = leases
+    first.take()
+    clock.now += LEASE_S
+    second.take()
+    with pytest.raises(LeaseLost, match="is run by second: this process lets go of it"):
+        first.write(number=7)
+    assert read_head(objects.read(HEAD).content) == second.head
+
+
+def test_who_renews_keeps_it(leases, clock):
+    first, second = leases
+    first.take()
+    for _ in range(10):
+        clock.now += RENEW_S
+        first.write()
+        with pytest.raises(LeaseLost):
+            second.take()
+
+
+def test_the_holder_is_sure_for_less_long_than_the_other_one_waits(leases, clock):
+    first, _ = leases
+    first.take()
+    clock.now += SURE_S
+    assert first.silence_s == SURE_S
+    # What was begun at the last moment has to be over before the other one begins.
+    assert LEASE_S - SURE_S >= 15
+
+
+def test_whoever_waits_takes_it_once_its_time_is_over(leases, clock):
+    first, second = leases
+    first.take()
+    began = clock.now
+    second.take(lambda seconds: setattr(clock, "now", clock.now + seconds))
+    assert clock.now - began == LEASE_S
+    assert second.head.fence == 2
+
+
+def test_whoever_waits_sees_at_the_next_write_that_the_holder_lives(leases, clock):
+    first, second = leases
+    first.take()
+    began = clock.now
+
+    def sleep(seconds):
+        clock.now += seconds
+        if first.silence_s >= RENEW_S:
+            first.write()
+
+    with pytest.raises(LeaseLost):
+        second.take(sleep)
+    assert clock.now - began <= 2 * RENEW_S
+
+
+def test_of_two_that_take_it_at_one_moment_one_does(leases, objects):
+    first, second = leases
+    replace = objects.replace
+
+    def outrun(*write):
+        # Both have read that there is none; the second one's write comes first.
+        objects.replace = replace
+        second.take()
+        return replace(*write)
+
+    objects.replace = outrun
+    with pytest.raises(LeaseLost, match="is run by second"):
+        first.take()
+
+
+def test_a_write_whose_answer_is_lost_is_known_by_its_content(leases, objects, clock):
+    first, _ = leases
+    first.take()
+    objects.lost = 1
+    with pytest.raises(ServiceError):
+        first.write(number=1)
+    clock.now += 1
+    first.write(number=2)
+    assert read_head(objects.read(HEAD).content) == first.head
+    assert first.head.number == 2
+
+
+def test_a_write_that_is_carried_out_and_refused_when_it_is_repeated_was_this_ones(leases, objects):
+    first, _ = leases
+    first.take()
+    replace = objects.replace
+
+    def repeated(name, content, version):
+        # As botocore does it: the first answer was lost, and the second call finds what the first one wrote.
+        replace(name, content, version)
+        return replace(name, content, version)
+
+    objects.replace = repeated
+    first.write(number=1)
+    assert read_head(objects.read(HEAD).content) == first.head
+
+
+def test_a_lease_whose_renewal_was_lost_is_still_known_to_be_anothers(leases, objects, clock):
+    first, second = leases
+    first.take()
+    objects.lost = 1
+    with pytest.raises(ServiceError):
+        first.write(number=1)
+    clock.now += LEASE_S
+    second.take()
+    with pytest.raises(LeaseLost):
+        first.write(number=2)
