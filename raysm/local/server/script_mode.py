@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.paths import DEFAULT_BASE
+from raysm.errors import InvalidRequest
 from raysm.local import framework_image
 from raysm.local.framework_image import PROGRAM, SUBMITTED, decoded
 from raysm.local.server.definitions import Source
+from raysm.request.instance_kinds import instance_kind
 
-__all__ = ["entrypoint_of", "source_of"]
+__all__ = ["check_kind", "entrypoint_of", "source_of"]
 
 
 def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
@@ -26,6 +28,19 @@ def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
         return None
     # By its path: the instances are processes of this machine, and see its files.
     return ["python3", str(Path(framework_image.__file__).resolve()), str(DEFAULT_BASE)]
+
+
+def check_kind(request: Mapping[str, Any], kind: str) -> None:
+    """Refuse a job whose main process is left to the image where real images are run.
+
+    Raises:
+        InvalidRequest: The program that plays the framework images is not in a container.
+    """
+    if instance_kind(kind).needs_image and not request["AlgorithmSpecification"].get("ContainerEntrypoint"):
+        raise InvalidRequest(
+            f"instances of kind {kind!r} need ContainerEntrypoint, which a tuning job cannot say: take instances of "
+            "another kind"
+        )
 
 
 def source_of(request: Mapping[str, Any]) -> Source | None:

@@ -137,6 +137,7 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
         sources: By channel: where its data lies, and whether it is the job's own.
     """
     request = record.request
+    script_mode.check_kind(request, record.instance_kind)
     state = request.get("CheckpointConfig")
     checkpoints = None
     if state:

@@ -1,6 +1,9 @@
 """Jobs that leave their main process to the image: what a framework image of AWS would run."""
 
-from raysm.local.server.script_mode import entrypoint_of, source_of
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.local.server.script_mode import check_kind, entrypoint_of, source_of
 
 
 def request(hyperparameters=None, environment=None, **algorithm):
@@ -38,3 +41,10 @@ def test_where_nobody_says_there_is_none():
 def test_code_is_brought_only_from_s3():
     assert source_of(request({"sagemaker_submit_directory": "/opt/ml/input/data/code"})) is None
     assert source_of(request()) is None
+
+
+def test_in_a_container_nothing_plays_the_image():
+    check_kind(request(ContainerEntrypoint=["sh"]), "docker")
+    check_kind(request(), "process")
+    with pytest.raises(InvalidRequest, match="instances of kind 'docker' need ContainerEntrypoint"):
+        check_kind(request(), "docker")
