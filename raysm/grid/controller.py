@@ -129,7 +129,7 @@ class Controller:
         for attempt in placing.intend():
             send(self.store, self._outside, attempt, now)
         if placing.too_dear and not self.store.open_count() and not self.store.is_watching(now):
-            self.store.change_grid("paused", now, why="the budget does not allow a further job: raise it, or stop")
+            self.store.change_grid("paused", now, why=placing.too_dear)
         return placing.again_s
 
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:

@@ -63,7 +63,8 @@ class Placing:
         self._cost = money(store, now).worst_usd
         # Moments at which a task that found no place may find one.
         self._again_s: list[float] = []
-        self.too_dear = False
+        self.too_dear = ""
+        """Why the budget allows no further job; empty where it does."""
 
     @property
     def again_s(self) -> float | None:
@@ -135,7 +136,12 @@ class Placing:
         place, count = offer.place, record.task.count or offer.count
         budget, usd = self._grid.rules.budget_usd, _worst(record, offer)
         if budget is not None and usd is not None and self._cost + usd > budget:
-            self.too_dear = True
+            hours = (record.task.max_runtime_s or MAX_RUNTIME_S) / 3600
+            self.too_dear = (
+                f"the budget of ${budget:,.2f} does not allow a further job: row {record.task.key!r} may take "
+                f"${usd:,.2f} ({hours:g} h at most in {place}), and ${max(0.0, budget - self._cost):,.2f} are left; "
+                "raise it, say a smaller max_runtime_s, or stop"
+            )
             return Choice(again_s=self._now + 60, reasons={str(place): "the budget does not allow it now"})
         if not self._limiter.take(place.region, "create", self._now):
             wait_s = self._limiter.wait_s(place.region, "create", self._now)

@@ -1,0 +1,36 @@
+"""Grids under a budget, by chance: prices, lost answers, quotas, failures, and what all of it cost by the books."""
+
+import random
+
+from raysm.grid.rules import Rules
+from raysm.grid.task import Task
+from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
+from tests.support.grids import Bench
+
+USER = "AlgorithmError: NameError: name 'x' is not defined, exit code: 1"
+
+
+def budget_used(folder, seed):
+    """Run a grid of eight rows to its end, or until its budget pauses it; return the share of it that was billed."""
+    chance = random.Random(seed)
+    regions = {
+        name: Behaviour(
+            usd_per_hour=chance.uniform(0.5, 5),
+            run_s=chance.uniform(60, 3_000),
+            spread=0.5,
+            lost=chance.uniform(0, 0.3),
+            late=chance.choice([0, 0.2]),
+            billed=chance.uniform(0.3, 1),
+            quota=chance.choice([2, 10**9]),
+            fails={"share:0.3": chance.choice([USER, CAPACITY_ERROR, "InternalServerError: again"])},
+        )
+        for name in ("us-east-1", "eu-west-1")
+    }
+    budget = chance.uniform(1, 30)
+    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=5_400) for number in range(8)]
+    bench = Bench(folder, tasks=tasks, regions=regions, rules=Rules(brake=0, budget_usd=budget))
+    bench.run()
+    bench.judge(ended=False)
+    assert overlaps(bench.regions.values()) == []
+    bench.store.close()
+    return sum(region.usd() for region in bench.regions.values()) / budget
