@@ -9,6 +9,10 @@ from raysm.views.card.drawing import FRAME, SMALL, TEXT, facts_html
 __all__ = ["session_card"]
 
 OPEN, CLOSING = "#2e7d32", "#c62828"
+
+# A browser's own blue cannot be read on a dark page; this one has a contrast of 4 or more on black and on white.
+LINK = "#1976d2"
+
 IN_HEAD = ("state", "job")
 """What stands in the card's first line."""
 
@@ -39,7 +43,7 @@ def _link(dashboard: str) -> str:
     if not dashboard:
         return ""
     # Opened with noopener: the dashboard's page must not get hold of the notebook's.
-    return f'<a href="{html.escape(dashboard)}" target="_blank" rel="noopener">Ray dashboard</a>'
+    return f'<a href="{html.escape(dashboard)}" style="color:{LINK}" target="_blank" rel="noopener">Ray dashboard</a>'
 
 
 def _in_code(name: str) -> str:
