@@ -8,7 +8,7 @@ import pytest
 from raysm.client.token import token_of
 from tests.support.browsers import WAIT_MS, looking
 from tests.support.dashboard_head import Answer, serving_head
-from tests.support.jobs import ENDS_S, FORMING_S
+from tests.support.jobs import FORMING_S
 from tests.support.jupyter import OpenNotebook
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -166,10 +166,7 @@ def test_once_the_job_has_ended_the_same_page_shows_what_it_left(looked, cluster
     context, _ = looked
     page = context.new_page()
     banner = page.get_by_role("status").filter(has_text="has ended (Stopped)")
-    shown = clusters.ended()
-    go(page, shown.dashboard, "overview")
-    # To reload meanwhile would take the cores with which the job ends.
-    shown.job.wait(timeout=ENDS_S)
+    go(page, clusters.ended().dashboard, "overview")
     for _ in range(WAIT_MS // 1000):
         # Not by its address: where that is the same, a browser stays where it is.
         page.reload()
