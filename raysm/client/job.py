@@ -7,22 +7,21 @@ for none of it, and it was a quarter of ``import raysm; raysm.submit``.
 
 import contextlib
 import functools
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from raysm.client import job_repr, restart
 from raysm.client.callbacks import Callbacks
 from raysm.client.chain import Chain, Patience
 from raysm.client.deadline import deadline
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
+from raysm.client.job_log import JobLog
 from raysm.client.job_views import JobViews
 from raysm.client.outputs import input_of, output_path
 from raysm.client.plan import chosen_types
-from raysm.client.printable import printable
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.contract.job_api import APIS
@@ -33,16 +32,12 @@ from raysm.request import Input, Target
 
 if TYPE_CHECKING:
     from raysm.client.costs.bill import Bill
-    from raysm.client.follow import EventLog
-    from raysm.client.logs import LogLine
-    from raysm.client.metrics import FoundByService, Metrics
     from raysm.client.tunnel.tunnel import Tunnel
-    from raysm.contract.events import Event, Progress
 
 __all__ = ["Job", "attach"]
 
 
-class Job(JobViews):
+class Job(JobLog, JobViews):
     """One job, and its follow-ups where it may run on after ``max_runtime_s``.
 
     What a glance costs is an attribute (``name``, ``status``, ``tags``); what reads a log or waits is a method.
@@ -250,86 +245,6 @@ class Job(JobViews):
         """
         self.cancel()
         return self.wait(timeout)
-
-    # What it says
-
-    def lines(self, *, follow: bool = False, instance: str | None = None) -> "Iterator[LogLine]":
-        """Yield the log lines of all instances, or of one, by their times; a job's before those of its follow-up.
-
-        Args:
-            follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
-            instance: ``algo-2``.
-
-        Raises:
-            InvalidRequest: The job has no such instance.
-        """
-        from raysm.client.follow import JobStream
-
-        stream = JobStream(self.chain, instance=instance, send=follow)
-        return stream.follow() if follow else stream.new_lines()
-
-    def logs(
-        self,
-        *,
-        follow: bool = False,
-        instance: str | None = None,
-        metrics: bool = False,
-        to: TextIO | None = None,
-    ) -> None:
-        """Print what ``lines`` yields, each with its instance; raysm's own events as words.
-
-        Args:
-            follow: Go on until the job has ended. Ctrl-C ends the following, not the job.
-            instance: ``algo-2``; None is all.
-            metrics: Print the latest values too, a line every few seconds.
-            to: A text stream; None is stdout.
-
-        Raises:
-            InvalidRequest: The job has no such instance.
-        """
-        from raysm.client.rendering import Rendering
-
-        Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance), sys.stdout if to is None else to)
-
-    def events(self, *, follow: bool = False) -> "Iterator[Event]":
-        """Yield what the job says of itself: states, progress, metrics."""
-        from raysm.contract.events import parse
-
-        for line in self.lines(follow=follow):
-            event = parse(line.text)
-            if event is not None:
-                yield event
-
-    @printable
-    def progress(self) -> "dict[str, Progress]":
-        """Return how far each phase is, by its name, in the order in which they began."""
-        return self._event_log.progress()
-
-    @printable
-    def metrics(self, *names: str) -> "Metrics":
-        """Return the values of the metrics by time: the job's own, and those that the service found in its log.
-
-        Args:
-            names: ``"loss"``, or patterns, ``"val/*"``; none is all.
-        """
-        from raysm.client.metrics import Metrics
-
-        values = [*self._event_log.metrics(), *self._found_by_service.of(self.chain.descriptions())]
-        return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
-
-    @functools.cached_property
-    def _event_log(self) -> "EventLog":
-        """One for the handle's life: each look reads only the lines that are new."""
-        from raysm.client.follow import EventLog, JobStream
-
-        return EventLog(JobStream(self.chain))
-
-    @functools.cached_property
-    def _found_by_service(self) -> "FoundByService":
-        """One for the handle's life, too."""
-        from raysm.client.metrics import FoundByService
-
-        return FoundByService(self.service)
 
     # The way in
 

@@ -253,7 +253,8 @@ def test_an_instance_sees_its_own_opt_ml_and_the_links_in_it_read_only(job, tmp_
     command = "cat /opt/ml/input/data/train/x /opt/ml/input/data/y; touch /opt/ml/input/data/train/z; touch /opt/ml/w"
     (instance,) = job.start(command, links=links)
     assert instance.wait(SOON_S) == 0, job.log()
-    assert job.log().startswith("given\nfile\n")
+    # Docker brings output and errors by two streams, in no order between them.
+    assert "given\nfile\n" in job.log()
     assert "Read-only file system" in job.log()
     assert (base / "w").exists()
 
