@@ -96,6 +96,9 @@ class Sharing:
                 self._push()
         except ServiceError as error:
             raise Unreachable(f"the grid's intents cannot be kept: {error}") from error
+        # Written, and then the machine fell asleep: what S3 said is too old to act on.
+        if self._lease.silence_s >= SURE_S:
+            raise Unreachable("the grid's lease was renewed too long ago")
 
     def assure(self) -> None:
         """Return when S3 has just said that the lease is this controller's; raises as ``cover``."""
