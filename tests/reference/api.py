@@ -70,7 +70,7 @@ MODULES = {"training": "raysm.training", "testing": "raysm.testing", "sdk": "ray
 HANDLES = ("BatchResult", "Experiment", "GridHandle", "GridRow", "Job", "Jobs", "Result", "SweepResult")
 """Classes that a user is given and never makes."""
 
-PARTS = ("JobViews", "ConnectedSession", "SessionFunctions", "SessionNamespace")
+PARTS = ("JobLog", "JobViews", "ConnectedSession", "SessionFunctions", "SessionNamespace")
 """Bases that are no more than a part of their one class: their members are that one's."""
 
 ELSEWHERE = ("JobFailed", "JobStopped", "RaysmError")
