@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
+from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.client.images import ecr
 from raysm.client.images.build import BuiltImage, ImageBuild, build_commands, build_image, check_build, tag_of
 from raysm.client.images.docker import Docker
@@ -17,9 +17,6 @@ from raysm.client.service import Service
 from raysm.request import AWS
 
 __all__ = ["run"]
-
-NO_ROLE = "arn:aws:iam::000000000000:role/none"
-"""A target is not made without a role; an image needs none."""
 
 CONTEXT = "CONTEXT"
 """Stands for the folder that is made for the build, and removed behind it."""

@@ -21,7 +21,7 @@ def add_prices(commands: Any) -> None:
         action="store_true",
         help="bring AWS's public lists of --regions first; they take no credentials, and tens of MB each",
     )
-    command.add_argument("--json", action="store_true", help="as JSON")
+    add_reading(command)
 
 
 def add_quotas(commands: Any) -> None:

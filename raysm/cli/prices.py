@@ -4,14 +4,18 @@ What flows in is a parsed command line, what flows out are lines or JSON; refres
 """
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 
 from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, known_prices, save_prices
+from raysm.cli.choosing import NO_ROLE, read_settings
+from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, save_prices
+from raysm.client.service import Service
 from raysm.errors import InvalidRequest
+from raysm.grid.asking import prices_of, services_in
 from raysm.grid.refreshing import published_prices
 
 __all__ = ["run", "table_of"]
@@ -21,19 +25,26 @@ def run(arguments: Arguments, console: Console) -> None:
     """Print prices; with ``--refresh``, bring the lists of some regions first.
 
     Raises:
-        InvalidRequest: ``--refresh`` names no region, or nothing is known of what is asked for.
+        InvalidRequest: ``--refresh`` names no region, or one with prices of its own, or nothing is known of what is
+            asked for.
         ServiceError: A list cannot be had.
     """
+    services = services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions)
     if arguments.refresh:
+        if _plays(services):
+            raise InvalidRequest(
+                "--refresh brings AWS's lists, and the embedded SageMaker plays a scenario, whose prices hold here: "
+                "leave it out, or take --on aws"
+            )
         _refresh(arguments, console)
-    chosen = table_of(known_prices(), arguments.type, arguments.regions)
+    chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
         what = arguments.type or "any type"
         where = ", ".join(arguments.regions) or "any region"
-        raise InvalidRequest(
-            f"no price of {what} in {where} is at hand; bring it: raysm prices --refresh --regions "
-            f"{','.join(arguments.regions) or 'us-east-1'}"
-        )
+        remedy = f"bring it: raysm prices --refresh --regions {','.join(arguments.regions) or 'us-east-1'}"
+        if _plays(services):
+            remedy = "the scenario says what it costs, in its table market.usd_per_hour"
+        raise InvalidRequest(f"no price of {what} in {where} is at hand; {remedy}")
     if arguments.json:
         print(json.dumps([_as_json(*each) for each in chosen], indent=1))
         return
@@ -42,6 +53,11 @@ def run(arguments: Arguments, console: Console) -> None:
     for region, instance_type, price in chosen:
         line = f"{region:<16} {instance_type:<{width}} {price.usd_per_hour:>10,.4f} USD/h  {_dated(price, today)}"
         console.print(Text(line), soft_wrap=True)
+
+
+def _plays(services: Iterable[Service]) -> bool:
+    """Whether they have prices of their own: those of a scenario, and not AWS's."""
+    return any(service.lists_prices for service in services)
 
 
 def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:

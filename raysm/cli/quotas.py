@@ -7,7 +7,7 @@ out unless its type is asked for.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -15,14 +15,14 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.client.costs.prices import Price, PriceTable, known_prices
+from raysm.client.costs.prices import Price, PriceTable
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
+from raysm.grid.asking import prices_of, services_in
 from raysm.grid.opening import grid_names, opened
 from raysm.grid.place import Place, Quota
 from raysm.grid.quotas import all_quotas, read_quotas
 from raysm.grid.standing import market_in_use
-from raysm.request import Target
 
 __all__ = ["Fitting", "fitting", "in_use_here", "run"]
 
@@ -66,9 +66,10 @@ def run(arguments: Arguments, console: Console) -> None:
     """
     target = read_settings(arguments).target(role=NO_ROLE)
     quotas: dict[Place, Quota] = {}
-    for region in arguments.regions or [Service(target).region]:
-        quotas |= _quotas(_at(target, region), arguments.type)
-    chosen = fitting(quotas, in_use_here(), known_prices(), is_asked=bool(arguments.type))
+    services = services_in(target, arguments.regions)
+    for service in services:
+        quotas |= _quotas(service, arguments.type)
+    chosen = fitting(quotas, in_use_here(), prices_of(services), is_asked=bool(arguments.type))
     if not chosen:
         what = ", ".join(arguments.type) or "any type"
         where = ", ".join(arguments.regions) or "this region"
@@ -80,12 +81,6 @@ def run(arguments: Arguments, console: Console) -> None:
         return
     for line in _lines(chosen):
         console.print(Text(line), soft_wrap=True)
-
-
-def _at(target: Target, region: str) -> Service:
-    # The embedded SageMaker plays the regions that it is told of: any may be asked about.
-    reaching: dict[str, Any] = {"regions": (region,)} if hasattr(target, "regions") else {"region": region}
-    return Service(replace(target, **reaching))
 
 
 def _quotas(service: Service, types: list[str]) -> Mapping[Place, Quota]:

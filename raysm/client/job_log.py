@@ -39,6 +39,7 @@ class JobLog:
         """
         from raysm.client.follow import JobStream
 
+        # Only who follows sends a follow-up job: a look at the log must begin none.
         stream = JobStream(self.chain, instance=instance, send=follow)
         return stream.follow() if follow else stream.new_lines()
 
@@ -89,6 +90,7 @@ class JobLog:
         from raysm.client.metrics import Metrics
 
         values = [*self._event_log.metrics(), *self._found_by_service.of(self.chain.descriptions())]
+        # By time: CloudWatch has its values minutes late, and they belong among the job's own.
         return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
 
     @functools.cached_property

@@ -4,7 +4,8 @@ Each region is asked for what it tells by itself. AWS tells quotas, and has its 
 SageMaker that plays a scenario tells both, so that a plan on a laptop asks what a plan on AWS asks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from raysm.client.costs.prices import PriceTable, RegionPrices, known_prices
 from raysm.client.service import Service
@@ -16,8 +17,9 @@ from raysm.grid.quotas import read_quotas
 from raysm.grid.refreshing import listed_prices
 from raysm.grid.sending_rows import Services
 from raysm.grid.task import Task
+from raysm.request import Target
 
-__all__ = ["ask_prices", "ask_quotas"]
+__all__ = ["ask_prices", "ask_quotas", "prices_of", "services_in"]
 
 
 def ask_prices(request: GridRequest, tasks: Sequence[Task], own_region: str | None, services: Services) -> PriceTable:
@@ -26,14 +28,32 @@ def ask_prices(request: GridRequest, tasks: Sequence[Task], own_region: str | No
     Raises:
         ServiceError: A region that has prices of its own does not tell them.
     """
+    return prices_of(_services_of(request, tasks, own_region, services))
+
+
+def prices_of(services: Iterable[Service]) -> PriceTable:
+    """Return the prices that hold in some regions: those that are at hand, or that the regions themselves tell.
+
+    Raises:
+        ServiceError: A region that has prices of its own does not tell them.
+    """
     own: list[RegionPrices] = []
-    for service in _services_of(request, tasks, own_region, services):
+    for service in services:
         if service.lists_prices:
             own += _listed(service)
     if not own:
         return known_prices()
     # Alone: AWS's price of a type says nothing of a region that is played, and the later date would win.
     return PriceTable.of(own)
+
+
+def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
+    """Return a target as it is in each of some regions; without any, in its own."""
+    if not regions:
+        return [Service(target)]
+    # The embedded SageMaker plays the regions that it is told of: any may be asked about.
+    reaching = ({"regions": (name,)} if hasattr(target, "regions") else {"region": name} for name in regions)
+    return [Service(replace(target, **where)) for where in reaching]
 
 
 def _listed(service: Service) -> list[RegionPrices]:

@@ -102,6 +102,33 @@ def images_calls():
         return operations_of("ecr", client)
 
 
+class TuningJobs:
+    """SageMaker, as far as tuning jobs go: that of the other calls has none of them."""
+
+    def create_hyper_parameter_tuning_job(self, **request):
+        return {}
+
+    stop_hyper_parameter_tuning_job = create_hyper_parameter_tuning_job
+
+    def describe_hyper_parameter_tuning_job(self, **request):
+        return {"HyperParameterTuningJobStatus": "InProgress"}
+
+    def list_training_jobs_for_hyper_parameter_tuning_job(self, **request):
+        return {"TrainingJobSummaries": []}
+
+
+def tuning_calls(remote, script):
+    """Have the service tune, look at it, and stop it; return what was called."""
+    client = ScriptedClient(TuningJobs(), [])
+    service = Service(aws(), clients=lambda name: client if name == "sagemaker" else remote.clients[name])
+    sweep = raysm.Sweep(str(script), space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    tuning = raysm.tune(sweep, on=service, cluster=M5)
+    assert tuning.trials == []
+    tuning.stop()
+    assert tuning.status == "InProgress"
+    return operations_of("sagemaker", client)
+
+
 class Ssm:
     """Systems Manager, as far as sessions go: moto has none of them."""
 
@@ -135,7 +162,8 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
     with fake_aws() as remote:
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
-        calls = remote.operations() - OF_INSTANCES | doctors_calls() | images_calls() | sessions_calls()
+        calls = remote.operations() - OF_INSTANCES | tuning_calls(remote, script)
+        calls |= doctors_calls() | images_calls() | sessions_calls()
     assert calls == covered()
 
 

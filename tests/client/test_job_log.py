@@ -3,6 +3,7 @@
 import datetime
 import io
 
+from raysm.client.job_log import JobLog
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.request import MetricDefinition, Script
@@ -19,6 +20,10 @@ EVENTS = [
 def write_events(remote, job):
     lines = [(NOW_MS + index, events.line(event)) for index, event in enumerate(EVENTS)]
     remote.write_log(job.name, "algo-1", [*lines, (NOW_MS + 9, "hello")])
+
+
+def test_a_job_says_all_of_this_itself(job):
+    assert isinstance(job, JobLog)
 
 
 def test_printed_logs_say_the_events_in_words(remote, job):

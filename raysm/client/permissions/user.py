@@ -36,6 +36,25 @@ USER: tuple[Grant, ...] = (
         ),
     ),
     Grant(
+        purpose="Tuning",
+        meaning="make, describe and stop tuning jobs, and list their trials (`raysm.tune`)",
+        actions=(
+            "sagemaker:CreateHyperParameterTuningJob",
+            "sagemaker:DescribeHyperParameterTuningJob",
+            "sagemaker:StopHyperParameterTuningJob",
+            "sagemaker:ListTrainingJobsForHyperParameterTuningJob",
+            "sagemaker:AddTags",
+        ),
+        resources=("arn:{partition}:sagemaker:{region}:{account}:hyper-parameter-tuning-job/*",),
+        calls=(
+            "sagemaker:CreateHyperParameterTuningJob",
+            "sagemaker:DescribeHyperParameterTuningJob",
+            "sagemaker:StopHyperParameterTuningJob",
+            "sagemaker:ListTrainingJobsForHyperParameterTuningJob",
+        ),
+        is_side=True,
+    ),
+    Grant(
         purpose="ListOfJobs",
         meaning="`raysm jobs`, and finding a job by its name",
         # Apart from Jobs: a list is asked of all jobs, and IAM knows no narrower resource for it.

@@ -251,7 +251,14 @@ def test_of_two_conditional_writes_moto_sees_one_at_a_time(served, headers, met)
     meeting = Meeting()
     served.app = None
     app = App(
-        Operations(), Logs(), Console(), meeting, Faults(Scenario(), Random(0)), Sessions(), MarketService(Scenario())
+        Operations(),
+        Logs(),
+        Console(),
+        meeting,
+        Faults(Scenario(), Random(0)),
+        Sessions(),
+        MarketService(Scenario()),
+        Tuning(),
     )
     served.server.app = app
     threads = [
