@@ -142,7 +142,8 @@ def training_request(name, script, *, count=1, **fields):
         "AlgorithmSpecification": algorithm,
         "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
         "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": count, "VolumeSizeInGB": 1},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 100},
+        # A file of tests may share a job: on a slow machine it outlived 100 s of it.
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         **fields,
     }
 
