@@ -17,7 +17,7 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.layouts.sharded.schedule import Share
-from raysm.workloads.similarity.modes import Collector, Mode
+from raysm.workloads.similarity.modes import Collector, Comparing, Mode
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Report, Run
@@ -129,7 +129,7 @@ class Dispatch(ABC):
         """Begin to dispatch: each task is told what the collector knows then."""
 
     @abstractmethod
-    def function(self, mode: Mode, context: Context) -> Callable[..., Part]:
+    def function(self, mode: Comparing, context: Context) -> Callable[..., Part]:
         """Return what is called for each task, where it runs."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.layouts.layout import Dispatch, Layout, Queue
-from raysm.workloads.similarity.modes import Collector, Mode
+from raysm.workloads.similarity.modes import Collector, Comparing, Mode
 from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context
@@ -46,7 +46,7 @@ class _Dispatch(Dispatch):
         """Begin to dispatch."""
         return TileQueue(self.tasks, collector)
 
-    def function(self, mode: Mode, context: Context) -> Callable[..., Part]:
+    def function(self, mode: Comparing, context: Context) -> Callable[..., Part]:
         """Return what is called for each tile, or for each group."""
         compare = partial(measured, mode.compare, context)
         return compare if self._groups is None else self._groups.function(compare)

@@ -5,7 +5,7 @@ tiles of pairs, wherever the rows lie; what flows out are files of the result.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
-from raysm.workloads.blocks import TileBlock
+from raysm.workloads.blocks import Record, TileBlock
 from raysm.workloads.gather import free_bytes
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
@@ -26,7 +27,7 @@ from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile, TileTask
 
-__all__ = ["Collector", "Mode", "Tiling"]
+__all__ = ["Collector", "Comparing", "Mode", "Tiling"]
 
 
 class Tiling(Protocol):
@@ -48,12 +49,24 @@ class Tiling(Protocol):
         ...
 
 
+class Comparing(Protocol):
+    """What tasks do: a mode, or what hands over what a mode finds."""
+
+    def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
+        """Do one task, where the rows of its tile can be read; return what the head takes in."""
+        ...
+
+
 class Collector(ABC):
     """What a mode makes of the parts, on the head. It is closed however the work ends."""
 
     # A part that another run finished is read, not computed: its name has all that decides its bytes.
-    recorded: BlockRecord[Part] | None = None
+    recorded: Record[Part] | None = None
     """Where parts are kept, for another run to find them; None: nothing is."""
+    comparing: Comparing | None = None
+    """What tasks do in the mode's place; None: what the mode says."""
+    note: str = ""
+    """What is to be said of it."""
 
     @abstractmethod
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
@@ -63,13 +76,16 @@ class Collector(ABC):
         """
 
     @abstractmethod
-    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Write the result; return its files."""
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
+        """Write the result; return its files, or None where parts that were taken in are lost, and made again."""
 
     # Not abstract: what most modes need not say, a new one need not write.
     def hint(self, task: TileTask) -> Any:
         """Return what a task is told as it is dispatched."""
         return None
+
+    def remove_records(self) -> None:  # noqa: B027
+        """Remove what is recorded elsewhere than on the head, once it is in the result."""
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is held; most hold nothing."""
@@ -151,6 +167,10 @@ class Mode(ABC):
 
     def groups(self, run: Run, tiles: Sequence[FreeTile], record: BlockRecord[Any], sizing: Sizing) -> Any | None:
         """Return how parts of many tiles are merged on the instances; None: each goes to the head."""
+        return None
+
+    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned | None:
+        """Return how instances own ranges of its result; None: it is the head's alone."""
         return None
 
     def probe(

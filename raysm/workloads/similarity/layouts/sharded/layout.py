@@ -14,7 +14,7 @@ from raysm.workloads.similarity.layouts.sharded.pair_scheduler import BlockPair,
 from raysm.workloads.similarity.layouts.sharded.pair_task import compare_pair
 from raysm.workloads.similarity.layouts.sharded.query_schedule import QueryOperand, deal_queries
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer, deal
-from raysm.workloads.similarity.modes import Collector, Mode
+from raysm.workloads.similarity.modes import Collector, Comparing, Mode
 from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context
@@ -86,7 +86,7 @@ class _Dispatch(Dispatch):
             hint=collector.hint,
         )
 
-    def function(self, mode: Mode, context: Context) -> Callable[..., Part]:
+    def function(self, mode: Comparing, context: Context) -> Callable[..., Part]:
         """Return what is called for each pair, with the rows that came."""
         return partial(compare_pair, mode.compare, context)
 
