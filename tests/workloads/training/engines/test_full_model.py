@@ -95,5 +95,5 @@ def test_a_piece_without_rows_does_not_move_running_averages():
 def test_a_metric_is_measured_by_the_model_that_nothing_replicates():
     inner = nn.Linear(3, 1)
     measured = engine(Counting(), inner=inner).measure(BATCH, [functional.mse_loss])
-    assert measured.tolist() == [pytest.approx(2 * float(functional.mse_loss(inner(BATCH[0]), BATCH[1]))), 2.0]
+    assert measured.tolist() == [pytest.approx(2 * functional.mse_loss(inner(BATCH[0]), BATCH[1]).item()), 2.0]
     assert engine(inner, counts=False).measure(BATCH, [functional.mse_loss]).tolist() == [0.0, 0.0]
