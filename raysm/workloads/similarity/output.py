@@ -109,6 +109,7 @@ def write_neighbors_part(
     part: ResultPart, keys: Callable[[int, int], NDArray[np.uint64]], k: int, ids: Ids | None = None
 ) -> ResultFile:
     """Write some rows of the neighbors; arguments as those of ``write_neighbors``."""
+    # As the one file has them but for the row groups, which begin anew with each part.
     file = _write_neighbors(part.path(".parquet"), part.rows, keys, k, lambda rows: None, ids)
     return part.described(file, f'import pyarrow.parquet as pq; table = pq.read_table("{part.folder.name}")')
 

@@ -211,7 +211,6 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
     ) as collector:
         for note in filter(None, (dispatch.note, collector.note)):
             gpus.say(report, note)
-        report.count(dispatch.tasks, collector.recorded)
         files = None
         # Again, where an instance was lost with what it had taken in.
         while files is None:

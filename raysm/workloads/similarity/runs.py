@@ -79,6 +79,9 @@ class Report:
 
     def count(self, tasks: Sequence[Any], recorded: Record[Part] | None) -> None:
         """Note how many tasks there are, and how many of them an earlier run did."""
+        # Once: what is there when tiles are computed again, after a loss, this very run has done.
+        if self.blocks:
+            return
         self.blocks += len(tasks)
         self.blocks_found += 0 if recorded is None else sum(task in recorded for task in tasks)
 

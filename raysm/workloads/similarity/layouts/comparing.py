@@ -25,6 +25,7 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
     whole = sum(task.area for task in dispatch.tasks)
     reached = 0.0
     pieces: dict[str, float] = {}
+    report.count(dispatch.tasks, collector.recorded)
     function = dispatch.function(collector.comparing or mode, run.context)
     parts = map_blocks(function, queue, record=collector.recorded, **dispatch.options(queue))
     with report.phase("similarity"):

@@ -47,7 +47,7 @@ class OwnedTopK(Owned):
     zero_rows: NDArray[np.int64]
     """Numbers of zero rows that look for neighbors, rising: no task looks for those."""
 
-    def told(self, task: TileTask, ask: AskBounds) -> TileTask:
+    def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
         """Return the task with the lower bounds of its rows, and of its columns where it serves them."""
         rows, columns = (ask(numbers) for numbers in _sides_of(task))
         # Both layouts' tasks are dataclasses with that field; the protocol says no more than that it can be read.
@@ -120,6 +120,8 @@ class _Merger(RangeMerger):
 
     def take(self, name: str, piece: Piece) -> None:
         """Merge a piece's keys."""
+        # Run by run: the accumulator's file is read and written from the first to the last row of each call, and
+        # between two runs there may be any number of rows.
         row = key = 0
         for start, length in zip(piece["starts"].tolist(), piece["lengths"].tolist(), strict=True):
             counts = piece["counts"][row : row + length]
@@ -138,6 +140,7 @@ class _Merger(RangeMerger):
         self._accumulator.close()
 
     def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:
+        # The accumulator counts from the first row of the range.
         keys = self._accumulator.read(start - self._rows.start, stop - self._rows.start)
         low, high = np.searchsorted(self._zero_rows, [start, stop])
         zero = self._zero_rows[low:high]

@@ -31,7 +31,7 @@ from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import TileTask
 
-__all__ = ["OwnedCollector"]
+__all__ = ["DONE", "OwnedCollector"]
 
 CALLS = 16
 """Calls that an owner answers at a time: one merges, the others tell bounds or wait with what they bring."""
@@ -84,6 +84,7 @@ class OwnedCollector(Collector):
         self._look_for(tasks)
         if len(self._done) < len(tasks):
             return None
+        # Put once: Ray hands it on from instance to instance, where an argument would leave the head for each.
         ids, names = ray.put(self._run.ids()), self._names(tasks)
         calls = [owner.write.remote(names[at], ids) for at, owner in enumerate(self._owners)]
         files: list[ResultFile] = []
@@ -105,6 +106,7 @@ class OwnedCollector(Collector):
     def close(self) -> None:
         """End the owners."""
         for owner in self._owners:
+            # By force, since one may be merging for seconds, and an ordinary end waits for what was called before it.
             # Whatever it still does nobody waits for: what it wrote is whole, or has no name.
             ray.kill(owner)
 
@@ -166,6 +168,7 @@ class _Held:
 def _begun(owned: Owned, run: Run, ranges: Ranges, record: BlockRecord[Any]) -> list[Any]:
     # Dead for no reason of its own, an owner is begun anew as often as that happens, and its callers ask again.
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=CALLS)(Owner)
+    # A head that only coordinates has no disk to speak of, and no rows: nothing is owned there.
     nodes = [node for node in cluster_nodes() if node.cpus]
     folders = partial(here, run.folders)
     source = run.context.matrix.source

@@ -39,9 +39,11 @@ class Handover:
 
     def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
         """Do one task; return nothing, or why it was given up."""
-        arrays = self.mode.compare(context, self.owned.told(task, self._bounds))
+        arrays = self.mode.compare(context, self.owned.informed(task, self._bounds))
         if self.owned.given_up(task, arrays):
             return arrays
+        # All at once, and then waited for: the owners take them in beside each other. Waited for, since a task that is
+        # done before its pieces are taken would let more and more of them pile up in the object store.
         pieces = self.owned.split(task, arrays, self.ranges)
         answers_of([self.owners[at].take.remote(str(task), piece) for at, piece in pieces])
         return {}

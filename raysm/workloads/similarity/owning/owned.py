@@ -41,6 +41,9 @@ class RangeFile:
     """Its own, behind that folder's: ``part-00003-of-00008.parquet``; in the order of the rows."""
 
 
+# Not the mode's ``Collector``: that sees whole parts, on the head, and knows places. This one sees numbers alone, so
+# that one merger serves rows that lie whole everywhere and rows that are shared out; nor does it see which tasks there
+# are, or which of them were done before: its owner knows, whatever is merged.
 class RangeMerger(ABC):
     """One range of the result, while its tiles are computed. It is closed however the work ends."""
 
@@ -78,9 +81,10 @@ class Owned(ABC):
 
     def ranges(self, rows: int, count: int) -> Ranges:
         """Cut the rows, for about as much work of each owner."""
+        # By the rows and the count alone: another run that is given the same finds what the first one recorded.
         return Ranges.even(rows, count)
 
-    def told(self, task: TileTask, ask: AskBounds) -> TileTask:
+    def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
         """Return the task with what its owners know by now; most modes need to know nothing."""
         return task
 

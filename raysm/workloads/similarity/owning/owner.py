@@ -79,6 +79,7 @@ class Owner:
         """
         with self._lock:
             merger = self._opened()
+            # One after the other: of a large range the pieces together are many times what the merger holds.
             for name in names:
                 recorded = self._recorded(name)
                 if self._record is not None and name not in self._held and recorded in self._record:
@@ -127,6 +128,7 @@ class Owner:
     def end(self) -> None:
         """Remove what was recorded, which is in the result, and let go of what is held."""
         with self._lock:
+            # Other owners of this instance have theirs in the same folder, and are as done with it.
             if self._record is not None:
                 self._record.remove()
             if self._merger is not None:
@@ -139,11 +141,12 @@ class Owner:
     def _opened(self) -> RangeMerger:
         if self._merger is not None:
             return self._merger
-        told, folders, scratch = self._range, self._range.folders(), self._range.source.here().scratch
+        folders, scratch = self._range.folders(), self._range.source.here().scratch
         record: BlockRecord[Part] = BlockRecord(
-            folders.records, told.depends_on, encode=encode_part, decode=decode_part
+            folders.records, self._range.depends_on, encode=encode_part, decode=decode_part
         )
-        merger = told.owned.merger(told.rows, scratch, record)
+        merger = self._range.owned.merger(self._range.rows, scratch, record)
+        # Here, and not on the head, which has but its own disks to look at.
         check_room([(folders.result, merger.result_bytes), (scratch, merger.scratch_bytes)])
         self._record = record if folders.lasting or merger.keeps_pieces else None
         self._merger = merger

@@ -47,6 +47,7 @@ class Ranges:
         """Yield (range, slice) of rising numbers of rows: which of them belong to which range, where any do."""
         if not len(numbers):
             return
+        # By the two ends first: of hundreds of ranges a block of rows meets one or two.
         first, last = np.searchsorted(self.edges, numbers[[0, -1]], side="right") - 1
         cuts = np.searchsorted(numbers, self.edges[first : last + 2]).tolist()
         for at, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False), start=int(first)):

@@ -165,6 +165,7 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
     writes: Who = "instances" if cut.way == RANGES else "head"
     # Of each neighbor an int64 and a float32, and the row's own number.
     written = rows * (12 * problem.k + 8) / (min(cut.ranges, instances) or 1)
+    # A part that the head only hears of costs as much as one that it takes in: most of it is Ray's.
     head_s = cut.parts * PART_S
     if cut.way == GROUPS:
         head_s += cut.parts * 2 * cut.part_rows * problem.row_s
@@ -219,6 +220,7 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
 
 
 def _receivers(cut: Cut, instances: int) -> int:
+    # Several mergers of one instance share its network.
     return 1 if cut.way == HEAD else min(instances, cut.mergers)
 
 
@@ -232,6 +234,7 @@ def _merging_s(problem: Problem, cut: Cut) -> float:
 
 def total_s(costs: Iterable[Term]) -> float:
     """Return how long all of it takes: of each phase what its slowest needs."""
+    # No phase begins before the last one has ended everywhere, so their slowest add up.
     return sum(max(payers.values()) for payers in _paid(costs).values())
 
 

@@ -137,6 +137,9 @@ class Sizing:
 
         What a part was recorded as is of use to a run with the same ranges alone, on however many instances.
         """
+        # Of the others nothing is chosen: what is asked for is part of what the record depends on.
+        if not self.limits.neighbors:
+            return self.chosen_ranges
         return _kept(record, (self.chosen_ranges,), self.queries.rows, RANGE_COUNT, least=0)[0]
 
     @property
@@ -146,6 +149,7 @@ class Sizing:
             return min(self.ranges, self.queries.rows)
         if self.limits.joined_row_s is None or not self.footprint.foreseeable or self.instances < 2:
             return 0
+        # By the whole time: where the tasks take longer than the head's merging beside them, one file costs nothing.
         alone, shared = (total_s(self.expected(ranges)) for ranges in (0, self.instances))
         return self.instances if shared < RANGES_PAY * alone else 0
 
@@ -156,6 +160,7 @@ class Sizing:
         on_a_side = 1 if ranges else self.chosen_group_tiles(size)
         beside = math.ceil(blocks / on_a_side)
         parts = beside * (beside + 1) // 2
+        # As the run itself would be cut: what the model says holds for nothing else.
         cut = Cut(
             block_rows=size,
             tiles=blocks * (blocks + 1) // 2,

@@ -47,7 +47,7 @@ def computed(folder, k, count, block_rows=30, told=True):
 
     sent = 0
     for tile in tiling.triangle(len(ROWS), block_rows):
-        task = owned.told(FreeTile(tile, True), ask)
+        task = owned.informed(FreeTile(tile, True), ask)
         for at, piece in owned.split(task, TopK(k).compare(context, task), ranges):
             sent += len(piece["keys"])
             mergers[at].take(str(task), piece)

@@ -1,6 +1,8 @@
 """Results that instances own by ranges of rows, on a Ray of one instance: their content is the head's own."""
 
 import time
+from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -10,10 +12,17 @@ import pytest
 from raysm.contract.events import Progress
 from raysm.contract.result import Manifest
 from raysm.request import Similarity
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.modes.topk import TopK
+from raysm.workloads.similarity.owning.collector import DONE, OwnedCollector
 from raysm.workloads.similarity.run import Choices, Folders, run
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors
-from tests.support.similarity import queries_of, saved
+from tests.support.similarity import queries_of, run_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
 """Zero rows and rows that are alike are among them."""
@@ -149,3 +158,24 @@ def test_no_owner_is_left(ray_here, tmp_path):
     while owners():
         assert time.monotonic() < deadline, "an owner still lives"
         time.sleep(0.1)
+
+
+def test_a_tile_is_held_once_all_owners_of_its_rows_have_its_pieces(ray_here, tmp_path):
+    run_, mode = run_of(ROWS, tmp_path, top_k=3), TopK(3)
+    tasks = [FreeTile(tile, True) for tile in tiling.triangle(600, 300)]
+    tiles = SimpleNamespace(tasks=tasks, row_order=RowOrder.identity(600))
+    sizing = SimpleNamespace(max_tile_rows=lambda: 600)
+    owned = mode.owned(run_, tiles, sizing)
+    with closing(OwnedCollector(mode, owned, run_, tiles, run_.record("topk"), 2)) as collector:
+        throttle = ProgressThrottle("gather", 600, "rows", lambda event: None)
+        for task in tasks:
+            assert not collector.holds(task)
+            assert collector.comparing.compare(run_.context, task) == {}
+            collector.take(task, DONE)
+            assert collector.holds(task)
+        assert task in collector.recorded
+        files = collector.gather(throttle)
+        assert [file.shape for file in files] == [(300, 3), (300, 3)]
+        # One that nobody handed over is missed before anything is written.
+        collector.take(FreeTile(TileBlock(RowBlock(0, 1), RowBlock(0, 1)), True), DONE)
+        assert collector.gather(throttle) is None

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from raysm.workloads.similarity.sizing.scaling import (
     total_s,
     waits_for,
 )
+from tests.benchmarks.scaling import lines
 from tests.support.scaling import INSTANCES, ROWS, expected, sizing_for
 
 PROBLEM = Problem(rows=10**7, columns=768, k=10, row_s=0.35e-6)
@@ -93,3 +95,8 @@ def test_the_largest_problem_waits_for_its_tasks_alone(instances):
     assert waits_for(costs) == ("tasks", "cores")
     # Half of it where the result is one file, HEAD_SHARE: the head merges beside the tasks then.
     assert of_head(costs) < 0.55 * of_tasks(costs)
+
+
+def test_the_page_has_the_table_that_the_benchmark_prints():
+    page = (Path(__file__).parents[4] / "docs" / "explanation" / "scaling.md").read_text()
+    assert "\n".join(lines()) in page
