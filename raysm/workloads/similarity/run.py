@@ -40,7 +40,7 @@ from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.engines import CUDA
 from raysm.workloads.similarity.layouts import Layout, compare, load
 from raysm.workloads.similarity.modes import Mode, mode_of
-from raysm.workloads.similarity.owning.collector import OwnedCollector
+from raysm.workloads.similarity.modes.owned_collector import OwnedCollector
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Folders, Report, Run

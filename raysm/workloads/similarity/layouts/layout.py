@@ -17,7 +17,7 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.layouts.sharded.schedule import Share
-from raysm.workloads.similarity.modes import Collector, Comparing, Mode
+from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Report, Run
@@ -25,7 +25,7 @@ from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.preparing import prepared
-from raysm.workloads.similarity.tasks.tile_task import TileTask
+from raysm.workloads.similarity.tasks.tile_task import Comparing, TileTask
 
 __all__ = ["Dispatch", "Layout", "LoadedRows", "Queue"]
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.layouts.layout import Dispatch, Layout, Queue
-from raysm.workloads.similarity.modes import Collector, Comparing, Mode
+from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part, measured
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from raysm.workloads.similarity.tasks.tile_task import Comparing, FreeTile
 
 __all__ = ["Replicated", "TileQueue"]
 

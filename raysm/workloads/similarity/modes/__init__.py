@@ -5,11 +5,11 @@ Each mode is one class, which says all that others have to know of it; to add on
 
 from raysm.request.similarity import Similarity
 from raysm.workloads.similarity.modes.full import Full
-from raysm.workloads.similarity.modes.mode import Collector, Comparing, Mode, Tiling
+from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 
-__all__ = ["MODES", "Collector", "Comparing", "Mode", "Tiling", "mode_of"]
+__all__ = ["MODES", "Collector", "Mode", "Tiling", "mode_of"]
 
 MODES: list[type[Mode]] = [TopK, Threshold, Full]
 """A request is given to the first that says that it is asked for."""

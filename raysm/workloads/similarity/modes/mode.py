@@ -5,7 +5,7 @@ tiles of pairs, wherever the rows lie; what flows out are files of the result.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -25,9 +25,9 @@ from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import FreeTile, TileTask
+from raysm.workloads.similarity.tasks.tile_task import Comparing, FreeTile, TileTask
 
-__all__ = ["Collector", "Comparing", "Mode", "Tiling"]
+__all__ = ["Collector", "Mode", "Tiling"]
 
 
 class Tiling(Protocol):
@@ -46,14 +46,6 @@ class Tiling(Protocol):
     @property
     def in_strips(self) -> bool:
         """Whether each task has all columns, and the tasks' rows follow each other: they come about in order."""
-        ...
-
-
-class Comparing(Protocol):
-    """What tasks do: a mode, or what hands over what a mode finds."""
-
-    def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
-        """Do one task, where the rows of its tile can be read; return what the head takes in."""
         ...
 
 

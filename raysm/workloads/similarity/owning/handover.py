@@ -15,11 +15,10 @@ from ray.exceptions import RayTaskError
 
 from raysm.errors import RaysmError
 from raysm.workloads.similarity.arithmetic.row_order import consecutive
-from raysm.workloads.similarity.modes.mode import Mode
 from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.owning.ranges import Ranges
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.tile_task import TileTask
+from raysm.workloads.similarity.tasks.tile_task import Comparing, TileTask
 
 __all__ = ["Handover", "answers_of"]
 
@@ -28,7 +27,7 @@ __all__ = ["Handover", "answers_of"]
 class Handover:
     """Compares as its mode does, and hands over what was found. It travels to the tasks."""
 
-    mode: Mode
+    mode: Comparing
     """What is asked for."""
     owned: Owned
     """How its result is cut."""

@@ -14,11 +14,12 @@ from raysm.workloads.similarity.layouts.sharded.pair_scheduler import BlockPair,
 from raysm.workloads.similarity.layouts.sharded.pair_task import compare_pair
 from raysm.workloads.similarity.layouts.sharded.query_schedule import QueryOperand, deal_queries
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer, deal
-from raysm.workloads.similarity.modes import Collector, Comparing, Mode
+from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part
+from raysm.workloads.similarity.tasks.tile_task import Comparing
 
 __all__ = ["Sharded"]
 

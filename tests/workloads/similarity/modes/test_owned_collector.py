@@ -16,8 +16,8 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.modes.owned_collector import DONE, OwnedCollector
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.owning.collector import DONE, OwnedCollector
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
