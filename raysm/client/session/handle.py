@@ -229,7 +229,7 @@ class Session(SessionFunctions, SessionNamespace):
             return
         opened, self._open = self._open, None
         with contextlib.suppress(SessionEnded):
-            opened.ask("POST", "/close", json={"why": "it was closed"})
+            opened.end_session()
             # Before the connection is: how they ended would never be known.
             opened.await_calls(INTERRUPTED_S)
         opened.close()

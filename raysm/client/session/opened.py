@@ -52,6 +52,7 @@ class Opened:
         # While a request waits, its call has to be known, and no longer.
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
+        self._is_ended_here = False
         self._exit = contextlib.ExitStack()
         token = token_of(job).strip()
         address = self._exit.enter_context(way_to_server(job, token, place))
@@ -96,6 +97,12 @@ class Opened:
         for call in list(self._sending):
             call.wait(max(0.0, until_s - time.monotonic()))
 
+    def end_session(self) -> None:
+        """Have the session end, for all."""
+        # Before it is asked: its word of the end may come before its answer, and is no news to who wants it.
+        self._is_ended_here = True
+        self.ask("POST", "/close", json={"why": "it was closed"})
+
     def close(self) -> None:
         """Say goodbye; the session goes on."""
         with contextlib.suppress(Exception):
@@ -105,7 +112,8 @@ class Opened:
     def _hear(self, message: Mapping[str, Any]) -> None:
         # By the log: a print would stand in the middle of what a cell prints.
         if "notice" in message:
-            _log.warning("%s: %s", self.line.session, message["notice"])
+            if not self._is_ended_here:
+                _log.warning("%s: %s", self.line.session, message["notice"])
             return
         call = self._calls.get(message["call"])
         if call is not None:
