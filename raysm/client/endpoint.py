@@ -124,8 +124,8 @@ def _hear(url: str, path: str, timeout_s: int) -> "dict[str, Any]":
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s + 5.0)
     try:
         connection.request("GET", path)
-        said = json.loads(connection.getresponse().read(MOST_BYTES))
-        return said if isinstance(said, dict) else {}
+        answer = json.loads(connection.getresponse().read(MOST_BYTES))
+        return answer if isinstance(said, dict) else {}
     except (OSError, http.client.HTTPException, ValueError):
         return {}
     finally:

@@ -54,8 +54,8 @@ class Opened:
         self._sending: set[Any] = set()
         self._is_ended_here = False
         self._exit = contextlib.ExitStack()
-        token = token_of(job).strip()
-        address = self._exit.enter_context(way_to_server(job, token, place))
+        self.token = token = token_of(job).strip()
+        self.address = address = self._exit.enter_context(way_to_server(job, token, place))
         self._loop = LoopThread(f"session {name}")
         # Behind the way on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
@@ -143,6 +143,15 @@ class Opened:
     def send_function(self, digest: str, pickled: bytes) -> None:
         """Send a function of which batches will come, under its digest."""
         self.ask("PUT", f"/functions/{digest}", data=pickled)
+
+    def start_jupyter(self, base: str) -> str:
+        """Start a Jupyter server on the head, whose pages lie below ``base``; return its name.
+
+        Raises:
+            InvalidRequest: The head has no JupyterLab.
+            RaysmError: It does not start.
+        """
+        return str(self.ask("POST", "/jupyter", json={"base": base})["name"])
 
     def check_python(self, what: str) -> None:
         """Refuse to send a pickle to another Python.
