@@ -125,7 +125,7 @@ def _hear(url: str, path: str, timeout_s: int) -> "dict[str, Any]":
     try:
         connection.request("GET", path)
         answer = json.loads(connection.getresponse().read(MOST_BYTES))
-        return answer if isinstance(said, dict) else {}
+        return answer if isinstance(answer, dict) else {}
     except (OSError, http.client.HTTPException, ValueError):
         return {}
     finally:
