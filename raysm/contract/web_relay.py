@@ -40,6 +40,7 @@ def open_relay(socket: str | None = None) -> "aiohttp.ClientSession":
         # Of a kernel that computes nothing comes for hours, over as many WebSockets as there are notebooks.
         connector=aiohttp.UnixConnector(socket, limit=0) if socket else aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+        # What the other server compressed is passed on as it is.
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
@@ -61,12 +62,14 @@ async def relay(
 
     sent = _kept(request.headers.items(), NOT_UP) + list((headers or {}).items())
     try:
+        # Not every browser says "Connection: Upgrade" alone, but all say what they want to upgrade to.
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await _relay_socket(request, session, url, sent)
         return await _relay_request(request, session, url, sent)
     except aiohttp.WSServerHandshakeError as error:
         return web.Response(status=error.status)
     except (OSError, aiohttp.ClientError) as error:
+        # The browser has gone: there is nobody to be told.
         if request.transport is None:
             raise
         return web.Response(status=502, text=f"nobody answers there: {error}")
@@ -83,6 +86,7 @@ async def _relay_request(
     from aiohttp import web
     from yarl import URL
 
+    # As it comes: an upload of a gigabyte is held by nobody.
     body = request.content if request.body_exists else None
     # Encoded already: what a browser has quoted once must not be quoted again.
     target = URL(url, encoded=True)

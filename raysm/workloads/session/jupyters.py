@@ -128,6 +128,7 @@ class Jupyters:
     async def _await_answer(self, jupyter: _Jupyter) -> None:
         until_s = time.monotonic() + START_S
         while True:
+            # Asked, and not looked for: its socket is there a moment before it answers.
             with contextlib.suppress(OSError, aiohttp.ClientError):
                 async with jupyter.client.get(jupyter.url("api")) as answer:
                     if answer.status == 200:
@@ -147,6 +148,7 @@ class Jupyters:
         """Return how many kernels compute, and since when none does: an open page alone is nobody's work."""
         kernels: list[Mapping[str, Any]] = []
         for jupyter in self._running.values():
+            # One that does not answer shows nothing: the session does not stay for a server that hangs.
             with contextlib.suppress(OSError, aiohttp.ClientError, TimeoutError, ValueError):
                 timeout = aiohttp.ClientTimeout(total=LOOK_S)
                 async with jupyter.client.get(
@@ -166,6 +168,7 @@ class Jupyters:
 
     @staticmethod
     async def _end(jupyter: _Jupyter) -> None:
+        # First: what a browser still waits for ends with it.
         await jupyter.client.close()
         for number, within_s in ((signal.SIGTERM, END_S), (signal.SIGKILL, None)):
             with contextlib.suppress(ProcessLookupError):
