@@ -1,7 +1,7 @@
 """Results that instances own by ranges of rows, on a Ray of one instance: their content is the head's own."""
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,16 +67,24 @@ def stop():
 def owners():
     """Return the processes of the owners of this Ray, which this process has started."""
     return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if "".join(process.cmdline()[:1]).startswith("ray::Owner")
+        process for process in psutil.Process().children(recursive=True) if title_of(process).startswith("ray::Owner")
     ]
+
+
+def title_of(process):
+    """Return what a process calls itself; nothing of one that has ended."""
+    try:
+        return "".join(process.cmdline()[:1])
+    except psutil.NoSuchProcess:
+        # Also of one whose parent has not yet taken notice: a zombie is such a one to psutil.
+        return ""
 
 
 def end_owners():
     """Kill the owners, as a lost instance would."""
     for process in owners():
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @pytest.mark.parametrize("ranges", [1, 3, 7])
