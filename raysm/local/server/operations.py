@@ -139,8 +139,8 @@ class Operations:
         for thread in threads:
             thread.join()
 
-    def launch(self, request: Mapping[str, Any], region: str, tuning_job: str) -> None:
-        """Create a training job for the tuning job of an ARN.
+    def launch(self, request: Mapping[str, Any], region: str, tuning_job: str | None = None) -> None:
+        """Create a training job for the tuning job of an ARN, or for nobody's.
 
         Raises:
             ApiError: It is refused.
@@ -168,6 +168,14 @@ class Operations:
             ApiError: It has.
         """
         self._stop(TRAINING, name, region)
+
+    def delete_training(self, name: str, region: str) -> None:
+        """Forget a training job.
+
+        Raises:
+            ApiError: It has not ended, or there is none.
+        """
+        self._delete(TRAINING, name, region)
 
     def _create(
         self, api: JobApi, request: Mapping[str, Any], region: str, tuning_job: str | None = None

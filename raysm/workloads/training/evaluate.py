@@ -55,6 +55,7 @@ def evaluate(
     if session.trainer is None:
         raise InvalidRequest("training.evaluate was called before training.prepare")
     metrics = metrics or {}
+    # Before the first batch: of two values by one name the later would win, after minutes of computing.
     if "loss" in metrics:
         raise InvalidRequest(
             "training.evaluate: 'loss' is that of training.prepare, and returned in any case; give the metric another"
