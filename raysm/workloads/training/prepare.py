@@ -200,6 +200,7 @@ def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: Pr
     # Written so that NaN is refused, too.
     if max_norm is not None and not max_norm > 0:
         raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
+    # True is an int to Python, and would be 1 piece.
     if type(accumulate) is not int or accumulate < 1:
         raise InvalidRequest(f"accumulate is {accumulate!r}; it must be a whole number from 1")
     if accumulate > 1 and parallel.pipeline > 1:

@@ -56,6 +56,7 @@ def to_float8(model: nn.Module, *, emulate: bool = False) -> list[str]:
         InvalidRequest: It has no linear layer whose widths divide by 16.
         MissingDependency: There is no torchao.
     """
+    # Imported here alone: it takes seconds, and nobody else needs it.
     config, convert = _torchao()
     layers = [name for name, module in model.named_modules() if _is_taken(module, name)]
     if not layers:

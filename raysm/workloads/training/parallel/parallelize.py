@@ -180,6 +180,7 @@ class Parallelizer:
             session=self.session,
             precision=self.precision,
         )
+        # The first rank that has a copy counts it: each name of a checkpoint is written once, and so is each norm.
         return RankModel(
             nn.ModuleList(outer),
             parts,

@@ -46,6 +46,7 @@ class Copies:
 
 def find_ties(stages: Stages) -> list[Tie]:
     """Return the parameters that several stages have, in the order of the model."""
+    # By identity: a tie is one parameter that has several names, and often not the same one in each stage.
     homes: dict[int, list[int]] = {}
     for number in range(len(stages)):
         for parameter in stages.module(number).parameters():
@@ -98,6 +99,7 @@ def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int
         rank: This one.
     """
     here = dict(parts.named_parameters(remove_duplicate=False))
+    # One group, and one message, for all that the same workers share.
     by_places: dict[tuple[int, ...], list[Tie]] = {}
     for tie in ties:
         by_places.setdefault(tie.places(layout.pipeline), []).append(tie)
