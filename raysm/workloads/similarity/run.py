@@ -117,6 +117,7 @@ def run(
         mode.check_room(layout.queries, layout.matrix, folders, source.here().scratch)
     with report.phase("prepare"):
         prepared = _prepared(workload, layout, folders, computing, report)
+    mode = mode.ready(prepared, report, task_slots())
     files = _computed(prepared, mode, layout, sizing, report)
     for name, values in (("peak_memory_bytes", report.peaks), ("sent_bytes", report.sent_bytes)):
         for host, value in sorted(values.items()):
@@ -218,6 +219,7 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
             run.folders.result.mkdir(parents=True, exist_ok=True)
             with report.gathering(run.queries.rows) as throttle:
                 files = collector.gather(throttle)
+        collector.tell(report)
         # Only now: a run that ends while it gathers finds all of it again.
         collector.remove_records()
     record.remove()
@@ -237,6 +239,7 @@ def _measures(report: Report) -> Mapping[str, float]:
         "task_seconds": round(report.task_seconds, 3),
         "blocks": float(report.blocks),
         "blocks_found": float(report.blocks_found),
+        **report.measures,
         **{f"sent_bytes_{host}": float(sent) for host, sent in sorted(report.sent_bytes.items())},
     }
 

@@ -149,6 +149,9 @@ class Sizing:
             return min(self.ranges, self.queries.rows)
         if self.limits.joined_row_s is None or not self.footprint.foreseeable or self.instances < 2:
             return 0
+        # The model is of the triangle; queries are cut so that little is left to merge.
+        if self.queries is not self.matrix:
+            return 0
         # By the whole time: where the tasks take longer than the head's merging beside them, one file costs nothing.
         alone, shared = (total_s(self.expected(ranges)) for ranges in (0, self.instances))
         return self.instances if shared < RANGES_PAY * alone else 0
