@@ -197,3 +197,12 @@ def test_the_training_loop_runs_in_one_plain_process_as_it_stands(tmp_path):
     lines = run(tmp_path, code, f"import os, page; os.chdir({str(tmp_path)!r}); page.train_loop({{'lr': 0.1}})")
     losses = [float(loss) for loss in re.findall(r"loss[ =]+([0-9.e-]+)", lines)]
     assert losses[-1] < losses[0] / 2
+
+
+def test_the_loop_that_validates_runs_in_one_plain_process_as_it_stands(tmp_path):
+    code = python_of(DOCS / "how-to" / "train-a-loop.md")
+    lines = run(tmp_path, code, f"import os, page; os.chdir({str(tmp_path)!r}); page.train_and_validate({{'lr': 0.1}})")
+    shares = [float(share) for share in re.findall(r"accuracy[ =]+([0-9.e-]+)", lines)]
+    assert len(shares) == 2
+    # Of ten classes; a model that learned nothing would be right in a tenth.
+    assert shares[-1] > 0.3

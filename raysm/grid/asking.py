@@ -5,7 +5,6 @@ SageMaker that plays a scenario tells both, so that a plan on a laptop asks what
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from raysm.client.costs.prices import PriceTable, RegionPrices, known_prices
 from raysm.client.service import Service
@@ -51,9 +50,8 @@ def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
     """Return a target as it is in each of some regions; without any, in its own."""
     if not regions:
         return [Service(target)]
-    # The embedded SageMaker plays the regions that it is told of: any may be asked about.
-    reaching = ({"regions": (name,)} if hasattr(target, "regions") else {"region": name} for name in regions)
-    return [Service(replace(target, **where)) for where in reaching]
+    target = target.reaching(tuple(regions))
+    return [Service(target.in_region(region)) for region in regions]
 
 
 def _listed(service: Service) -> list[RegionPrices]:

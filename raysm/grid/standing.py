@@ -28,7 +28,7 @@ that they have ended, and a row that waited for it to be told would wait for eve
 def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     """Leave a place alone that has refused, the longer the oftener it did so in a row."""
     place, execute = place_of(attempt), store.database.connection.execute
-    key = (place.region, place.instance_type, place.spot)
+    key = _key(place)
     if verdict.ending.is_lack:
         _lacked(store, attempt)
     else:
@@ -55,7 +55,7 @@ def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
 def succeeded(store: Store, attempt: Attempt) -> None:
     """Take note that a place gave its instances: what it refused before counts no more, and it has as many."""
     place, execute = place_of(attempt), store.database.connection.execute
-    key = (place.region, place.instance_type, place.spot)
+    key = _key(place)
     execute("DELETE FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key)
     # One that has ended has just given its instances back.
     own = 0 if attempt.state is AttemptState.RUNNING else attempt.count
@@ -68,7 +68,7 @@ def succeeded(store: Store, attempt: Attempt) -> None:
 def _lacked(store: Store, attempt: Attempt) -> None:
     """Keep how many instances a place has for this grid, which has just refused one job."""
     place, execute = place_of(attempt), store.database.connection.execute
-    key = (place.region, place.instance_type, place.spot)
+    key = _key(place)
     row = execute("SELECT held FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone()
     held, running = (row[0] if row else 0), _running(store, place)
     # One more than it had was asked for: that says nothing of those, of which one may just have ended.
@@ -81,7 +81,7 @@ def _running(store: Store, place: Place) -> int:
     row = store.database.connection.execute(
         "SELECT coalesce(sum(count), 0) FROM attempt WHERE state = 'running' AND region = ? AND instance_type = ? "
         "AND spot = ?",
-        (place.region, place.instance_type, place.spot),
+        _key(place),
     ).fetchone()
     return int(row[0])
 
@@ -102,7 +102,7 @@ def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
     """Keep what is known of a quota, within a transaction."""
     store.database.connection.execute(
         "INSERT OR REPLACE INTO quota VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (place.region, place.instance_type, place.spot, quota.limit, quota.used_by_others, quota.source, now),
+        (*_key(place), quota.limit, quota.used_by_others, quota.source, now),
     )
 
 
@@ -177,9 +177,14 @@ def last_words(store: Store, place: Place) -> str:
     row = store.database.connection.execute(
         "SELECT reason FROM region WHERE name = ?1 AND since_s IS NOT NULL UNION ALL SELECT reason FROM block "
         "WHERE region = ?1 AND instance_type = ?2 AND spot = ?3 LIMIT 1",
-        (place.region, place.instance_type, place.spot),
+        _key(place),
     ).fetchone()
     return str(row[0]) if row else ""
+
+
+def _key(place: Place) -> tuple[str, str, bool]:
+    """Return what a place's rows are found by, in the order of the tables' columns."""
+    return place.region, place.instance_type, place.spot
 
 
 def _place(row: "tuple[str, str, int, object]") -> Place:

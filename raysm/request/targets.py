@@ -121,6 +121,10 @@ class AWS:
         """Return the same account's target in a region."""
         return replace(self, region=region)
 
+    def reaching(self, regions: tuple[str, ...]) -> "AWS":
+        """Return the target by which each of some regions can be asked: the same, any region can."""
+        return self
+
     def default_cluster(self) -> Cluster:
         """Refuse: instances that nobody chose are not paid for.
 
@@ -228,6 +232,10 @@ class Local:
                 "that is"
             )
         return replace(self, regions=(region,))
+
+    def reaching(self, regions: tuple[str, ...]) -> "Local":
+        """Return the target by which each of some regions can be asked: it plays those that it is told of."""
+        return replace(self, regions=regions)
 
     def default_cluster(self) -> Cluster:
         """Return the cluster of a job that names none."""

@@ -81,6 +81,12 @@ def test_a_region_that_this_machine_does_not_play_is_refused():
         Local().in_region("eu-west-1")
 
 
+def test_every_region_can_be_asked_of_a_target_that_is_told_of_it():
+    account = AWS(role="arn:aws:iam::1:role/r")
+    assert account.reaching(("eu-west-1",)) == account
+    assert Local(home="/tmp/x").reaching(("eu-west-1", "eu-west-2")).in_region("eu-west-2").regions == ("eu-west-2",)
+
+
 @pytest.mark.parametrize("regions", [(), ("Europe",), ("us-east-1", "")])
 def test_regions_are_names_as_a_signature_has_them(regions):
     with pytest.raises(InvalidRequest, match="regions are one or more names"):

@@ -4,17 +4,14 @@ The SDK runs in a process of its own, as its users run it: with nothing but envi
 """
 
 import json
-import os
-import subprocess
-import sys
 import tarfile
 import textwrap
 
 import pytest
 
-from raysm.contract.home import sdk_config_file
 from tests.support.aws_samples import SAMPLE
 from tests.support.sagemaker_server import BUCKET, ROLE, Server
+from tests.support.sdk_programs import run_program
 
 pytestmark = pytest.mark.namespace
 
@@ -60,24 +57,7 @@ def train(server, tmp_path):
         (source / "train.py").write_text(textwrap.dedent(script))
         (source / "beside.py").write_text("VALUE = 'imported'")
         options = {"role": ROLE, "source": str(source), "ray": ray, "inputs": inputs or {}}
-        done = subprocess.run(
-            [sys.executable, "-c", TRAIN, json.dumps(options)],
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(tmp_path),
-                "AWS_ENDPOINT_URL": server.record.url,
-                "AWS_ACCESS_KEY_ID": "any",
-                "AWS_SECRET_ACCESS_KEY": "any",
-                "AWS_DEFAULT_REGION": "us-east-1",
-                "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(server.home)),
-            },
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-        found = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-        assert found, done.stdout[-3000:] + done.stderr[-3000:]
-        return json.loads(found[0].removeprefix("RESULT "))
+        return run_program(TRAIN, options, server, tmp_path)
 
     return run
 

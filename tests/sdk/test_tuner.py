@@ -4,18 +4,11 @@ sends.
 The SDK runs in a process of its own, as its users run it: with nothing but environment variables that say where.
 """
 
-import io
-import json
-import os
-import subprocess
-import sys
-import tarfile
-
 import pytest
 
-from raysm.contract.home import sdk_config_file
 from tests.support.sagemaker_server import BUCKET, ROLE, Server, wait_until
-from tests.support.tuning import job_definition, tuning_request
+from tests.support.sdk_programs import run_program
+from tests.support.tuning import archive, job_definition, tuning_request
 
 pytestmark = pytest.mark.long
 
@@ -91,24 +84,7 @@ def test_the_sdks_tuner_runs_twenty_real_trials_and_its_best_is_the_best_of_them
     source.mkdir()
     (source / "train.py").write_text(TRAIN)
     options = {"role": ROLE, "source": str(source), "jobs": 20}
-    done = subprocess.run(
-        [sys.executable, "-c", TUNE, json.dumps(options)],
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "AWS_ENDPOINT_URL": server.record.url,
-            "AWS_ACCESS_KEY_ID": "any",
-            "AWS_SECRET_ACCESS_KEY": "any",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(server.home)),
-        },
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert results, done.stdout[-3000:] + done.stderr[-3000:]
-    name, status, best = json.loads(results[0].removeprefix("RESULT "))
+    name, status, best = run_program(TUNE, options, server, tmp_path)
     ended = trials(server, name)
     assert status == "Completed"
     assert [job["ObjectiveStatus"] for job in ended] == ["Succeeded"] * 20
@@ -119,12 +95,7 @@ def test_the_sdks_tuner_runs_twenty_real_trials_and_its_best_is_the_best_of_them
 
 def test_what_the_second_generation_of_the_sdk_sends_runs_too(server):
     """Its texts are JSON inside of texts, and its variables and hyperparameters have names of their own."""
-    content, held = TRAIN.encode(), io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w:gz") as archive:
-        item = tarfile.TarInfo("train.py")
-        item.size = len(content)
-        archive.addfile(item, io.BytesIO(content))
-    server.put("v2/sourcedir.tar.gz", held.getvalue())
+    server.put("v2/sourcedir.tar.gz", archive(TRAIN))
     static = {
         "epochs": "3",
         "kind": '"a"',

@@ -51,6 +51,15 @@ MAX_NORM = 0.5
 CLIPPED = ["ddp", "shard", "hybrid shard", "interleaved", "tensor", "data x pipeline", "shard x tensor", "memory"]
 """Modes whose gradients lie over the ranks each in another way."""
 
+ACCUMULATED = ["ddp", "shard", "tensor", "data x tensor"]
+"""Modes whose slices are computed in pieces."""
+
+EVALUATED = ["ddp", "hybrid shard", "gpipe", "interleaved", "data x tensor", "data x pipeline", "pipeline x tensor"]
+"""Modes that have the outputs on other ranks, or the rows."""
+
+UNSEEN = 21
+"""Rows of an evaluation in batches of eight: neither divides by the workers."""
+
 RELAY = ["ddp", "shard", "interleaved", "shard x tensor", "data x pipeline", "tensor", "memory"]
 """Modes that hand their state on to each other: whole, in shards, by stages, by strided parts of tensors."""
 
@@ -139,6 +148,40 @@ def train(parallel, **options):
     return losses, weights
 
 
+def accuracy(output, target):
+    return (output.argmax(-1) == target).float().mean()
+
+
+def evaluated(parallel, batch_size=8):
+    """Train as ``train`` does, and evaluate after the first step; return the losses, and what was measured."""
+    prepared(parallel)
+    measured, losses = [], []
+    for batch in training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3):
+        losses.append(training.step(batch))
+        if not measured:
+            unseen = torch.utils.data.Subset(data(), range(UNSEEN))
+            measured.append(training.evaluate(unseen, batch_size=batch_size, metrics={"accuracy": accuracy}))
+    sessions.end()
+    return losses, measured
+
+
+def evaluated_norms(parallel):
+    """Train a model with batch norms for a step on shifted rows; return what an evaluation measures."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=1.0), nn.Linear(8, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, parallel, loss=F.cross_entropy)
+    inputs, target = data().tensors
+    rows = inputs[:, 0] + torch.arange(ROWS)[:, None] / 10
+    # Before the step: it learns nothing, so that the averages alone tell the ranks from each other.
+    optimizer.param_groups[0]["lr"] = 0.0
+    for batch in training.batches(TensorDataset(rows, target), batch_size=ROWS, epochs=1, shuffle=False):
+        training.step(batch)
+    measured = training.evaluate(TensorDataset(rows, target), batch_size=ROWS)
+    sessions.end()
+    return measured
+
+
 def normed(parallel, precision="fp32"):
     """Train a model with batch norms in two batches; return its weights and running averages."""
     torch.manual_seed(0)
@@ -181,6 +224,9 @@ def work(folder, modes=ACROSS, others=False):
         results["measured"] = train(Parallel(pipeline=4, microbatches=4), example=data()[:8])
         results["named"] = train(Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"])
         results |= {f"{name}, clipped": train(MODES[name], max_norm=MAX_NORM) for name in CLIPPED}
+        results |= {f"{name}, accumulated": train(MODES[name], accumulate=3) for name in ACCUMULATED}
+        results |= {f"{name}, evaluated": evaluated(MODES[name]) for name in EVALUATED}
+        results["norms, evaluated"] = [evaluated_norms(Parallel(shard=4)), evaluated_norms(Parallel())]
         results["normed"] = normed(Parallel(shard=4))
         results["normed, memory"] = normed(Parallel(shard=4, optimize="memory"))
         results["normed, bf16"] = normed(Parallel(shard=4), "bf16")

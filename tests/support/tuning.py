@@ -1,5 +1,7 @@
 """Requests for tuning jobs, and training jobs that only say what became of them."""
 
+import io
+import tarfile
 from dataclasses import replace
 
 from raysm.local.server.api_error import ApiError
@@ -55,6 +57,16 @@ def tuning_request(name="tuned", *, definition=None, tags=None, warm=None, **con
         **({"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]} if tags else {}),
         **({"WarmStartConfig": warm} if warm else {}),
     }
+
+
+def archive(script):
+    """Return a script as the SDK packs one: ``train.py`` in a tar.gz."""
+    content, held = script.encode(), io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz") as file:
+        item = tarfile.TarInfo("train.py")
+        item.size = len(content)
+        file.addfile(item, io.BytesIO(content))
+    return held.getvalue()
 
 
 class TrainingJobs:

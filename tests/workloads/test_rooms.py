@@ -34,6 +34,7 @@ ALLOWED = {
         "checkpoint": {"degrees", "loop", "engines", "parallel"},
         "measure": {"degrees", "loop"},
         "results": {"loop"},
+        "evaluate": {"loop"},
         "launch": {"loop", "measure", "results"},
         "prepare": {"degrees", "loop", "engines", "parallel", "checkpoint", "measure"},
     },

@@ -8,25 +8,26 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from werkzeug.wrappers import Request, Response
 
 from raysm.local.job_spec import REGION as DEFAULT_REGION
 from raysm.local.server import iam
 from raysm.local.server.api_error import ApiError
+from raysm.local.server.batch.model import SERVICE as BATCH
+from raysm.local.server.batch.model import TAGS, operation_of
+from raysm.local.server.batch.service import BatchService
 from raysm.local.server.console import PREFIX, Console
 from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.market import PRICES, QUOTAS, MarketService
 from raysm.local.server.moto_services import MotoServices
-from raysm.local.server.operations import Operations
 from raysm.local.server.peers import is_ours
 from raysm.local.server.ssm.operations import TARGET as SSM
 from raysm.local.server.ssm.operations import SsmOperations
 from raysm.local.server.ssm.upgrade import HandedOver, asks_for_channel, serve_channel
-from raysm.local.server.tuning.operations import TuningOperations
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -36,8 +37,20 @@ __all__ = ["App"]
 SAGEMAKER = "SageMaker."
 HOSTS = re.compile(r"(127\.\d+\.\d+\.\d+|\[::1\]|([\w.-]+\.)?localhost)(:\d+)?")
 """What a client that means this server calls it; a page that rebinds its own name to 127.0.0.1 has another."""
+BATCH_SCOPE = re.compile(rf"Credential=[^,]*/{BATCH}/aws4_request")
+"""How the authorisation of a request to Batch reads."""
 REGION = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/")
 LONGEST_REQUEST = 16 << 20
+
+
+class Owner(Protocol):
+    """Answers a part of SageMaker's operations."""
+
+    def has(self, operation: str, request: Mapping[str, Any]) -> bool:
+        """Whether it is its own to answer."""
+
+    def answer(self, operation: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
+        """Answer it; raises ApiError where it is refused."""
 
 
 class App:
@@ -50,24 +63,24 @@ class App:
 
     def __init__(
         self,
-        operations: Operations,
+        sagemaker: Sequence[Owner],
         logs: LogService,
         console: Console,
         moto: MotoServices,
         faults: Faults,
         sessions: SsmOperations,
         market: MarketService,
-        tuning: TuningOperations,
+        batch: BatchService,
     ) -> None:
-        """Take those who answer, and who decides which requests fail."""
-        self._operations = operations
+        """Take those who answer, and who decides which requests fail; of SageMaker the first who has an operation."""
+        self._sagemaker = sagemaker
         self._logs = logs
         self._console = console
         self._moto = moto
         self._faults = faults
         self._sessions = sessions
         self._market = market
-        self._tuning = tuning
+        self._batch = batch
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -119,7 +132,12 @@ class App:
         """Return how AWS refuses a request that it might have answered; None where it does not."""
         if request.path.startswith(PREFIX):
             return None
-        call = Call.of(dict(request.headers), lambda: _body(request), lambda: _parameters(request))
+        call = Call.of(
+            dict(request.headers),
+            lambda: _body(request),
+            lambda: _parameters(request),
+            lambda: operation_of(request.method, request.path),
+        )
         try:
             self._faults.refuse(call)
         except ApiError as error:
@@ -149,6 +167,8 @@ class App:
         """Answer what is ours to answer; None leaves it to moto, which can read the body anew."""
         if request.path.startswith(PREFIX):
             return _response(self._console.answer(request.method, request.path))
+        if BATCH_SCOPE.search(request.headers.get("Authorization", "")):
+            return _response(self._batch_answer(request))
         service, dot, operation = request.headers.get("X-Amz-Target", "").partition(".")
         if service + dot in (PRICES, QUOTAS):
             answer = self._market.answer(service + dot + operation, _parameters(request), _region(request))
@@ -161,7 +181,7 @@ class App:
                 return None
             return _response(self._sessions.answer(operation, parameters, region, request.host))
         if service + dot == SAGEMAKER:
-            for owner in (self._operations, self._tuning):
+            for owner in self._sagemaker:
                 if owner.has(operation, parameters):
                     return _response(owner.answer(operation, parameters, region))
             return None
@@ -170,6 +190,15 @@ class App:
             self._make_groups(region)
             return None
         return _response(answer)
+
+    def _batch_answer(self, request: Request) -> Mapping[str, Any]:
+        parameters: Mapping[str, Any] = _parameters(request)
+        if request.path.startswith(TAGS):
+            # Of tags alone, something stands outside of the body: whose they are, and which are to go.
+            keys = request.args.getlist("tagKeys")
+            arn = request.path.removeprefix(TAGS)
+            parameters = {**parameters, "resourceArn": arn, **({"tagKeys": keys} if keys else {})}
+        return self._batch.answer(request.method, request.path, parameters, _region(request))
 
     def _make_groups(self, region: str) -> None:
         """Have moto list our groups among its own."""

@@ -25,6 +25,9 @@ SCOPE = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request
 
 REMOTE_DEBUG = "sagemaker:EnableRemoteDebug"
 
+REST_IN_JSON = ("batch",)
+"""Services whose path says what is asked for, and whose bodies are JSON."""
+
 PREFIXES = {"monitoring": "cloudwatch"}
 """Services whose actions are not called by the name in the signature."""
 
@@ -46,7 +49,11 @@ class Call:
 
     @classmethod
     def of(
-        cls, headers: Mapping[str, str], body: Callable[[], bytes], parameters: Callable[[], Mapping[str, Any]]
+        cls,
+        headers: Mapping[str, str],
+        body: Callable[[], bytes],
+        parameters: Callable[[], Mapping[str, Any]],
+        operation_of_path: Callable[[], str] = str,
     ) -> "Call":
         """Read a request.
 
@@ -54,6 +61,7 @@ class Call:
             headers: Of the request.
             body: Returns its body; asked of requests in forms alone.
             parameters: Returns its body as JSON; asked of requests in JSON alone.
+            operation_of_path: Returns the operation that its method and path mean, asked of services in REST_IN_JSON.
         """
         # By the headers where they tell: an upload's body may be larger than what is ever read into memory here.
         match = SCOPE.search(headers.get("Authorization", ""))
@@ -62,6 +70,9 @@ class Call:
         if target:
             operation = target.rpartition(".")[2]
             return cls(service=service, region=region, operation=operation, parameters=parameters(), in_json=True)
+        if service in REST_IN_JSON:
+            named = operation_of_path()
+            return cls(service=service, region=region, operation=named, parameters=parameters(), in_json=True)
         operation = ""
         if headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
             operation = parse_qs(body().decode(errors="replace")).get("Action", [""])[0]

@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from raysm.local.job_spec import REGION
 from raysm.local.scenario import read
 from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
+from raysm.local.server.batch.service import BatchService
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
 from raysm.local.server.faults import Faults
@@ -168,7 +169,8 @@ def serve(options: Options) -> None:
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
         tuning = TuningOperations(TuningRecords(options.home, clock), operations)
-        app = App(operations, LogService(records), console, moto, faults, sessions, market, tuning)
+        batch = BatchService(options.home, clock, operations, moto)
+        app = App((operations, tuning), LogService(records), console, moto, faults, sessions, market, batch)
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
@@ -183,14 +185,17 @@ def serve(options: Options) -> None:
                 log_late_s=scenario.logs.late_s,
                 speed=scenario.speed,
             )
-            _listen(server, app, operations, options, ending, record, lock)
+            batch.listen(record.url)
+            busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
+            _listen(server, app, busy, options, ending, record, lock)
         finally:
             is_there = _is_there(options.home, lock)
             if is_there:
                 # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
-            # Before its training jobs: else it would launch others in their place.
+            # Before its training jobs: else they would launch others in their place.
             tuning.shut_down()
+            batch.shut_down()
             operations.shut_down()
             services.timers.close()
             gateway.close()
@@ -205,7 +210,7 @@ def serve(options: Options) -> None:
 def _listen(
     server: BaseWSGIServer,
     app: App,
-    operations: Operations,
+    busy: Callable[[], bool],
     options: Options,
     ending: threading.Event,
     record: ServerRecord,
@@ -219,7 +224,7 @@ def _listen(
     last_job_s = time.monotonic()
     while not ending.wait(LOOK_S):
         now = time.monotonic()
-        if operations.running() or app.answering:
+        if busy():
             last_job_s = now
         if now - max(last_job_s, app.last_request_s) > options.idle_s:
             return

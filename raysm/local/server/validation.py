@@ -4,7 +4,7 @@ What flows in is the JSON of a request, what flows out is nothing, or a refusal 
 everything that is wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from raysm.contract.job_api import JobApi
@@ -12,7 +12,7 @@ from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_
 from raysm.contract.unwritten_rules import breaches
 from raysm.local.server.api_error import ApiError, validation
 
-__all__ = ["check", "check_unwritten"]
+__all__ = ["check", "check_unwritten", "refuse"]
 
 MOST_SHOWN = 10
 LONGEST_SHOWN = 300
@@ -34,12 +34,24 @@ def check(operation: str, request: Any) -> None:
     Raises:
         ApiError: ValidationException, as SageMaker words it.
     """
-    broken = violations(operation, request, takes_files=True)
+    refuse(violations(operation, request, takes_files=True), validation)
+
+
+def refuse(broken: Iterable[Violation], error: Callable[[str], ApiError]) -> None:
+    """Refuse a request by all that is wrong with it.
+
+    Args:
+        broken: What.
+        error: Makes the service's own error of the words.
+
+    Raises:
+        ApiError: Something is.
+    """
     wrong = [_worded(violation) for violation in broken if not _may_pass(violation)]
     if wrong:
         # A list of 100 wrong entries would be 100 sentences: the number tells of the others.
         shown = "; ".join(wrong[:MOST_SHOWN])
-        raise validation(f"{len(wrong)} validation error{'s'[: len(wrong) > 1]} detected: {shown}")
+        raise error(f"{len(wrong)} validation error{'s'[: len(wrong) > 1]} detected: {shown}")
 
 
 def _may_pass(violation: Violation) -> bool:

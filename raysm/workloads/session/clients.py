@@ -119,7 +119,8 @@ class _Connection:
             await self._socket.send_bytes(frame(number | reply, outcome))
 
     async def _outcome(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        id = str(head["call"])
+        # Both before anything is executed: what is refused must not run.
+        id, wait_s = str(head["call"]), float(head.get("wait", 0))
         if head.get("request") is None:
             call = self._host.calls.get(id)
             if call is None:
@@ -127,7 +128,7 @@ class _Connection:
         else:
             call = self._host.calls.ask(id, from_json(CallRequest, head["request"], "call"), body, self._wake)
         # What is large comes by HTTP, as it goes: this connection has heartbeats and what others print, too.
-        status, outcome = await answer(call, float(head.get("wait", 0)), most_bytes=IN_MEMORY_BYTES)
+        status, outcome = await answer(call, wait_s, most_bytes=IN_MEMORY_BYTES)
         return {"status": 200, "call": to_json(status), "elsewhere": outcome is None}, outcome or b""
 
     async def _tell(self) -> None:

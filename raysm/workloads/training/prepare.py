@@ -19,6 +19,7 @@ from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
 from raysm.workloads.training.loop.batch_norms import BatchNormCheck
 from raysm.workloads.training.loop.random_state import seed_all
+from raysm.workloads.training.loop.scheduling import check_scheduler
 from raysm.workloads.training.loop.session import Session, current
 from raysm.workloads.training.measure.measuring import measure
 from raysm.workloads.training.parallel.model_blocks import Blocks
@@ -35,7 +36,10 @@ class PrepareOptions(TypedDict, total=False):
     """How ``training.prepare`` has a model trained, beside how it is cut.
 
     Attributes:
-        scheduler: Of the optimizer's rate, stepped after every step.
+        scheduler: Of the optimizer's rate, stepped after every step, and kept in checkpoints. One that takes a metric
+            (``ReduceLROnPlateau``) is only kept: step it with what ``training.evaluate`` returns.
+        accumulate: Pieces in which a worker computes its slice of a batch, one after the other, whose gradients add up:
+            the same step with the activations of one piece in memory. A pipeline has its micro-batches instead.
         blocks: Name of the Sequential or ModuleList whose children are the units in which the model is cut into
             stages, sharded, and computed again; or the names of the modules at which the second, third … stage begins.
             None finds it: the model itself, if it is a Sequential, else the largest.
@@ -54,6 +58,7 @@ class PrepareOptions(TypedDict, total=False):
     """
 
     scheduler: Any
+    accumulate: int
     blocks: Blocks
     example: Any
     plan: Plan | None
@@ -65,6 +70,7 @@ class PrepareOptions(TypedDict, total=False):
 
 DEFAULTS: PrepareOptions = {
     "scheduler": None,
+    "accumulate": 1,
     "blocks": None,
     "example": None,
     "plan": None,
@@ -109,13 +115,13 @@ def prepare(
     if session.trainer is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = chosen["precision"] or session.precision
-    _check(optimizer, precision, chosen["max_norm"])
+    _check(optimizer, parallel or Parallel(), precision, chosen)
     trainer = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
     # Only now: who was refused has had nothing changed, and may call again.
     session.trainer = trainer
     layout = trainer.layout
     if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
-        session.observers.append(BatchNormCheck(session, trainer.parts))
+        session.observers.append(BatchNormCheck(session, trainer.parts, chosen["accumulate"]))
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
@@ -151,6 +157,7 @@ def _cut(
         example=options["example"],
         precision=torch.bfloat16 if precision == "bf16" else None,
         plan=options["plan"],
+        accumulate=options["accumulate"],
     )
     cut = split.apply(model, groups)
     # Replicas keep the model's own parameters, which are those that the optimizer has.
@@ -168,17 +175,29 @@ def _cut(
         optimizer=optimizer,
         scheduler=options["scheduler"],
         engine=cut.engine,
+        loss=loss,
+        replicas=cut.replicas,
         max_norm=options["max_norm"],
         stages=cut.stages,
     )
 
 
-def _check(optimizer: Optimizer, precision: str, max_norm: float | None) -> None:
+def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: PrepareOptions) -> None:
+    max_norm, accumulate, scheduler = options["max_norm"], options["accumulate"], options["scheduler"]
     if precision not in get_args(Precision):
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     # Written so that NaN is refused, too.
     if max_norm is not None and not max_norm > 0:
         raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
+    if type(accumulate) is not int or accumulate < 1:
+        raise InvalidRequest(f"accumulate is {accumulate!r}; it must be a whole number from 1")
+    if accumulate > 1 and parallel.pipeline > 1:
+        raise InvalidRequest(
+            f"accumulate={accumulate}: a pipeline adds up the gradients of its micro-batches already; leave it out, and"
+            f" give Parallel more of them (microbatches is {parallel.microbatch_count})"
+        )
+    if scheduler is not None:
+        check_scheduler(scheduler, optimizer)
     if is_stepped(optimizer):
         raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
 

@@ -69,6 +69,13 @@ class Tuning:
         return {"tuned": operation}
 
 
+class Batch:
+    """Batch's part."""
+
+    def answer(self, method, path, request, region):
+        return {"asked": [method, path, request, region]}
+
+
 class Moto:
     """Moto's part: answers with what it was sent, and notes the groups that it is to have."""
 
@@ -93,14 +100,14 @@ class Served:
     def __init__(self):
         self.operations, self.tuning, self.moto = Operations(), Tuning(), Moto()
         self.app = App(
-            self.operations,
+            (self.operations, self.tuning),
             Logs(),
             Console(),
             self.moto,
             Faults(Scenario(), Random(0)),
             Sessions(),
             MarketService(Scenario()),
-            self.tuning,
+            Batch(),
         )
         self.server = make_server("127.0.0.1", 0, self.app, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -129,6 +136,20 @@ def served():
     one = Served()
     yield one
     one.close()
+
+
+BATCH = "AWS4-HMAC-SHA256 Credential=a/20261122/eu-west-1/batch/aws4_request, x"
+
+
+def test_what_is_signed_for_batch_is_answered_by_it_with_the_region(served):
+    answer = served.ask(body=b'{"jobs": []}', path="/v1/describejobs", Authorization=BATCH)
+    assert answer == (200, {"asked": ["POST", "/v1/describejobs", {"jobs": []}, "eu-west-1"]})
+
+
+def test_whose_tags_are_meant_stands_in_the_path_and_which_ones_in_the_query(served):
+    path = "/v1/tags/arn%3Aaws%3Abatch%3Ax%2Fy?tagKeys=a&tagKeys=b"
+    _, answer = served.ask(body=b"", path=path, method="DELETE", Authorization=BATCH)
+    assert answer["asked"][2] == {"resourceArn": "arn:aws:batch:x/y", "tagKeys": ["a", "b"]}
 
 
 def test_what_is_of_tuning_jobs_is_answered_by_them(served):
@@ -251,14 +272,14 @@ def test_of_two_conditional_writes_moto_sees_one_at_a_time(served, headers, met)
     meeting = Meeting()
     served.app = None
     app = App(
-        Operations(),
+        (Operations(), Tuning()),
         Logs(),
         Console(),
         meeting,
         Faults(Scenario(), Random(0)),
         Sessions(),
         MarketService(Scenario()),
-        Tuning(),
+        Batch(),
     )
     served.server.app = app
     threads = [

@@ -119,6 +119,8 @@ def test_what_cannot_be_asked_is_answered_too(server, head, status, words):
     told, outcome = connected(server, script)[1]
     assert (told["status"], outcome) == (status, b"")
     assert words in str(told.get("error"))
+    # Nothing of it was executed, nor does the next one find it under the same name.
+    assert server.host.calls.get("x") is None
 
 
 def test_a_large_outcome_is_left_to_the_other_way(server):

@@ -1,5 +1,7 @@
 """Every mode follows the training of one process: losses and final weights to 1e-5 in float32."""
 
+import contextlib
+
 import pytest
 import torch
 from torch.nn import functional
@@ -9,16 +11,22 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
 from tests.support import parallel_modes
 from tests.support.parallel_modes import (
+    ACCUMULATED,
     BATCH,
     CLIPPED,
     EPOCHS,
+    EVALUATED,
     MAX_NORM,
     MODES,
     RELAY,
+    UNSEEN,
     WORKERS,
     Transformer,
+    accuracy,
     adam,
     data,
+    evaluated,
+    evaluated_norms,
     prepared,
     sgd,
     train,
@@ -83,6 +91,52 @@ def test_gradients_are_clipped_by_the_norm_of_the_whole_model_in_every_mode(mode
     assert min(norms) > 1.2 * MAX_NORM
     assert ranks[0][f"{mode}, clipped"][0] == pytest.approx(losses, abs=TOLERANCE)
     assert worst(ranks[0][f"{mode}, clipped"][1], weights) < TOLERANCE
+
+
+@pytest.mark.parametrize("mode", ACCUMULATED)
+def test_a_slice_in_pieces_is_the_same_step(mode, launched, alone):
+    ranks, _ = launched
+    losses, weights = ranks[0][f"{mode}, accumulated"]
+    assert losses == pytest.approx(alone[0], abs=TOLERANCE)
+    assert worst(weights, alone[1]) < TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """The losses of plain torch after one step on rows that it has not seen: their mean, and the accuracy."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(sessions.end)
+        prepared(None)
+        training.step(next(iter(training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3))))
+        model = Transformer()
+        model.load_state_dict(sessions.current().trainer.full_state_dict())
+    inputs, target = (tensor[:UNSEEN] for tensor in data().tensors)
+    with torch.no_grad():
+        output = model.eval()(inputs)
+    return {"loss": float(functional.cross_entropy(output, target)), "accuracy": float(accuracy(output, target))}
+
+
+@pytest.mark.parametrize("mode", EVALUATED)
+def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(mode, launched, alone, measured):
+    ranks, _ = launched
+    losses, means = ranks[0][f"{mode}, evaluated"]
+    assert all(rank[f"{mode}, evaluated"][1] == means for rank in ranks)
+    assert means == [pytest.approx(measured, abs=TOLERANCE)]
+    # The steps before and after are those of a training that was never evaluated.
+    assert losses == pytest.approx(alone[0], abs=TOLERANCE)
+
+
+def test_one_process_evaluates_as_all_do(measured):
+    assert evaluated(None, batch_size=UNSEEN)[1] == [pytest.approx(measured, abs=TOLERANCE)]
+
+
+def test_every_rank_evaluates_by_the_running_averages_that_a_checkpoint_would_keep(launched):
+    ranks, _ = launched
+    sharded, replicated = ranks[0]["norms, evaluated"]
+    assert all(rank["norms, evaluated"] == [sharded, replicated] for rank in ranks)
+    assert sharded == pytest.approx(replicated, abs=TOLERANCE)
+    # Of all rows in one process they are others: the ranks' own averages would have shown.
+    assert sharded != pytest.approx(evaluated_norms(None), abs=0.01)
 
 
 def test_a_norm_that_nothing_has_is_refused():

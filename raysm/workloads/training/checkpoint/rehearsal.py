@@ -5,11 +5,13 @@ later ones by the order in which they became ready. A ring of more than two rank
 depends on where it lies: without the rehearsal the first step after a restart would differ in the last bit.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from raysm.workloads.training.engines.metrics import Metric
 from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.loop.random_state import capture_state, restore_state
 from raysm.workloads.training.parallel.trainer import Trainer
@@ -44,3 +46,7 @@ class _Rehearsing:
                 buffer.copy_(before)
         restore_state(random)
         return self._engine.forward_backward(batch, factor)
+
+    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+        """Measure at once: without gradients DDP lays nothing out."""
+        return self._engine.measure(batch, metrics)

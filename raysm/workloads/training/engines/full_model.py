@@ -1,7 +1,7 @@
 """Forward and backward of a model that a rank sees as a whole: alone, replicated, sharded, or with tensors cut."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.batch import inputs_and_target, on_device
+from raysm.workloads.training.engines.metrics import Metric, no_sums, sums
+from raysm.workloads.training.engines.running_averages import normed_by_averages
+from raysm.workloads.training.loop.batch import inputs_and_target, on_device, pieces, rows_of
 
 __all__ = ["Loss", "FullModel", "autocast"]
 
@@ -35,17 +37,20 @@ class FullModel:
     averaged: Mapping[str, nn.Parameter] = field(default_factory=dict)
     """What DDP averages, by name: it waits for each of them in every backward pass."""
 
+    inner: nn.Module | None = None
+    """The model without what replicates it, for computing without gradients; None is ``model``."""
+    accumulate: int = 1
+    """Pieces in which a slice is computed, one after the other."""
+
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
         """Add the gradients of ``factor`` x the loss; return the loss, 0 where another rank accounts for it.
 
         Raises:
+            InvalidInput: The slice is to be computed in pieces, and has no rows that could be cut.
             InvalidRequest: A parameter has no gradient, so that DDP has not averaged those that wait beside it.
         """
-        inputs, target = inputs_and_target(on_device(batch, self.device))
-        with autocast(self.device, self.precision):
-            loss = self.loss(self.model(*inputs), target)
-        # Times 1.0 is the same number but one more node of the graph, in every step of most trainings.
-        (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
+        batch = on_device(batch, self.device)
+        loss = self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
         # DDP would wait for them at the next step's start, and name an index: here they still have names.
         unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
         if unused:
@@ -54,7 +59,39 @@ class FullModel:
                 "requires_grad_(False) before prepare, or train by Parallel(shard=…), which does not wait"
             )
         # Of the ranks of a tensor group each has the same loss; the sum over all ranks must have it once.
-        return loss.detach() if self.counts else torch.zeros_like(loss)
+        return loss if self.counts else torch.zeros_like(loss)
+
+    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+        """See ``Engine.measure``."""
+        inputs, target = inputs_and_target(on_device(batch, self.device))
+        with autocast(self.device, self.precision):
+            # Not the wrapped one: DDP would overwrite the buffers of ranks that are in the middle of a training.
+            output = (self.model if self.inner is None else self.inner)(*inputs)
+            return sums(metrics, output, target, rows_of((inputs, target))) if self.counts else no_sums(metrics)
+
+    def _add(self, batch: Any, factor: float) -> torch.Tensor:
+        """Add the gradients of ``factor`` x the loss of a batch that is on the device; return the loss."""
+        inputs, target = inputs_and_target(batch)
+        with autocast(self.device, self.precision):
+            loss = self.loss(self.model(*inputs), target)
+        # Times 1.0 is the same number but one more node of the graph, in every step of most trainings.
+        (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _add_in_pieces(self, batch: Any, factor: float) -> torch.Tensor:
+        """Do as ``_add``, with the activations of one piece at a time in memory."""
+        loss = torch.zeros((), device=self.device)
+        last = self.accumulate - 1
+        for number, (piece, share) in enumerate(pieces(batch, self.accumulate)):
+            with contextlib.ExitStack() as stack:
+                # DDP averages what has added up, once. FSDP reduces every piece's: whole gradients of the pieces
+                # before would take the memory that this is to save.
+                if number < last:
+                    stack.enter_context(getattr(self.model, "no_sync", contextlib.nullcontext)())
+                if share == 0:
+                    stack.enter_context(normed_by_averages(self.model))
+                loss = loss + self._add(piece, factor * share) * share
+        return loss
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[Any]:

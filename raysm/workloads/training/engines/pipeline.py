@@ -23,8 +23,9 @@ from raysm.errors import InvalidInput
 from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.engines.full_model import Loss, autocast
 from raysm.workloads.training.engines.gradient_averaging import average
+from raysm.workloads.training.engines.metrics import Metric, no_sums, sums
 from raysm.workloads.training.engines.running_averages import normed_by_averages, without_trace
-from raysm.workloads.training.loop.batch import inputs_and_target, on_device
+from raysm.workloads.training.loop.batch import inputs_and_target, on_device, rows_of
 from raysm.workloads.training.loop.session import Session
 
 __all__ = ["Pipeline", "PipelineRank", "Stage", "runs", "stage_numbers"]
@@ -128,6 +129,7 @@ class Pipeline:
         self._numbers = stage_numbers(parallel, rank.place)
         self._is_first, self._is_last = 0 in self._numbers, parallel.stages - 1 in self._numbers
         self._schedules: dict[tuple[int, int], Any] = {}
+        self._forward_schedules: dict[tuple[int, int], Any] = {}
         self._full_rows: int | None = None
         self._weight_of_row = 1.0
         self._target: Any = None
@@ -157,6 +159,25 @@ class Pipeline:
             return torch.zeros((), device=self._session.device)
         return torch.stack([loss.detach() for loss in losses]).sum() / factor
 
+    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+        """See ``Engine.measure``: the rows go through the stages forward alone."""
+        inputs, target = inputs_and_target(on_device(batch, self._session.device))
+        rows = rows_of((inputs, target))
+        # Rounded up: nothing is learned, so the slices of an evaluation need not divide.
+        microbatch_rows = -(-max(rows, self._session.slice_rows or 0) // self._parallel.microbatch_count)
+        total, first = no_sums(metrics), 0
+        for count, size in runs(rows, microbatch_rows, self._parallel):
+            numbers = torch.arange(first, first + count * size)
+            kind = count, size
+            if kind not in self._forward_schedules:
+                self._forward_schedules[kind] = self._schedule(count, forward_alone=True)
+            output = self._forward_schedules[kind].step(*(_rows(inputs, numbers) if self._is_first else ()))
+            if self._is_last and self._rank.counts:
+                with autocast(self._session.device, self._precision):
+                    total += sums(metrics, output, _rows(target, numbers), count * size)
+            first += count * size
+        return total
+
     def _run(self, inputs: tuple[Any, ...], rows: torch.Tensor, count: int) -> list[torch.Tensor]:
         """Add the gradients of the rows of these numbers, in ``count`` micro-batches; return the loss of each."""
         losses: list[torch.Tensor] = []
@@ -174,16 +195,19 @@ class Pipeline:
                 self._schedules[kind].step(*own_inputs, **options)
         return losses
 
-    def _schedule(self, count: int) -> Any:
+    def _schedule(self, count: int, *, forward_alone: bool = False) -> Any:
         """Return a schedule of ``count`` micro-batches, which learns their shapes in its first step."""
         stages: list[Any] = []
         for module, number in zip(self._modules, self._numbers, strict=True):
-            module.expect_trial()
+            # In an evaluation nothing leaves a trace; a trial that is expected and not made would hide a training's.
+            if not forward_alone:
+                module.expect_trial()
             stages.append(
                 PipelineStage(module, number, self._parallel.stages, self._session.device, group=self._rank.group)
             )
-        # It would weigh all micro-batches alike; the loss weighs them by their rows.
-        options: dict[str, Any] = {"loss_fn": self._loss_of_rows, "scale_grads": False}
+        # It would weigh all micro-batches alike; the loss weighs them by their rows. Without one it only goes forward.
+        loss = None if forward_alone else self._loss_of_rows
+        options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
         if self._parallel.schedule == "interleaved":
             return ScheduleInterleaved1F1B(stages, count, **options)
         # With fewer micro-batches than stages, 1f1b refuses, and is what gpipe is.

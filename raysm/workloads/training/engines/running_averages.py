@@ -3,14 +3,15 @@
 What flows in is a module; while the context lasts its batch norms average into copies.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-__all__ = ["averages_kept", "normed_by_averages", "without_trace"]
+__all__ = ["averages_kept", "averages_of_first", "normed_by_averages", "without_trace"]
 
 
 @contextmanager
@@ -28,6 +29,22 @@ def averages_kept(block: nn.Module) -> Iterator[None]:
     finally:
         for norm, buffers in zip(norms, before, strict=True):
             norm._buffers.update(buffers)
+
+
+@contextmanager
+def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]") -> Iterator[None]:
+    """Let batch norms have the averages of the first replica, which are those that a checkpoint keeps.
+
+    Args:
+        module: The same norms on every rank of a group.
+        replicas: One group for each dimension of the mesh whose ranks have the same norms.
+    """
+    with averages_kept(module):
+        norms = [inner for inner in module.modules() if isinstance(inner, _NormBase)]
+        for buffer in [buffer for norm in norms for buffer in norm.buffers(recurse=False)]:
+            for group in replicas:
+                dist.broadcast(buffer, group=group, group_src=0)
+        yield
 
 
 @contextmanager

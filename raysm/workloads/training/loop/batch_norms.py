@@ -20,9 +20,15 @@ __all__ = ["BatchNormCheck"]
 class BatchNormCheck(Observer):
     """Looks at the batch norms of a model in the first step of each loop over ``batches``."""
 
-    def __init__(self, session: Session, model: nn.Module) -> None:
-        """Find the norms; those that norm over all workers together have the rows of all."""
-        self._session = session
+    def __init__(self, session: Session, model: nn.Module, accumulate: int = 1) -> None:
+        """Find the norms; those that norm over all workers together have the rows of all.
+
+        Args:
+            session: Of the training.
+            model: Whose norms are looked at.
+            accumulate: Pieces of a slice, each of which is a batch to the norms.
+        """
+        self._session, self._accumulate = session, accumulate
         self._norms = {
             name: module
             for name, module in model.named_modules()
@@ -39,7 +45,7 @@ class BatchNormCheck(Observer):
         if part is None or part.order is self._seen:
             return
         self._seen = part.order
-        if part.fewest_rows == 1 < part.rows:
+        if part.fewest_rows // self._accumulate <= 1 < part.rows:
             self._hooks = [
                 module.register_forward_pre_hook(lambda module, inputs, name=name: self._look(name, module, inputs[0]))
                 for name, module in self._norms.items()
@@ -56,10 +62,11 @@ class BatchNormCheck(Observer):
         if part is None or not norm.training or values.dim() < 2:
             return
         # More values than rows: images, say, have several per channel in each row.
-        if values.numel() // values.shape[1] <= part.rows:
+        if values.numel() // values.shape[1] <= -(-part.rows // self._accumulate):
+            pieces = f", each in accumulate={self._accumulate} pieces" if self._accumulate > 1 else ""
             raise InvalidRequest(
                 f"training.step: the last batch of an epoch leaves a worker 1 row ({part.order.samples} samples in"
-                f" batches of {part.order.batch_size}, over {self._session.data_ranks} data ranks), and"
+                f" batches of {part.order.batch_size}, over {self._session.data_ranks} data ranks{pieces}), and"
                 f" {type(norm).__name__} ({name}) needs more than one value per channel to train: give"
                 " training.batches drop_last=True, or another batch_size"
             )

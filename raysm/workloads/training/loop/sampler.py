@@ -22,7 +22,7 @@ from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 from raysm.workloads.training.loop.random_state import seed_of
 from raysm.workloads.training.loop.session import Session
 
-__all__ = ["Slice", "batches", "epoch_order", "epochs", "slices"]
+__all__ = ["Slice", "batches", "epoch_order", "epochs", "one_pass", "slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,25 +143,55 @@ def batches(
     return _all_batches(session, Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
 
 
+def one_pass(
+    session: Session,
+    dataset: Dataset[Any] | Sequence[Any],
+    *,
+    batch_size: int,
+    loader_workers: int,
+    collate: Callable[[list[Any]], Any],
+) -> Iterator[Any]:
+    """Yield this worker's slices of one pass over a data set in its own order, wherever the training is in its data.
+
+    Raises:
+        InvalidRequest: As ``batches``.
+    """
+    order = _checked(dataset, batch_size, False, 0, loader_workers, False)
+    # Not by position.begin: nothing of this pass is where a training goes on, even where the data set is its own.
+    parts = _one_pass(
+        session,
+        Reader(dataset, order.seed, collate),
+        order,
+        list(_slices_of(session, order, epoch=0, offset=0, drop_last=False)),
+        _fewest_rows(order, 0, session.data_ranks, False),
+        loader_workers,
+    )
+    return position.hand_out(session, parts)
+
+
 def _all_batches(
     session: Session, reader: Reader, order: DataOrder, count: int | None, loader_workers: int, drop_last: bool
 ) -> Iterator[Any]:
     is_single = count is None
     first, offset = position.begin(session, order, is_single=is_single)
     for epoch in range(first, first + 1 if count is None else count):
-        todo = slices(
-            epoch_order(order.samples, epoch=epoch, shuffle=order.shuffle, seed=order.seed),
-            epoch=epoch,
-            offset=offset,
-            batch_size=order.batch_size,
-            data_rank=session.data_rank,
-            data_ranks=session.data_ranks,
-            drop_last=drop_last,
-        )
+        todo = _slices_of(session, order, epoch=epoch, offset=offset, drop_last=drop_last)
         fewest = _fewest_rows(order, offset, session.data_ranks, drop_last)
         yield from position.hand_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
         position.passed(session, order, epoch, is_single=is_single)
         offset = 0
+
+
+def _slices_of(session: Session, order: DataOrder, *, epoch: int, offset: int, drop_last: bool) -> Iterator[Slice]:
+    return slices(
+        epoch_order(order.samples, epoch=epoch, shuffle=order.shuffle, seed=order.seed),
+        epoch=epoch,
+        offset=offset,
+        batch_size=order.batch_size,
+        data_rank=session.data_rank,
+        data_ranks=session.data_ranks,
+        drop_last=drop_last,
+    )
 
 
 def _one_pass(

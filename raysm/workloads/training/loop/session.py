@@ -7,7 +7,7 @@ code runs in a Ray Train worker, in a child of a TorchScript, under bare torchru
 
 import contextlib
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -56,6 +56,9 @@ class Trainable(Protocol):
 
     def step(self, batch: Any) -> float:
         """Train on this data rank's slice of a batch; return the mean loss of the whole batch."""
+
+    def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
+        """Return the means of the loss and the metrics over the rows of all data ranks' slices, alike on all ranks."""
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """Return the whole model on rank 0, as plain CPU tensors in the original order; {} on the others."""

@@ -58,6 +58,8 @@ class RankModel:
     """Forward and backward."""
     stages: "dist.ProcessGroup | None" = None
     """The ranks of this one's pipeline."""
+    replicas: "tuple[dist.ProcessGroup, ...]" = ()
+    """For each dimension of the mesh whose ranks have the same norms, those of this rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +82,8 @@ class Parallelizer:
     """Type of the matrix products; None is the parameters' own."""
     plan: Plan | None = None
     """Which tensors to cut; None is derived."""
+    accumulate: int = 1
+    """Pieces in which a slice is computed."""
 
     @property
     def is_plain(self) -> bool:
@@ -129,8 +133,13 @@ class Parallelizer:
             precision=self.precision,
             # The ranks of a tensor group have the same rows, whose loss counts once.
             counts=self.layout.coordinates(self.session.rank).tensor == 0,
+            accumulate=self.accumulate,
         )
-        return RankModel(wrapped, model, engine)
+        return RankModel(wrapped, model, engine, replicas=self._replicas(mesh))
+
+    def _replicas(self, mesh: DeviceMesh) -> "tuple[dist.ProcessGroup, ...]":
+        # Shards first: the first shard of each replica, and then the first replica's, becomes everybody's.
+        return tuple(mesh[name].get_group() for name in ("shard", "data") if getattr(self.layout, name) > 1)
 
     def _in_stages(
         self, stages: Stages, names: Sequence[str], blocks: Sequence[str], plan: Plan, mesh: DeviceMesh
@@ -155,7 +164,8 @@ class Parallelizer:
             session=self.session,
             precision=self.precision,
         )
-        return RankModel(nn.ModuleList(outer), _merged(inner, names), pipeline, mesh["pipeline"].get_group())
+        stage_ranks, replicas = mesh["pipeline"].get_group(), self._replicas(mesh)
+        return RankModel(nn.ModuleList(outer), _merged(inner, names), pipeline, stage_ranks, replicas)
 
     def _replicated(self, model: nn.Module) -> RankModel:
         """Replicate the model on each rank; alone, it stays as it is."""
@@ -176,8 +186,11 @@ class Parallelizer:
             device=session.device,
             precision=self.precision,
             averaged={} if wrapped is model else trained,
+            inner=model,
+            accumulate=self.accumulate,
         )
-        return RankModel(wrapped, model, engine)
+        everybody = dist.group.WORLD if dist.is_initialized() else None
+        return RankModel(wrapped, model, engine, replicas=() if everybody is None else (everybody,))
 
     def _checked_plan(self, model: nn.Module) -> Plan:
         degree = self.layout.tensor

@@ -4,7 +4,7 @@ What flows in is a batch; what flows out is its loss. Its state goes out, and co
 optimizer had before anything was split: a checkpoint of one mode is one of every other.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,13 @@ from torch.optim import Optimizer
 
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.engines.gradient_clipping import clip
 from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.loop import position
+from raysm.workloads.training.loop.scheduling import needs_metric
 from raysm.workloads.training.loop.session import Session
+from raysm.workloads.training.parallel.evaluation import evaluation, means
 from raysm.workloads.training.parallel.optimizer_state import forget_others
 
 __all__ = ["Trainer"]
@@ -55,9 +58,13 @@ class Trainer:
     optimizer: Optimizer
     """The user's, over the parameters of this rank."""
     scheduler: Any
-    """Stepped once a step; or None."""
+    """Stepped once a step, unless it takes a metric; or None."""
     engine: Engine
     """Forward and backward."""
+    loss: Loss
+    """Of an output and a target."""
+    replicas: "Sequence[dist.ProcessGroup]" = ()
+    """For each dimension of the mesh whose ranks have the same norms, those of this rank."""
     max_norm: float | None = None
     """Of all gradients together; longer ones are scaled down."""
     stages: "dist.ProcessGroup | None" = None
@@ -85,7 +92,7 @@ class Trainer:
             # At the end, not at the beginning: gradients take as much memory as the weights, which a checkpoint may use
             # meanwhile.
             self.optimizer.zero_grad(set_to_none=True)
-            if self.scheduler is not None:
+            if self.scheduler is not None and not needs_metric(self.scheduler):
                 self.scheduler.step()
         with session.span("communication"):
             mean = agreed()
@@ -93,6 +100,14 @@ class Trainer:
         for observer in session.observers:
             observer.on_step_end(number, mean)
         return mean
+
+    def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
+        """Return the means of the loss and of the metrics over all rows, the same on all ranks; nothing else changes.
+
+        Every rank has to call it, with as many batches.
+        """
+        with evaluation(self.model, self.replicas, self.session.device):
+            return means(self.session, self.engine, batches, {"loss": self.loss, **metrics})
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, as ``torch.distributed.checkpoint`` takes it.

@@ -1,15 +1,13 @@
 """Tuning jobs by boto3, against a server that really runs their training jobs."""
 
-import io
 import json
-import tarfile
 
 import pytest
 from botocore.exceptions import ClientError
 
 from raysm.local.server.tuning.operations import TuningOperations
 from tests.support.sagemaker_server import BUCKET, wait_until
-from tests.support.tuning import categorical, continuous, integer, job_definition, tuning_request
+from tests.support.tuning import archive, categorical, continuous, integer, job_definition, tuning_request
 
 NAME = "HyperParameterTuningJobName"
 
@@ -44,15 +42,6 @@ def tune(server):
         return name
 
     return begin
-
-
-def archive(script):
-    content, held = script.encode(), io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w:gz") as file:
-        item = tarfile.TarInfo("train.py")
-        item.size = len(content)
-        file.addfile(item, io.BytesIO(content))
-    return held.getvalue()
 
 
 def describe(server, name):

@@ -137,14 +137,20 @@ def test_at_the_end_of_its_time_it_ends(world):
     assert here.record.status == "Completed"
 
 
-def test_who_falls_behind_the_median_is_stopped_early_and_keeps_its_value(world):
-    here = world(jobs=4, parallel=1, TrainingJobEarlyStoppingType="Auto")
+def fall_behind(here):
+    """Let three jobs end, and a fourth report what is worse than theirs; return its name."""
     for _ in range(3):
         (name,) = here.step()
         here.end(name, 1.0, 0.5)
     (last,) = here.step()
     here.jobs.report(last, 2.0)
     here.step()
+    return last
+
+
+def test_who_falls_behind_the_median_is_stopped_early_and_keeps_its_value(world):
+    here = world(jobs=4, parallel=1, TrainingJobEarlyStoppingType="Auto")
+    last = fall_behind(here)
     assert here.jobs.records[last].status == "Stopping"
     here.end(last, status="Stopped")
     here.step()
@@ -154,12 +160,7 @@ def test_who_falls_behind_the_median_is_stopped_early_and_keeps_its_value(world)
 
 def test_without_early_stopping_it_is_left_to_run(world):
     here = world(jobs=4, parallel=1)
-    for _ in range(3):
-        (name,) = here.step()
-        here.end(name, 1.0, 0.5)
-    (last,) = here.step()
-    here.jobs.report(last, 2.0)
-    here.step()
+    last = fall_behind(here)
     assert here.jobs.records[last].status == "InProgress"
 
 

@@ -20,6 +20,9 @@ class Engine:
         self.parts.weight.grad = torch.full_like(self.parts.weight, factor)
         return torch.tensor(batch)
 
+    def measure(self, batch, metrics):
+        return torch.tensor([2.0, batch])
+
 
 def prepared():
     parts = nn.BatchNorm1d(2)
@@ -36,6 +39,13 @@ def test_the_step_is_done_twice_and_counts_once():
     assert training.parts.running_mean.tolist() == [1.0, 1.0]
     assert training.parts.weight.grad.tolist() == [1.0, 1.0]
     assert training.engine is engine  # the next step is done once
+
+
+def test_an_evaluation_before_the_first_step_is_no_rehearsal():
+    training = prepared()
+    training.engine = _Rehearsing(training)
+    assert training.engine.measure(3.0, []).tolist() == [2.0, 3.0]
+    assert isinstance(training.engine, _Rehearsing)
 
 
 def test_what_is_no_ddp_needs_no_rehearsal():

@@ -1,5 +1,7 @@
 """Forward and backward of a whole model."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -42,3 +44,56 @@ def test_products_are_computed_in_the_precision_that_is_asked_for():
         assert nn.Linear(3, 1)(BATCH[0]).dtype == torch.bfloat16
     with autocast(torch.device("cpu"), None):
         assert nn.Linear(3, 1)(BATCH[0]).dtype == torch.float32
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+@pytest.mark.parametrize("accumulate", [2, 3, 8])
+def test_the_gradients_of_pieces_add_up_to_those_of_the_whole(accumulate, factor):
+    rows = torch.arange(15.0).reshape(5, 3) / 15
+    batch = (rows, rows.sum(1, keepdim=True))
+    model = nn.Linear(3, 1)
+    expected = functional.mse_loss(model(batch[0]), batch[1])
+    gradients = torch.autograd.grad(expected * factor, [model.weight, model.bias])
+    loss = engine(model, accumulate=accumulate).forward_backward(batch, factor)
+    assert float(loss) == pytest.approx(expected.item())
+    assert not loss.requires_grad
+    for parameter, gradient in zip([model.weight, model.bias], gradients, strict=True):
+        assert torch.allclose(parameter.grad, gradient, atol=1e-6)
+
+
+class Counting(nn.Module):
+    """Says how often the gradients of its replicas would be averaged."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.averaging, self.averaged = nn.Linear(3, 1), True, 0
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        self.averaging = False
+        yield
+        self.averaging = True
+
+    def forward(self, rows):
+        self.averaged += self.averaging
+        return self.inner(rows)
+
+
+def test_replicas_average_once_whatever_the_number_of_pieces():
+    model = Counting()
+    engine(model, accumulate=4).forward_backward((torch.ones(8, 3), torch.zeros(8, 1)), 1.0)
+    assert model.averaged == 1
+
+
+def test_a_piece_without_rows_does_not_move_running_averages():
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(8, 1))
+    engine(model, accumulate=3).forward_backward((torch.randn(2, 2, 4), torch.zeros(2, 1)), 1.0)
+    assert model[0].num_batches_tracked == 2
+    assert model[0].training
+
+
+def test_a_metric_is_measured_by_the_model_that_nothing_replicates():
+    inner = nn.Linear(3, 1)
+    measured = engine(Counting(), inner=inner).measure(BATCH, [functional.mse_loss])
+    assert measured.tolist() == [pytest.approx(2 * functional.mse_loss(inner(BATCH[0]), BATCH[1]).item()), 2.0]
+    assert engine(inner, counts=False).measure(BATCH, [functional.mse_loss]).tolist() == [0.0, 0.0]

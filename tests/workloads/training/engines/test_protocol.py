@@ -10,6 +10,7 @@ from raysm.workloads.training.engines.protocol import Engine
 
 
 @pytest.mark.parametrize("engine", [FullModel, Pipeline])
-def test_every_mode_takes_what_the_step_gives(engine):
-    wanted = inspect.signature(Engine.forward_backward)
-    assert inspect.signature(engine.forward_backward).parameters.keys() == wanted.parameters.keys()
+@pytest.mark.parametrize("method", ["forward_backward", "measure"])
+def test_every_mode_takes_what_the_step_gives(engine, method):
+    wanted = inspect.signature(getattr(Engine, method))
+    assert inspect.signature(getattr(engine, method)).parameters.keys() == wanted.parameters.keys()

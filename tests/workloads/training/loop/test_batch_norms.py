@@ -33,13 +33,13 @@ def evaluating():
     return model
 
 
-def train(model, samples, **options):
+def train(model, samples, accumulate=1, **options):
     """Train on so many samples of [4, 3]; return the losses."""
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(samples, 4, 3), torch.arange(samples) % 2)
     model = model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training.prepare(model, optimizer, loss=functional.cross_entropy)
+    training.prepare(model, optimizer, loss=functional.cross_entropy, accumulate=accumulate)
     return [training.step(batch) for batch in training.batches(data, batch_size=8, epochs=1, **options)]
 
 
@@ -97,3 +97,15 @@ def test_a_norm_is_refused_only_where_a_single_row_will_give_it_one_value(fewest
         norms(torch.ones(values))
     check.on_step_end(1, 0.0)
     norms(torch.ones(values))  # no step looks any more
+
+
+def test_a_slice_that_is_computed_in_pieces_leaves_one_row_sooner():
+    assert len(train(flat, 18)) == 3
+    sessions.end()
+    with pytest.raises(InvalidRequest, match="in accumulate=2 pieces"):
+        train(flat, 18, accumulate=2)
+    assert sessions.current().steps == 0
+
+
+def test_pieces_of_which_each_has_several_rows_are_trained_on():
+    assert len(train(flat, 20, accumulate=2)) == 3

@@ -1,0 +1,65 @@
+"""Measure the model that is trained on data that it does not learn from, on all workers.
+
+What flows in are a data set and metrics; what flows out are their means over all rows, the same on every worker.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import Dataset, default_collate
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop.sampler import one_pass
+from raysm.workloads.training.loop.session import current
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    dataset: Dataset[Any] | Sequence[Any],
+    *,
+    batch_size: int,
+    metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+    loader_workers: int = 0,
+    collate: Callable[[list[Any]], Any] = default_collate,
+) -> dict[str, float]:
+    """Return the loss, and other metrics, of the model as it is now: means over all rows of a data set.
+
+    Every worker has to call it. The workers share the rows, each counts once, and the means are exact: over the rows,
+    however unevenly they lie over batches and workers. It computes in the mode of evaluation, in the precision of the
+    training, and leaves no trace: neither in the random numbers nor in the running averages nor in where the training
+    is in its data. Of replicas whose batch norms have averages of their own, all use those of the first, which are what
+    checkpoints keep. ::
+
+        for epoch in training.epochs(10):
+            for batch in training.batches(dataset, batch_size=256):
+                training.step(batch)
+            means = training.evaluate(validation, batch_size=1024, metrics={"accuracy": accuracy})
+            training.report(**{f"validation_{name}": value for name, value in means.items()})
+
+    Args:
+        dataset: Has ``len()`` and ``[row]``, and is the same on every instance; read in its own order.
+        batch_size: Rows over all workers at a time, any number.
+        metrics: Name -> (output, target) -> the mean over the rows that it is given, one number.
+        loader_workers: Processes that read ahead, for each worker; 0 reads in the worker itself.
+        collate: Makes a batch of samples, as for ``training.batches``.
+
+    Returns:
+        ``loss``, by the loss of ``training.prepare``, and each metric, by name; the same on every worker.
+
+    Raises:
+        InvalidRequest: ``prepare`` has not been called, a number is out of range, a metric is called ``loss``, or does
+            not return one number.
+    """
+    session = current()
+    if session.trainer is None:
+        raise InvalidRequest("training.evaluate was called before training.prepare")
+    metrics = metrics or {}
+    # Before the first batch: of two values by one name the later would win, after minutes of computing.
+    if "loss" in metrics:
+        raise InvalidRequest(
+            "training.evaluate: 'loss' is that of training.prepare, and returned in any case; give the metric another"
+            " name"
+        )
+    batches = one_pass(session, dataset, batch_size=batch_size, loader_workers=loader_workers, collate=collate)
+    return session.trainer.evaluate(batches, metrics)

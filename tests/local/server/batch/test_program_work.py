@@ -1,0 +1,74 @@
+"""What a program of Batch is told, and what it runs."""
+
+import pytest
+
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.batch.program_work import ProgramWork, command_of, container_of, variables_of
+from raysm.local.server.batch.records import BatchJob, Try
+
+
+def job(container=None, overrides=None, *, request=None, **fields):
+    properties = {"image": "any:1", "command": ["echo", "Ref::what", "Ref::unknown"], **(container or {})}
+    told = {"containerProperties": properties, "containerOverrides": overrides or {}, **(request or {})}
+    values = {"id": "j", "kind": "job", "name": "j", "region": "r", "queue": "arn/queue", "created_s": 0}
+    return BatchJob(**values, request=told, **fields)
+
+
+def named(**variables):
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def test_parameters_stand_in_the_command_where_it_refers_to_them():
+    assert command_of(job(request={"parameters": {"what": "hello"}})) == ("echo", "hello", "Ref::unknown")
+
+
+def test_what_a_request_overrides_replaces_what_its_definition_says():
+    assert command_of(job(overrides={"command": ["true"]})) == ("true",)
+    container = container_of(job({"environment": named(A="1", B="1")}, {"environment": named(B="2")}))
+    assert container["environment"] == named(A="1", B="2")
+
+
+def test_a_command_that_stands_in_the_image_alone_is_not_known_here():
+    with pytest.raises(ApiError, match="does not know what the image 'any:1' runs"):
+        command_of(job({"command": []}))
+
+
+def test_a_program_knows_its_queue_its_environment_and_its_attempt():
+    one = job(
+        request={"environment": "arn:aws:batch:r:1:compute-environment/env"}, tries=(Try(resource="", begun_s=0),)
+    )
+    assert variables_of(one) == {
+        "AWS_BATCH_JOB_ID": "j",
+        "AWS_BATCH_JQ_NAME": "queue",
+        "AWS_BATCH_CE_NAME": "env",
+        "AWS_BATCH_JOB_ATTEMPT": "2",
+    }
+
+
+def test_a_child_of_an_array_knows_its_index_which_nobody_else_says():
+    child = job({"environment": named(AWS_BATCH_JOB_ARRAY_INDEX="99", MINE="1")}, index=3, size=5)
+    told = variables_of(child)
+    assert (told["AWS_BATCH_JOB_ARRAY_INDEX"], told["AWS_BATCH_JOB_ARRAY_SIZE"], told["MINE"]) == ("3", "5", "1")
+
+
+@pytest.mark.parametrize(
+    ("container", "overrides", "vcpus"),
+    [
+        ({}, {}, 1.0),
+        ({"vcpus": 4}, {}, 4.0),
+        ({"resourceRequirements": [{"type": "VCPU", "value": "0.25"}]}, {}, 0.25),
+        ({"vcpus": 4}, {"resourceRequirements": [{"type": "VCPU", "value": "2"}]}, 2.0),
+    ],
+)
+def test_it_takes_the_vcpus_that_it_asks_for(tmp_path, container, overrides, vcpus):
+    assert ProgramWork(tmp_path, None).need(job(container, overrides)) == vcpus
+
+
+def test_an_environment_has_the_vcpus_that_it_was_made_with_and_an_unmanaged_one_any(tmp_path):
+    work = ProgramWork(tmp_path, None)
+    assert work.capacity({"computeResources": {"maxvCpus": 8}}) == 8.0
+    assert work.capacity({}) == float("inf")
+
+
+def test_one_that_is_not_there_has_failed(tmp_path):
+    assert ProgramWork(tmp_path, None).look(job()).status == "FAILED"
