@@ -1,5 +1,6 @@
 """Each example is short, and does what it says, on small settings."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -59,6 +60,32 @@ def test_the_same_script_trains_on_a_cluster_by_one_command(tmp_path):
     said = run(*raysm, *asked, "--output", str(tmp_path / "out"), "--", "data", "--epochs", "2")
     assert losses(said)[1] < losses(said)[0]
     assert (tmp_path / "out" / "digits.pt").exists()
+
+
+# None of these frameworks is a package of the tests: they are large, and what runs here is raysm, not they.
+@pytest.mark.long
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("script", "packages", "result", "least"),
+    [
+        ("trainer_digits.py", ["transformers", "accelerate"], "model.safetensors", 20),
+        ("lightning_digits.py", ["lightning"], "digits.pt", 70),
+        ("accelerate_digits.py", ["accelerate"], "digits.pt", 70),
+    ],
+    ids=["Hugging Face's Trainer", "Lightning", "Accelerate"],
+)
+def test_a_script_of_a_framework_trains_as_it_is_on_two_instances(script, packages, result, least, tmp_path):
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: pip install {package}")
+    assert "raysm" not in (EXAMPLES / script).read_text().partition("import argparse")[2]
+    asked = f"train examples/{script} --instances 2 --input data=examples/data".split()
+    raysm = (sys.executable, "-c", "from raysm.cli.main import main; import sys; sys.exit(main())")
+    said = run(*raysm, *asked, "--output", str(tmp_path / "out"), "--", "data", "--epochs", "2")
+    # Once: two workers that each took itself for the only one would both say it, of 1 worker.
+    ((right, workers),) = re.findall(r"digits never seen: ([0-9.]+)% right, by (\d)", said)
+    assert (float(right) > least, workers) == (True, "2")
+    assert (tmp_path / "out" / result).exists()
 
 
 # A model that comes back from two instances is shown by jobs/test_training, what follows it by workloads/training.

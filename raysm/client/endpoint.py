@@ -19,7 +19,7 @@ from raysm import __version__
 from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
-__all__ = ["active_jobs", "answering", "ensure", "hear_end", "is_locked"]
+__all__ = ["active_jobs", "answering", "ensure", "hear_change", "hear_end", "is_locked"]
 
 START_S = 60.0
 """Seconds until a server that was started has to answer: a loaded machine imports slowly."""
@@ -106,13 +106,28 @@ def _status(record: ServerRecord) -> "dict[str, Any] | None":
 
 def hear_end(url: str, region: str, name: str, timeout_s: int) -> bool:
     """Wait until a job of a region ends, at most so many seconds; return False where the server does not say."""
+    return isinstance(_hear(url, f"/raysm/jobs/{region}/{name}/end/{timeout_s}", timeout_s).get("ended"), bool)
+
+
+def hear_change(url: str, region: str, name: str, seen: int, timeout_s: int) -> int | None:
+    """Wait until a job of a region has another line or status than the ``seen``-th, at most so many seconds.
+
+    Returns:
+        How many there are; None where the server does not say: of a job that has ended, and of one that it did not run.
+    """
+    changes = _hear(url, f"/raysm/jobs/{region}/{name}/change/{seen}/{timeout_s}", timeout_s).get("changes")
+    return changes if isinstance(changes, int) else None
+
+
+def _hear(url: str, path: str, timeout_s: int) -> "dict[str, Any]":
+    """Return what the server says, which may take so long; nothing where it does not."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s + 5.0)
     try:
-        connection.request("GET", f"/raysm/jobs/{region}/{name}/end/{timeout_s}")
-        answer = connection.getresponse()
-        return isinstance(json.loads(answer.read(MOST_BYTES)).get("ended"), bool)
-    except (OSError, http.client.HTTPException, ValueError, AttributeError):
-        return False
+        connection.request("GET", path)
+        answer = json.loads(connection.getresponse().read(MOST_BYTES))
+        return answer if isinstance(answer, dict) else {}
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
     finally:
         connection.close()
 

@@ -90,6 +90,7 @@ class JobStream:
     def _follow(self, timeout: float | None) -> Iterator[LogLine]:
         deadline_s = deadline(timeout)
         patience, pauses = Patience(self._chain.service, self._chain.name), self._chain.service.polling.pauses()
+        changes = 0
         while True:
             came = False
             try:
@@ -112,7 +113,7 @@ class JobStream:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise NotDone(f"the job {self._chain.name} has not ended within {timeout:g} s; it goes on")
-            time.sleep(min(pause_s, left_s))
+            changes = self._chain.service.wait_for_change(self._chain.name, changes, pause_s, left_s)
 
 
 class EventLog:

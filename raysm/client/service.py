@@ -208,6 +208,10 @@ class Service:
         """
         self._connection.wait_for_end(name, pause_s, most_s)
 
+    def wait_for_change(self, name: str, seen: int, pause_s: float, most_s: float) -> int:
+        """Wait until a job may have written another line, as the target tells it best: ``Connection`` says how."""
+        return self._connection.wait_for_change(name, seen, pause_s, most_s)
+
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         """Within it, a job of this service is followed: a server that is told to end is not started again for it."""

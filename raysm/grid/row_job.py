@@ -157,7 +157,7 @@ def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:
     Raises:
         InvalidRequest: There is none for this child.
     """
-    # An array that is larger than its rows is a mistake of whoever sent it: a child without work would look like a success.
+    # An array that is larger than its rows is its sender's mistake: a child without work would look like a success.
     first = index * per_child
     if not 0 <= first < len(tasks):
         children = -(-len(tasks) // per_child)

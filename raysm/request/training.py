@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.function import PickledWorkload
@@ -11,8 +11,8 @@ from raysm.request.workload import Wrapper
 
 __all__ = ["Precision", "TorchScript", "TrainLoop", "check_workers"]
 
-Precision = Literal["fp32", "bf16"]
-"""What ``training.prepare`` computes in, where the loop does not say."""
+Precision = Literal["fp32", "bf16", "fp8"]
+"""What ``training.prepare`` computes in, where the loop does not say; ``fp8`` is for GPUs that multiply it."""
 
 RAY_VARIABLES: Mapping[str, str] = {
     # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
@@ -105,8 +105,8 @@ class TrainLoop(PickledWorkload):
     def __post_init__(self) -> None:
         """Check the fields."""
         check_workers("DataParallel", self.workers_per_instance, self.max_restarts, self.workers)
-        if self.precision not in ("fp32", "bf16"):
-            raise InvalidRequest(f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}")
+        if self.precision not in get_args(Precision):
+            raise InvalidRequest(f"DataParallel: precision is 'fp32', 'bf16' or 'fp8', got {self.precision!r}")
 
 
 def check_workers(what: str, per_instance: int | None, max_restarts: int, workers: int | None = None) -> None:

@@ -149,3 +149,9 @@ def test_where_nobody_says_when_a_job_ends_the_asker_knows_at_once():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         assert not endpoint.hear_end(f"http://127.0.0.1:{silent.getsockname()[1]}", "us-east-1", "job", 20)
+
+
+def test_where_nobody_says_that_a_job_has_changed_the_asker_knows_at_once():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        assert endpoint.hear_change(f"http://127.0.0.1:{silent.getsockname()[1]}", "us-east-1", "job", 1, 20) is None

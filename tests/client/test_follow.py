@@ -30,6 +30,24 @@ def test_following_yields_what_comes_until_the_job_has_ended(remote, job):
     assert seen == ["first", "second"]
 
 
+def test_between_two_looks_it_is_waited_for_what_the_target_tells_of_the_job(remote, job):
+    waits = []
+
+    class Telling(Service):
+        def wait_for_change(self, name, seen, pause_s, most_s):
+            waits.append((name, seen, most_s <= 60))
+            if seen:
+                remote.sagemaker.end(job.name, "Completed")
+            else:
+                remote.write_log(job.name, "algo-1", [(NOW_MS, "told")])
+            return seen + 5
+
+    service = Telling(remote.service.target, clients=remote.clients.__getitem__, polling=QUICK)
+    lines = JobStream(Chain(job.name, service=service, api=TRAINING)).follow(timeout=60)
+    assert [line.text for line in lines] == ["told"]
+    assert waits[:2] == [(job.name, 0, True), (job.name, 5, True)]
+
+
 def test_following_goes_over_to_the_follow_up(remote, script):
     job = long_job(remote, script, restarts=1)
     remote.sagemaker.script.append([{}, {}, COMPLETED])

@@ -86,30 +86,35 @@ class OpenNotebook:
         raise AssertionError(f"{self.path.name} was saved without {text}")
 
 
-@contextlib.contextmanager
-def serving_lab(folder):
-    """Yield a JupyterLab with jupyter-server-proxy over the notebooks in ``folder``."""
+def lab_environment(own):
+    """Return the variables of a JupyterLab whose records and settings lie below ``own``."""
     import jupyterlab
 
     # Beside the package, which need not be below this Python's own prefix.
     prefix = Path(jupyterlab.__file__).parents[4]
-    own, token = folder / ".jupyter", secrets.token_hex(16)
-    variables = {
+    return {
         "JUPYTER_CONFIG_DIR": str(own / "config"),
         "JUPYTER_CONFIG_PATH": str(prefix / "etc" / "jupyter"),
         "JUPYTER_DATA_DIR": str(own / "data"),
         "JUPYTER_PATH": str(prefix / "share" / "jupyter"),
         "JUPYTER_RUNTIME_DIR": str(own / "runtime"),
-        # By a variable: whoever lists processes sees arguments.
-        "JUPYTER_TOKEN": token,
         "JUPYTER_PLATFORM_DIRS": "1",
+        "JUPYTERLAB_DIR": str(prefix / "share" / "jupyter" / "lab"),
     }
+
+
+@contextlib.contextmanager
+def serving_lab(folder):
+    """Yield a JupyterLab with jupyter-server-proxy over the notebooks in ``folder``."""
+    own, token = folder / ".jupyter", secrets.token_hex(16)
+    # By a variable: whoever lists processes sees arguments.
+    variables = lab_environment(own) | {"JUPYTER_TOKEN": token}
     settings = own / "config" / "lab" / "user-settings" / "@jupyterlab" / "notebook-extension"
     settings.mkdir(parents=True)
     # Else it draws only those cells that can be seen, and a test looks for the others in vain.
     (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
-    command += [f"--ServerApp.root_dir={folder}", f"--app-dir={prefix}/share/jupyter/lab", "--ServerApp.ip=127.0.0.1"]
+    command += [f"--ServerApp.root_dir={folder}", "--ServerApp.ip=127.0.0.1"]
     command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     log = folder / "lab.log"
     with log.open("wb") as output:

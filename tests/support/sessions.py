@@ -13,6 +13,7 @@ from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, SessionState, Versions
 from raysm.workloads.session import work
 from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.jupyters import COMMAND, Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.outcomes import interrupted, outcome_of
 from raysm.workloads.session.ray_jobs import Seen
@@ -148,10 +149,10 @@ class Served:
     Attributes: remote, jobs, events, host, port, why (set at the end).
     """
 
-    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0):
+    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0, jupyter=COMMAND):
         self.folder, self.rules = folder, rules or Rules(idle_s=1800, idle_detached_s=300)
         self.remote, self.jobs, self.events = ThreadedCalls(), Jobs(), []
-        self.cells, self.uptime_s = cells or NoCells(), uptime_s
+        self.cells, self.uptime_s, self.jupyter = cells or NoCells(), uptime_s, jupyter
         self.host = self.port = self.why = self.server = None
         self.is_up, self.is_over = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self.live()), daemon=True)
@@ -165,7 +166,8 @@ class Served:
         executors = executors_of(self.cells, self.remote)
         emit = self.events.append
         self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, self.jobs, emit)
-        self.server = SessionServer(self.host, TOKEN.encode())
+        jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
+        self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()
         self.is_up.set()
         try:

@@ -5,6 +5,7 @@ Nothing of a session lives in the handle: another process has all of it by ``ray
 
 import contextlib
 import dataclasses
+import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -204,6 +205,21 @@ class Session(SessionFunctions, SessionNamespace):
         self._dashboard = self.job.dashboard()
         return self._dashboard
 
+    def jupyter(self) -> Any:
+        """Return JupyterLab on the head, at an address of this machine; its kernels join the session's Ray.
+
+        ``.url`` is its address, ``.close()`` shows it no more, and so does the end of a ``with`` block or of this
+        process. Its notebooks lie where calls and cells run, and end with the session: ``get`` brings them here.
+
+        Raises:
+            InvalidRequest: The head has no JupyterLab.
+            RaysmError: It does not start.
+        """
+        opened = self._opened
+        return pkgutil.resolve_name("raysm.views.jupyter.opening:open_jupyter")(
+            self.name, address=opened.address, token=opened.token, start=opened.start_jupyter
+        )
+
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
         """Open a way to a port of one of its instances; see ``Job.tunnel``."""
         check_instance("tunnel", on)
@@ -229,7 +245,7 @@ class Session(SessionFunctions, SessionNamespace):
             return
         opened, self._open = self._open, None
         with contextlib.suppress(SessionEnded):
-            opened.ask("POST", "/close", json={"why": "it was closed"})
+            opened.end_session()
             # Before the connection is: how they ended would never be known.
             opened.await_calls(INTERRUPTED_S)
         opened.close()

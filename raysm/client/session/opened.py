@@ -52,9 +52,10 @@ class Opened:
         # While a request waits, its call has to be known, and no longer.
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
+        self._is_ended_here = False
         self._exit = contextlib.ExitStack()
-        token = token_of(job).strip()
-        address = self._exit.enter_context(way_to_server(job, token, place))
+        self.token = token = token_of(job).strip()
+        self.address = address = self._exit.enter_context(way_to_server(job, token, place))
         self._loop = LoopThread(f"session {name}")
         # Behind the way on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
@@ -96,6 +97,12 @@ class Opened:
         for call in list(self._sending):
             call.wait(max(0.0, until_s - time.monotonic()))
 
+    def end_session(self) -> None:
+        """Have the session end, for all."""
+        # Before it is asked: its word of the end may come before its answer, and is no news to who wants it.
+        self._is_ended_here = True
+        self.ask("POST", "/close", json={"why": "it was closed"})
+
     def close(self) -> None:
         """Say goodbye; the session goes on."""
         with contextlib.suppress(Exception):
@@ -105,7 +112,8 @@ class Opened:
     def _hear(self, message: Mapping[str, Any]) -> None:
         # By the log: a print would stand in the middle of what a cell prints.
         if "notice" in message:
-            _log.warning("%s: %s", self.line.session, message["notice"])
+            if not self._is_ended_here:
+                _log.warning("%s: %s", self.line.session, message["notice"])
             return
         call = self._calls.get(message["call"])
         if call is not None:
@@ -135,6 +143,15 @@ class Opened:
     def send_function(self, digest: str, pickled: bytes) -> None:
         """Send a function of which batches will come, under its digest."""
         self.ask("PUT", f"/functions/{digest}", data=pickled)
+
+    def start_jupyter(self, base: str) -> str:
+        """Start a Jupyter server on the head, whose pages lie below ``base``; return its name.
+
+        Raises:
+            InvalidRequest: The head has no JupyterLab.
+            RaysmError: It does not start.
+        """
+        return str(self.ask("POST", "/jupyter", json={"base": base})["name"])
 
     def check_python(self, what: str) -> None:
         """Refuse to send a pickle to another Python.

@@ -116,6 +116,21 @@ class Connection(abc.ABC):
         """Wait until a job may have ended: ``pause_s``, but no longer than ``most_s``."""
         time.sleep(min(pause_s, most_s))
 
+    def wait_for_change(self, job: str, seen: int, pause_s: float, most_s: float) -> int:
+        """Wait until a job may have written another line: ``pause_s``, but no longer than ``most_s``.
+
+        Args:
+            job: Its name.
+            seen: What the last wait returned; 0 at first.
+            pause_s: Seconds, where the target does not tell by itself.
+            most_s: Seconds after which the caller wants to be back.
+
+        Returns:
+            For the next wait.
+        """
+        time.sleep(min(pause_s, most_s))
+        return seen
+
 
 def client_options(*, repeats: bool = True, **more: Any) -> Any:
     """Return botocore's configuration of every client; of one that does not repeat, a call is made once."""

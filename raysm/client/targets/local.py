@@ -133,3 +133,17 @@ class LocalConnection(Connection):
         poll_s = int(min(POLL_S, most_s))
         if self._url is None or poll_s < 1 or not endpoint.hear_end(self._url, self._target.regions[0], job, poll_s):
             time.sleep(min(pause_s, most_s))
+
+    def wait_for_change(self, job: str, seen: int, pause_s: float, most_s: float) -> int:
+        """Wait until the server says that a job has another line or status; where it cannot, ``pause_s``.
+
+        So a line is seen at once, and a job that says nothing is not looked at twice a second.
+        """
+        began_s, poll_s = time.monotonic(), int(min(POLL_S, most_s))
+        changes = None
+        if self._url is not None and poll_s >= 1:
+            changes = endpoint.hear_change(self._url, self._target.regions[0], job, seen, poll_s)
+        # A job that writes all the time is not to be looked at all the time: each look is several calls.
+        least_s = min(pause_s if changes is None else self.polling.first_s, most_s)
+        time.sleep(max(0.0, began_s + least_s - time.monotonic()))
+        return seen if changes is None else changes

@@ -1,4 +1,4 @@
-"""What the server offers beside AWS's API: its status, its end, the interruption of a job, and word of a job's end."""
+"""What the server offers beside AWS's API: its status, its end, the interruption of a job, and word of a job's news."""
 
 import os
 import re
@@ -19,6 +19,8 @@ PREFIX = "/raysm/"
 INTERRUPT = re.compile(r"/raysm/jobs/(?:([a-z0-9-]{1,32})/)?([A-Za-z0-9-]{1,63})/interrupt")
 END = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
 """The answer comes when the job ends, or after so many seconds."""
+CHANGE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/change/([0-9]{1,12})/([0-9]{1,2})")
+"""The answer comes when there is another line or status than those that were counted, or after so many seconds."""
 
 
 class Console:
@@ -59,4 +61,7 @@ class Console:
         match = END.fullmatch(path)
         if method == "GET" and match:
             return {"ended": self._operations.await_end(match[2], match[1], float(match[3]))}
+        match = CHANGE.fullmatch(path)
+        if method == "GET" and match:
+            return {"changes": self._operations.await_change(match[2], match[1], int(match[3]), float(match[4]))}
         raise ApiError("UnknownOperationException", f"{method} {path} is none of the server's own operations", 404)

@@ -5,9 +5,10 @@ from typing import Any
 
 from raysm.contract.result import SERVICE_REASON
 from raysm.local.server.capacity import Ticket
+from raysm.local.server.changes import Changes
 from raysm.local.server.records import JobRecord, Records
 
-__all__ = ["JobStatus"]
+__all__ = ["HasStatus", "JobStatus"]
 
 
 class JobStatus:
@@ -15,6 +16,7 @@ class JobStatus:
 
     Attributes:
         final: Set when it has entered its last status.
+        changes: Of its status, and of what others add, as lines of its log.
     """
 
     def __init__(self, records: Records, record: JobRecord) -> None:
@@ -24,6 +26,7 @@ class JobStatus:
         self._name = record.name
         self._region = record.region
         self.final = threading.Event()
+        self.changes = Changes()
 
     @property
     def record(self) -> JobRecord:
@@ -42,6 +45,7 @@ class JobStatus:
                 self.update(**changes)
             else:
                 self._records.advance(self.record, secondary, message, **changes)
+        self.changes.add()
 
     def enter_training(self) -> None:
         """Enter the status of a job whose instances start."""
@@ -83,3 +87,23 @@ class JobStatus:
         )
         # Behind the record, which whoever waits for the end reads next.
         self.final.set()
+        self.changes.add()
+
+
+class HasStatus:
+    """What whoever carries a job out tells of it, by the ``_status`` that it keeps."""
+
+    _status: JobStatus
+
+    @property
+    def record(self) -> JobRecord:
+        """What is known of it now."""
+        return self._status.record
+
+    def await_end(self, timeout_s: float) -> bool:
+        """Wait until its record is final, at most so long; return whether it is."""
+        return self._status.final.wait(timeout_s)
+
+    def await_change(self, seen: int, timeout_s: float) -> int:
+        """Wait for another line or status than the ``seen``-th, at most so long; return how many there are."""
+        return self._status.changes.wait(seen, timeout_s)

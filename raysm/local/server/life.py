@@ -36,6 +36,9 @@ class JobLife(Protocol):
     def await_end(self, timeout_s: float) -> bool:
         """Wait until its record is final, at most so long; return whether it is."""
 
+    def await_change(self, seen: int, timeout_s: float) -> int:
+        """Wait for another line or status than the ``seen``-th, at most so long; return how many there are."""
+
     def start(self) -> None:
         """Begin."""
 

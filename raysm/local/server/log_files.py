@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,9 +30,9 @@ CHUNK_BYTES = 1 << 18
 class LogWriter:
     """Writes the streams of one attempt of a job, ``algo-1-EPOCH`` …; may be called from any thread."""
 
-    def __init__(self, folder: Path, started_s: float) -> None:
-        """Write below ``folder``; the streams are named by the second ``started_s``."""
-        self._folder = folder
+    def __init__(self, folder: Path, started_s: float, on_event: Callable[[], None] = lambda: None) -> None:
+        """Write below ``folder``; streams are named by the second ``started_s``; ``on_event`` hears of each event."""
+        self._folder, self._on_event = folder, on_event
         self._suffix = int(started_s)
         self._files: dict[str, BinaryIO] = {}
         self._lock = threading.Lock()
@@ -64,6 +64,8 @@ class LogWriter:
         record = json.dumps([at_ms, message or " "], ensure_ascii=False)
         with self._lock:
             self._file(host).write(record.encode(errors="replace") + b"\n")
+        # Behind the write: whoever is woken reads at once.
+        self._on_event()
 
     def close(self) -> None:
         """Close the files; harmless when repeated."""

@@ -109,6 +109,22 @@ class Operations:
         Raises:
             ApiError: This server knows no such job, or several of different kinds that run.
         """
+        run = self._unfinished(name, region)
+        return run is None or run.await_end(timeout_s)
+
+    def await_change(self, name: str, region: str, seen: int, timeout_s: float) -> int | None:
+        """Wait for another line or status of a job than the ``seen``-th, at most so long; return how many there are.
+
+        Returns:
+            None of a job that has ended: nothing changes any more.
+
+        Raises:
+            ApiError: This server knows no such job, or several of different kinds that run.
+        """
+        run = self._unfinished(name, region)
+        return None if run is None else run.await_change(seen, timeout_s)
+
+    def _unfinished(self, name: str, region: str) -> JobLife | None:
         # A name is one job's only within its API: who asks does not say which.
         with self._lock:
             runs = [run for (where, _, mine), run in self._runs.items() if (where, mine) == (region, name)]
@@ -116,7 +132,7 @@ class Operations:
         # Refused: a no would say that the one job goes on, and be asked again.
         if not runs or len(unfinished) > 1:
             raise ApiError("ValidationException", f"it is not clear which job {name} is, or whether it runs", 409)
-        return not unfinished or unfinished[0].await_end(timeout_s)
+        return unfinished[0] if unfinished else None
 
     def running(self) -> list[str]:
         """Return the names of the jobs that something is still done for; of some the record is final already."""

@@ -35,7 +35,7 @@ from raysm.local.server.endings import (
     ended,
     failure_reason,
 )
-from raysm.local.server.job_status import JobStatus
+from raysm.local.server.job_status import HasStatus, JobStatus
 from raysm.local.server.late_lines import LateLines
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
@@ -59,7 +59,7 @@ class _Ended(Exception):
     """The job is not to go on; its end reason says why."""
 
 
-class JobRun:
+class JobRun(HasStatus):
     """Carries one job out."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
@@ -90,11 +90,6 @@ class JobRun:
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
-    def record(self) -> JobRecord:
-        """What is known of it now."""
-        return self._status.record
-
-    @property
     def instances(self) -> Mapping[str, Instance]:
         """Its instances by host, while they run; none before and after."""
         job = self._job
@@ -108,10 +103,6 @@ class JobRun:
     def reported(self, metric: str) -> Sequence[float]:
         """Return all values of a metric so far, of all attempts."""
         return self._scanner.values(metric)
-
-    def await_end(self, timeout_s: float) -> bool:
-        """Wait until its record is final, at most so long; return whether it is."""
-        return self._status.final.wait(timeout_s)
 
     def start(self) -> None:
         """Begin."""
@@ -278,7 +269,7 @@ class JobRun:
         spec = self._specify(inputs.bring(self._services.objects, self._definition.sources, root / "channels"))
         self._look_at_clock(waiting=True)
         # For each attempt anew: a stream is named by the second at which its container began.
-        writer = LogWriter(self._folder / "streams", time.time())
+        writer = LogWriter(self._folder / "streams", time.time(), self._status.changes.add)
         logs = self._on_their_way(writer)
 
         def on_line(host: str, text: str) -> None:

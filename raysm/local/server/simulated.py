@@ -20,7 +20,7 @@ from typing import Any
 from raysm.local.instances import Instance
 from raysm.local.scenario import drawn
 from raysm.local.server.endings import FAILURES, EndReason, TimeLimits, ended
-from raysm.local.server.job_status import JobStatus
+from raysm.local.server.job_status import HasStatus, JobStatus
 from raysm.local.server.records import JobRecord
 from raysm.local.server.refusals import check_interruption, check_stop
 from raysm.local.server.served_apis import served
@@ -39,7 +39,7 @@ FAILURE = "simulated_failure"
 """Hyperparameters by which a job says itself what becomes of it."""
 
 
-class SimulatedLife:
+class SimulatedLife(HasStatus):
     """Carries one job out; see ``raysm.local.server.life.JobLife``."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
@@ -64,11 +64,6 @@ class SimulatedLife:
         self._lock = threading.RLock()
 
     @property
-    def record(self) -> JobRecord:
-        """What is known of it now."""
-        return self._status.record
-
-    @property
     def instances(self) -> Mapping[str, Instance]:
         """None: there are no instances to enter."""
         return {}
@@ -82,10 +77,6 @@ class SimulatedLife:
         """Return one value once it is done: by chance, since nothing was trained."""
         values = {item["MetricName"]: float(item["Value"]) for item in self.record.metrics}
         return (values[metric],) if metric in values else ()
-
-    def await_end(self, timeout_s: float) -> bool:
-        """Wait until its record is final, at most so long; return whether it is."""
-        return self._status.final.wait(timeout_s)
 
     def start(self) -> None:
         """Begin."""

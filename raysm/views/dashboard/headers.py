@@ -7,7 +7,7 @@ that changes anything, whichever page asks for it.
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["ADDED", "downstream_headers", "upstream_headers"]
+__all__ = ["ADDED", "POLICY", "downstream_headers", "upstream_headers"]
 
 HOP_BY_HOP = frozenset(
     (
@@ -31,13 +31,14 @@ NOT_UP = HOP_BY_HOP | CREDENTIALS | {"host", "referer", "x-proxycontextpath"}
 
 NOT_DOWN = HOP_BY_HOP | {"set-cookie", "content-length", "location", "server", "date", "www-authenticate"}
 
+POLICY = "default-src 'self' 'unsafe-inline' data: blob:; object-src 'none'; base-uri 'none'"
+"""Nothing of the page may come from elsewhere, or tell anybody elsewhere its path."""
+
 ADDED: Mapping[str, str] = {
-    # Nothing of the page may come from elsewhere, or tell anybody elsewhere its path.
-    "Content-Security-Policy": "default-src 'self' 'unsafe-inline' data: blob:; object-src 'none'; base-uri 'none'",
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-"""What every answer of the proxy has."""
+"""What every answer of the proxy has beside its policy."""
 
 
 def upstream_headers(headers: Iterable[tuple[str, str]], *, token: str, address: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from raysm.contract.accepting import accept_no_more
 from raysm.contract.loop_thread import LoopThread
 from raysm.errors import MissingDependency
 from raysm.views.dashboard.guard import Guard, new_prefix
-from raysm.views.dashboard.headers import ADDED
+from raysm.views.dashboard.headers import ADDED, POLICY
 from raysm.views.dashboard.parts import Asked
 
 if TYPE_CHECKING:
@@ -65,11 +65,12 @@ class DashboardServer:
         port: Where it listens.
     """
 
-    def __init__(self, site: Callable[[], Site]) -> None:
+    def __init__(self, site: Callable[[], Site], *, policy: str = POLICY) -> None:
         """Start it.
 
         Args:
             site: Makes what it shows, in its event loop.
+            policy: What a browser lets its pages do, in the words of Content-Security-Policy.
 
         Raises:
             MissingDependency: aiohttp is not installed.
@@ -77,6 +78,7 @@ class DashboardServer:
         check_aiohttp()
         self.prefix = new_prefix()
         self.port = 0
+        self._added = {**ADDED, "Content-Security-Policy": policy}
         # Closed in the order in which it was opened backwards, also where the start fails half way.
         self._open = contextlib.AsyncExitStack()
         self._loop = LoopThread("raysm dashboard")
@@ -109,7 +111,9 @@ class DashboardServer:
 
         site = make()
         # No access log: the secret path would stand in it.
-        runner = web.AppRunner(_application(self, site), access_log=None, shutdown_timeout=1.0)
+        application = _application(self, site)
+        application.on_response_prepare.append(self._add_headers)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         listener = socket.create_server((LOOPBACK, 0))
         self._open.push_async_callback(_close, runner, listener)
@@ -117,6 +121,11 @@ class DashboardServer:
         await web.SockSite(runner, listener).start()
         self.port = listener.getsockname()[1]
         await site.begin()
+
+    async def _add_headers(self, _: Any, response: "web.StreamResponse") -> None:
+        response.headers.update(self._added)
+        # aiohttp's default would tell its version.
+        response.headers["Server"] = "raysm"
 
 
 async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:
@@ -152,11 +161,4 @@ def _application(server: DashboardServer, site: Site) -> "web.Application":
 
     application = web.Application(client_max_size=LARGEST_UPLOAD)
     application.router.add_route("*", "/{path:.*}", handle)
-    application.on_response_prepare.append(_add_headers)
     return application
-
-
-async def _add_headers(_: Any, response: "web.StreamResponse") -> None:
-    response.headers.update(ADDED)
-    # aiohttp's default would tell its version.
-    response.headers["Server"] = "raysm"

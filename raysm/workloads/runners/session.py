@@ -23,8 +23,10 @@ from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner
 from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
+from raysm.workloads.session.elsewhere import Elsewhere
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.instances import ByInstance, InstanceCells
+from raysm.workloads.session.jupyters import Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.output import Output
 from raysm.workloads.session.printing import Printing
@@ -117,13 +119,17 @@ class _Serving:
         processes = CallProcesses(head, self._folder, printing)
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
         description = Description(job=environment.job_name, hosts=hosts, folder=self._folder, private=self._private)
+        jupyters = Jupyters(self._folder, self._private)
         jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
+        elsewhere = Elsewhere(jobs, jupyters)
         remote = RemoteCalls(head, self._folder)
         cells = ByInstance(head, self._cells, InstanceCells(head, printing))
         executors: dict[str, Executor] = {CALL: processes, BATCH: remote, SHELL: remote}
         executors |= dict.fromkeys((CELL, PUSH, PULL), cells)
-        self._host = host = SessionHost(description, self._cells, executors, remote, self._lifetime(), jobs, emit_event)
-        server = SessionServer(host, payload.token())
+        self._host = host = SessionHost(
+            description, self._cells, executors, remote, self._lifetime(), elsewhere, emit_event
+        )
+        server = SessionServer(host, payload.token(), jupyters)
         port = await server.start()
         emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}", detail="takes calls"))
         # Behind that line: to ask Ray for a process takes this thread 0.3 s, in which the client finds its way here.

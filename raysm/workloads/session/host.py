@@ -17,8 +17,8 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.progress import EmitEvent
 from raysm.workloads.session.calls import Calls, Executor
 from raysm.workloads.session.cells import Cells
+from raysm.workloads.session.elsewhere import Looks
 from raysm.workloads.session.lifetime import End, Lifetime, duration
-from raysm.workloads.session.ray_jobs import RayJobs
 from raysm.workloads.session.remote_calls import RemoteCalls
 
 __all__ = ["Description", "SessionHost"]
@@ -65,7 +65,7 @@ class SessionHost:
         executors: Mapping[str, Executor],
         remote: RemoteCalls,
         lifetime: Lifetime,
-        jobs: RayJobs,
+        jobs: Looks,
         emit: EmitEvent,
     ) -> None:
         """Begin; in the server's loop.
@@ -76,7 +76,7 @@ class SessionHost:
             executors: What does its calls, by their kind.
             remote: What runs on any instance.
             lifetime: When it ends by itself.
-            jobs: Those of its Ray.
+            jobs: What works in it and is no call: jobs of its Ray, kernels.
             emit: Writes an event into the job's log.
         """
         self._description, self._lifetime, self._jobs, self._emit = description, lifetime, jobs, emit

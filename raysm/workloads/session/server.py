@@ -22,6 +22,7 @@ from raysm.workloads.session.calls import Call
 from raysm.workloads.session.clients import Clients
 from raysm.workloads.session.files import receive, send, size_of
 from raysm.workloads.session.host import SessionHost
+from raysm.workloads.session.jupyters import Jupyters
 
 __all__ = ["SessionServer"]
 
@@ -37,14 +38,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class SessionServer:
     """Serves one session."""
 
-    def __init__(self, host: SessionHost, token: bytes) -> None:
+    def __init__(self, host: SessionHost, token: bytes, jupyters: Jupyters) -> None:
         """Prepare.
 
         Args:
             host: What is served.
             token: The job's.
+            jupyters: Servers for notebooks.
         """
-        self._host, self._token = host, token.strip()
+        self._host, self._token, self._jupyters = host, token.strip(), jupyters
         self._clients = Clients(host)
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -62,6 +64,7 @@ class SessionServer:
     async def close(self) -> None:
         """End what clients wait for, and listen no more."""
         self._clients.wake_all()
+        await self._jupyters.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -87,6 +90,8 @@ class SessionServer:
                 web.put("/files", self._receive),
                 web.get("/files", self._send),
                 web.get("/files/size", self._size),
+                web.post("/jupyter", self._start_jupyter),
+                web.route("*", "/jupyter/{name}/{path:.*}", self._pass_on),
             ]
         )
         return app
@@ -178,6 +183,18 @@ class SessionServer:
         if call is None:
             raise web.HTTPNotFound(text=json.dumps({"error": "there is no such call"}))
         return call
+
+    # Jupyter
+
+    async def _start_jupyter(self, request: web.Request) -> web.Response:
+        self._host.active()
+        return web.json_response({"name": await self._jupyters.start(str((await request.json())["base"]))})
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        # As it was quoted: decoded and quoted again, a notebook's name may be another one.
+        key = request.rel_url.raw_path_qs.removeprefix(f"/jupyter/{name}/")
+        return await self._jupyters.pass_on(name, request, key)
 
     def wake_all(self) -> None:
         """Have every client told what there is to know."""

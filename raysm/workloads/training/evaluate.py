@@ -56,6 +56,7 @@ def evaluate(
         raise InvalidRequest("training.evaluate was called before training.prepare")
     metrics = metrics or {}
     # Before the first batch: of two values by one name the later would win, after minutes of computing.
+    # Two values of one name: one of them would be lost in silence.
     if "loss" in metrics:
         raise InvalidRequest(
             "training.evaluate: 'loss' is that of training.prepare, and returned in any case; give the metric another"

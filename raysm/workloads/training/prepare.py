@@ -22,6 +22,8 @@ from raysm.workloads.training.loop.random_state import seed_all
 from raysm.workloads.training.loop.scheduling import check_scheduler
 from raysm.workloads.training.loop.session import Session, current
 from raysm.workloads.training.measure.measuring import measure
+from raysm.workloads.training.parallel.compiling import check_compiler
+from raysm.workloads.training.parallel.float8 import check_float8
 from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
 from raysm.workloads.training.parallel.parallelize import Parallelizer
@@ -47,8 +49,11 @@ class PrepareOptions(TypedDict, total=False):
             parameters.
         plan: Which modules are cut over the workers of ``tensor``: name -> 'colwise', 'rowwise' or a ParallelStyle of
             torch. None finds pairs of linear layers; the log says which.
-        precision: ``bf16`` computes in bfloat16 and keeps weights and gradients' sums in float32; None is that of the
-            DataParallel, elsewhere ``fp32``.
+        precision: ``bf16`` computes in bfloat16 and keeps weights and gradients' sums in float32; ``fp8`` does the
+            products of linear layers in float8 beside that, by torchao, on GPUs that can (H100, L4, L40S); None is that
+            of the DataParallel, elsewhere ``fp32``.
+        compile: Whether the blocks compute by compiled code (``torch.compile``): the first steps take longer, the
+            others less time. It needs a C++ compiler on CPUs, and triton on GPUs.
         max_norm: Gradients whose 2-norm over the whole model is larger are scaled down to it, whatever the mode; None
             leaves them as they are.
         checkpoints: When to save, and what to keep; None is the default ``Checkpoints`` in a job that keeps them, and
@@ -63,6 +68,7 @@ class PrepareOptions(TypedDict, total=False):
     example: Any
     plan: Plan | None
     precision: Precision | None
+    compile: bool
     max_norm: float | None
     checkpoints: Checkpoints | None
     seed: int
@@ -75,6 +81,7 @@ DEFAULTS: PrepareOptions = {
     "example": None,
     "plan": None,
     "precision": None,
+    "compile": False,
     "max_norm": None,
     "checkpoints": None,
     "seed": 0,
@@ -116,6 +123,7 @@ def prepare(
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = chosen["precision"] or session.precision
     _check(optimizer, parallel or Parallel(), precision, chosen)
+    _check_machine(session, parallel or Parallel(), precision, chosen)
     trainer = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
     # Only now: who was refused has had nothing changed, and may call again.
     session.trainer = trainer
@@ -155,7 +163,9 @@ def _cut(
         loss=loss,
         blocks=options["blocks"],
         example=options["example"],
-        precision=torch.bfloat16 if precision == "bf16" else None,
+        precision=None if precision == "fp32" else torch.bfloat16,
+        float8=precision == "fp8",
+        compiles=options["compile"],
         plan=options["plan"],
         accumulate=options["accumulate"],
     )
@@ -179,16 +189,18 @@ def _cut(
         replicas=cut.replicas,
         max_norm=options["max_norm"],
         stages=cut.stages,
+        copies=cut.copies,
     )
 
 
 def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: PrepareOptions) -> None:
     max_norm, accumulate, scheduler = options["max_norm"], options["accumulate"], options["scheduler"]
     if precision not in get_args(Precision):
-        raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
+        raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32', 'bf16' or 'fp8'")
     # Written so that NaN is refused, too.
     if max_norm is not None and not max_norm > 0:
         raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
+    # True is an int to Python, and would be 1 piece.
     if type(accumulate) is not int or accumulate < 1:
         raise InvalidRequest(f"accumulate is {accumulate!r}; it must be a whole number from 1")
     if accumulate > 1 and parallel.pipeline > 1:
@@ -200,6 +212,23 @@ def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: Pr
         check_scheduler(scheduler, optimizer)
     if is_stepped(optimizer):
         raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
+
+
+def _check_machine(session: Session, parallel: Parallel, precision: Precision, options: PrepareOptions) -> None:
+    """Check that this worker's machine can compute as it is asked to."""
+    if precision == "fp8":
+        on_gpu = session.device.type == "cuda"
+        capability = torch.cuda.get_device_capability(session.device) if on_gpu else None
+        check_float8(session.device, parallel.tensor, capability)
+    if options["compile"]:
+        if parallel.tensor > 1:
+            # Its hooks cut and gather in the middle of a block, and look at the first forward: compiled, they would be
+            # as they were when it was traced.
+            raise InvalidRequest(
+                f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not compiled; leave"
+                " compile out, or cut by shard or pipeline"
+            )
+        check_compiler(session.device, session.cpu_group)
 
 
 def step(batch: Any) -> float:

@@ -104,6 +104,19 @@ def test_the_end_of_its_block_closes_it(tmp_path):
         assert server.why == "it was closed"
 
 
+def test_who_closes_it_is_not_told_that_it_ends_and_everybody_else_is(tmp_path, caplog):
+    with served(tmp_path) as server:
+        one, other = raysm.Session(name="one"), raysm.Session(name="other")
+        for session in (one, other):
+            session._connect(StubJob(tmp_path, server.port), lambda event: None)
+        # Counted by the way on which notices come.
+        until(lambda: one.state.clients == 2)
+        one.close()
+        until(lambda: caplog.messages)
+        other.detach()
+    assert caplog.messages == ["other: the session ends: it was closed"]
+
+
 def test_a_call_that_runs_when_it_is_closed_ends_and_says_so(tmp_path):
     with served(tmp_path) as server:
         session = raysm.Session(name="digits")

@@ -56,3 +56,7 @@ def test_a_client_of_who_repeats_calls_himself_makes_each_once():
 
 def test_a_target_has_chosen_no_image_where_nobody_says_so():
     assert Least().resolve(None, lambda: "r") == Resolved(target="r", image="")
+
+
+def test_where_the_target_does_not_say_that_a_line_has_come_the_pause_is_waited_within_the_limit():
+    assert Least().wait_for_change("a-job", 3, 600.0, 0.02) == 3

@@ -1,3 +1,6 @@
+import http.server
+import json
+import threading
 import time
 
 import pytest
@@ -88,3 +91,70 @@ def test_the_last_lines_are_waited_for_as_long_as_the_servers_scenario_has_them_
         assert service.polling.late_s == 0.0
         service.client("sagemaker")
         assert service.polling.late_s == 2.5
+
+
+class Telling:
+    """A server that says how many changes there are, as a test has it; ``asked`` are the paths."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+        telling = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                telling.asked.append(self.path)
+                body = json.dumps({"changes": telling.answers.pop(0)}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def telling(request):
+    telling = Telling(*request.param)
+    thread = threading.Thread(target=telling.server.serve_forever)
+    thread.start()
+    yield telling
+    telling.server.shutdown()
+    thread.join()
+    telling.server.server_close()
+
+
+@pytest.mark.parametrize("telling", [(3, 5)], indirect=True, ids=["two"])
+def test_word_of_a_jobs_next_line_comes_from_its_server_and_not_by_looking(tmp_path, telling):
+    local = connection(tmp_path)
+    local._url = telling.url
+    seen = local.wait_for_change("a-job", 0, 600.0, 60.0)
+    assert (seen, local.wait_for_change("a-job", seen, 600.0, 60.0)) == (3, 5)
+    assert telling.asked == ["/raysm/jobs/us-east-1/a-job/change/0/20", "/raysm/jobs/us-east-1/a-job/change/3/20"]
+
+
+@pytest.mark.parametrize("telling", [(3,)], indirect=True, ids=["one"])
+def test_a_job_that_writes_all_the_time_is_not_looked_at_all_the_time(tmp_path, telling):
+    local = connection(tmp_path)
+    local._url = telling.url
+    began_s = time.monotonic()
+    local.wait_for_change("a-job", 0, 600.0, 60.0)
+    assert time.monotonic() - began_s >= local.polling.first_s
+
+
+@pytest.mark.parametrize("telling", [(None,)], indirect=True, ids=["none"])
+def test_of_a_job_that_has_ended_the_pause_is_waited(tmp_path, telling):
+    local = connection(tmp_path)
+    local._url = telling.url
+    began_s = time.monotonic()
+    assert local.wait_for_change("a-job", 9, 0.2, 60.0) == 9
+    assert time.monotonic() - began_s >= 0.2
+
+
+def test_before_there_is_a_server_the_next_line_is_looked_for_after_the_pause(tmp_path):
+    began_s = time.monotonic()
+    assert connection(tmp_path).wait_for_change("a-job", 2, 0.05, 30.0) == 2
+    assert time.monotonic() - began_s >= 0.05

@@ -30,6 +30,10 @@ class Jobs:
         self.asked.append((name, region, seconds))
         return True
 
+    def await_change(self, name, region, seen, seconds):
+        self.asked.append((name, region, seen, seconds))
+        return 4
+
 
 @pytest.fixture
 def jobs():
@@ -67,6 +71,11 @@ def test_a_job_is_waited_for_in_its_region(console, jobs):
     assert jobs.asked == [("a-job", "eu-west-1", 20.0)]
 
 
+def test_word_of_the_next_line_is_waited_for_by_how_many_there_were(console, jobs):
+    assert console.answer("GET", "/raysm/jobs/eu-west-1/a-job/change/3/20") == {"changes": 4}
+    assert jobs.asked == [("a-job", "eu-west-1", 3, 20.0)]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -75,6 +84,7 @@ def test_a_job_is_waited_for_in_its_region(console, jobs):
         ("GET", "/raysm/jobs/a-job/interrupt"),
         ("GET", "/raysm/jobs/eu-west-1/a-job/end/600"),
         ("GET", "/raysm/jobs/a-job/end/20"),
+        ("GET", "/raysm/jobs/eu-west-1/a-job/change/20"),
         ("POST", "/raysm/jobs/../interrupt"),
     ],
 )

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from raysm.contract.job_api import TRAINING
-from raysm.local.server.job_status import JobStatus
+from raysm.local.server.job_status import HasStatus, JobStatus
 from raysm.local.server.records import JobRecord, Records
 
 
@@ -44,3 +44,14 @@ def test_whoever_waits_for_the_end_hears_it_and_the_reason_is_cut(status):
     # What has ended is not stopped any more.
     status.enter_stopping()
     assert status.record.status == "Failed"
+
+
+def test_each_status_and_the_end_are_changes(status):
+    status.enter("Downloading", "brings")
+    status.enter_training()
+    assert status.changes.wait(1, 0) == 2
+    status.finish("Completed", "Completed", "done")
+    assert status.changes.wait(2, 0) == 3
+    told = HasStatus()
+    told._status = status
+    assert (told.await_change(0, 0), told.await_end(0), told.record.status) == (3, True, "Completed")

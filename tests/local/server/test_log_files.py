@@ -47,3 +47,12 @@ def test_the_end_of_a_long_log_is_read_without_its_beginning(tmp_path):
 def read_bytes():
     """Return how many bytes this process has read so far, as Linux counts them."""
     return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_who_is_told_of_an_event_finds_it_in_the_file(tmp_path):
+    seen = []
+    writer = LogWriter(tmp_path, 1.0, lambda: seen.append([event[3] for event in read(tmp_path / "algo-1-1")]))
+    writer.line("algo-1", "one")
+    writer.line("algo-1", "two")
+    writer.close()
+    assert seen == [["one"], ["one", "two"]]

@@ -1,7 +1,7 @@
-"""Gradients are averaged over replicas that DDP does not know: those of a pipeline's stages.
+"""Gradients that DDP does not know: averaged over the replicas of a pipeline's stages, added up over tied copies.
 
-What flows in are this replica's parameters, with the gradients of its own rows; what flows out are the same parameters,
-with the mean over all replicas.
+What flows in are this rank's parameters, with the gradients of its own rows, or of its own stages; what flows out are
+the same parameters, with the mean over all replicas, or the sum over all copies.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-__all__ = ["average"]
+__all__ = ["add_up", "average"]
 
 BUCKET_BYTES = 25 << 20
 
 
-@torch.no_grad()
 def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Average the gradients over the group, in messages of some 25 MB, as DDP does: many small ones would wait long.
+    """Average the gradients over the group.
 
     A replica whose rows did not come by a parameter has no gradient of it, which counts as 0; where no replica has one,
     there is none afterwards either.
@@ -27,6 +26,22 @@ def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> Non
         parameters: The same on every rank of the group; frozen ones are passed over.
         group: The replicas.
     """
+    _reduce(parameters, group, group.size())
+
+
+def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
+    """Put the sum over the group in the place of the gradients; what is said of ``average`` holds here, too.
+
+    Args:
+        parameters: The same on every rank of the group.
+        group: The ranks that have a copy.
+    """
+    _reduce(parameters, group, 1)
+
+
+@torch.no_grad()
+def _reduce(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, divisor: int) -> None:
+    """Sum over the group in messages of some 25 MB, as DDP does: many small ones would wait long."""
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
     # All are on their way before the first is awaited: the network works while the next is put together.
     messages = [_message(bucket) for bucket in buckets]
@@ -34,7 +49,7 @@ def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> Non
         work.wait()
     for bucket, message in zip(buckets, messages, strict=True):
         # After the sum: one division for a whole message.
-        message.div_(group.size())
+        message.div_(divisor)
         *means, owners = torch.split(message, [*(_local(parameter).numel() for parameter in bucket), len(bucket)])
         for number, (parameter, mean) in enumerate(zip(bucket, means, strict=True)):
             if parameter.grad is None:

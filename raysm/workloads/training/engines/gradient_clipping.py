@@ -4,7 +4,8 @@ What flows in are this rank's parameters, with gradients that are already averag
 gradients, all multiplied by the same number on every rank (Pascanu et al. 2013, arXiv 1211.5063).
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Collection, Iterable
 
 import torch
 import torch.distributed as dist
@@ -20,7 +21,12 @@ SMALL = 1e-6
 
 
 @torch.no_grad()
-def clip(parameters: Iterable[nn.Parameter], max_norm: float, stages: "dist.ProcessGroup | None") -> torch.Tensor:
+def clip(
+    parameters: Iterable[nn.Parameter],
+    max_norm: float,
+    stages: "dist.ProcessGroup | None",
+    copies: Collection[nn.Parameter] = (),
+) -> torch.Tensor:
     """Scale all gradients so that their 2-norm over the whole model is at most ``max_norm``; return what it was.
 
     Every rank has to call it. A parameter that several ranks have as a whole counts once.
@@ -29,12 +35,17 @@ def clip(parameters: Iterable[nn.Parameter], max_norm: float, stages: "dist.Proc
         parameters: This rank's.
         max_norm: Above 0.
         stages: The ranks that have the other stages of this one's pipeline; None without a pipeline.
+        copies: Those of ``parameters`` that another of these ranks has, too, and counts.
     """
-    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    # By identity: parameters compare entry by entry.
+    others = {id(parameter) for parameter in copies}
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
+    is_counted = [id(parameter) not in others for parameter in trained]
+    grads = [parameter.grad for parameter in trained if parameter.grad is not None]
     parts = [grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads]
     # Parts that lie over the same ranks in one sum each: the order is that of the parameters, alike on those ranks.
     alike: dict[tuple[DeviceMesh, tuple[int, ...]] | None, list[torch.Tensor]] = {}
-    for grad, part in zip(grads, parts, strict=True):
+    for grad, part in itertools.compress(zip(grads, parts, strict=True), is_counted):
         where, counted = _cut(grad) if isinstance(grad, DTensor) else (None, part)
         alike.setdefault(where, []).append(counted)
     device = parts[0].device if parts else _device(stages)

@@ -24,6 +24,7 @@ def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torc
     Raises:
         InvalidRequest: A metric returns more than one number, or none.
     """
+    # In float64: a float32 counts rows exactly up to 16 million only.
     return torch.tensor([*(_mean(metric, output, target) * rows for metric in metrics), rows], dtype=torch.float64)
 
 
@@ -36,6 +37,7 @@ def _mean(metric: Metric, output: Any, target: Any) -> float:
                 " mean over the rows, one number"
             )
         return float(mean.item())
+    # Numbers of NumPy and of scikit-learn's functions are taken as they are.
     try:
         return float(mean)
     except (TypeError, ValueError) as error:

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from raysm.errors import InvalidInput
 from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.engines.full_model import Loss, autocast
-from raysm.workloads.training.engines.gradient_averaging import average
+from raysm.workloads.training.engines.gradient_averaging import add_up, average
 from raysm.workloads.training.engines.metrics import Metric, no_sums, sums
 from raysm.workloads.training.engines.running_averages import normed_by_averages, without_trace
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, rows_of
@@ -98,6 +98,8 @@ class PipelineRank:
     """The ranks with the same stages, whose gradients are averaged; None if something else does it."""
     counts: bool
     """Whether this pipeline accounts for its slice's loss: one of those that share a slice does."""
+    tied: Sequence[tuple[Sequence[nn.Parameter], dist.ProcessGroup]] = ()
+    """Parameters of this rank, and the ranks that have copies of them, whose gradients add up."""
 
 
 class Pipeline:
@@ -155,6 +157,8 @@ class Pipeline:
                 first += count * size
         if self._rank.replicas is not None:
             average(self._parameters, self._rank.replicas)
+        for parameters, group in self._rank.tied:
+            add_up(parameters, group)
         if not (self._is_last and self._rank.counts and factor):
             return torch.zeros((), device=self._session.device)
         return torch.stack([loss.detach() for loss in losses]).sum() / factor

@@ -29,6 +29,7 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
             f"scheduler is {scheduler!r}; it must be one of torch.optim.lr_scheduler, made with the optimizer: "
             "CosineAnnealingLR(optimizer, T_max=1000)"
         )
+    # It would run, and change nothing that is trained.
     if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise InvalidRequest(
             f"the scheduler, a {type(scheduler).__name__}, steps the rate of another optimizer than the one that is "
@@ -38,6 +39,7 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
 
 def needs_metric(scheduler: Any) -> bool:
     """Whether a step of the scheduler takes a value (``ReduceLROnPlateau``), which only the user's loop knows."""
+    # By what it takes, not by its class: schedulers of other packages wait for a metric, too.
     parameters = inspect.signature(scheduler.step).parameters.values()
     return any(
         parameter.default is parameter.empty

@@ -31,9 +31,12 @@ from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.engines.running_averages import averages_kept
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 from raysm.workloads.training.loop.session import Session
+from raysm.workloads.training.parallel.compiling import compile_blocks
+from raysm.workloads.training.parallel.float8 import to_float8
 from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
 from raysm.workloads.training.parallel.rebinding import Groups, check_placed
 from raysm.workloads.training.parallel.stages import Stages, partition_stages
+from raysm.workloads.training.parallel.tensor_dropout import draw_by_part
 from raysm.workloads.training.parallel.tensor_plan import (
     Plan,
     check_pairs,
@@ -42,6 +45,7 @@ from raysm.workloads.training.parallel.tensor_plan import (
     partition_tensors,
     watch_first_forward,
 )
+from raysm.workloads.training.parallel.ties import check_ties, copies_here, find_ties
 
 __all__ = ["RankModel", "Parallelizer"]
 
@@ -58,6 +62,8 @@ class RankModel:
     """Forward and backward."""
     stages: "dist.ProcessGroup | None" = None
     """The ranks of this one's pipeline."""
+    copies: tuple[nn.Parameter, ...] = ()
+    """Parameters that an earlier rank of the pipeline has, too."""
     replicas: "tuple[dist.ProcessGroup, ...]" = ()
     """For each dimension of the mesh whose ranks have the same norms, those of this rank."""
 
@@ -84,6 +90,10 @@ class Parallelizer:
     """Which tensors to cut; None is derived."""
     accumulate: int = 1
     """Pieces in which a slice is computed."""
+    compiles: bool = False
+    """Whether blocks compute by compiled code."""
+    float8: bool = False
+    """Whether linear layers multiply in float8."""
 
     @property
     def is_plain(self) -> bool:
@@ -102,18 +112,21 @@ class Parallelizer:
         """
         blocks = self._checked_blocks(model)
         if self.is_plain:
+            self._to_float8(model)
             self._recompute(model, blocks)
             return self._replicated(model)
-        plan, names = self._checked_plan(model), list(model.state_dict())
+        plan = self._checked_plan(model)
         stages = self._stages(model) if self.layout.pipeline > 1 else None
         if stages is not None:
             check_placed(groups, stages.parameter_names())
+            check_ties(find_ties(stages), self.layout, plan)
+        self._to_float8(model)
         # Before anything is cut: afterwards no rank has what it would have to send.
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         if stages is None:
             return self._in_one_stage(model, blocks, plan, mesh)
-        return self._in_stages(stages, names, blocks, plan, mesh)
+        return self._in_stages(stages, blocks, plan, mesh)
 
     def _checked_blocks(self, model: nn.Module) -> Sequence[str]:
         blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
@@ -141,15 +154,17 @@ class Parallelizer:
         # Shards first: the first shard of each replica, and then the first replica's, becomes everybody's.
         return tuple(mesh[name].get_group() for name in ("shard", "data") if getattr(self.layout, name) > 1)
 
-    def _in_stages(
-        self, stages: Stages, names: Sequence[str], blocks: Sequence[str], plan: Plan, mesh: DeviceMesh
-    ) -> RankModel:
+    def _in_stages(self, stages: Stages, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
         """Keep the stages of this rank's place in its pipeline."""
         place = self.layout.coordinates(self.session.rank)
+        # While the model is whole: afterwards a tie is one no more, and a name is that of another rank.
+        ties, names = find_ties(stages), list(stages.model.state_dict())
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
         for stage in outer:
             self._around(stage, blocks, plan, mesh)
+        parts = _merged(inner, names, [tie.names for tie in ties])
+        copies = copies_here(ties, parts, self.layout, self.session.rank)
         pipeline = Pipeline(
             outer,
             parallel=self.parallel,
@@ -159,13 +174,21 @@ class Parallelizer:
                 # With shards, FSDP averages the gradients over the replicas too.
                 replicas=mesh["data"].get_group() if self.layout.data > 1 and self.layout.shard == 1 else None,
                 counts=place.tensor == 0,
+                tied=[(each.parameters, each.group) for each in copies],
             ),
             loss=self.loss,
             session=self.session,
             precision=self.precision,
         )
-        stage_ranks, replicas = mesh["pipeline"].get_group(), self._replicas(mesh)
-        return RankModel(nn.ModuleList(outer), _merged(inner, names), pipeline, stage_ranks, replicas)
+        # The first rank that has a copy counts it: each name of a checkpoint is written once, and so is each norm.
+        return RankModel(
+            nn.ModuleList(outer),
+            parts,
+            pipeline,
+            stages=mesh["pipeline"].get_group(),
+            copies=tuple(parameter for each in copies if not each.is_first for parameter in each.parameters),
+            replicas=self._replicas(mesh),
+        )
 
     def _replicated(self, model: nn.Module) -> RankModel:
         """Replicate the model on each rank; alone, it stays as it is."""
@@ -254,6 +277,7 @@ class Parallelizer:
         inner = module.part if isinstance(module, Stage) else module
         if plan:
             partition_tensors(inner, plan, mesh["tensor"])
+            draw_by_part(inner, plan, mesh["tensor"].get_local_rank())
             if self.plan is None:
                 watch_first_forward(inner, plan)
         self._recompute(inner, blocks)
@@ -284,8 +308,16 @@ class Parallelizer:
             param_dtype=None if averages else self.precision, reduce_dtype=torch.float32 if self.precision else None
         )
 
+    def _to_float8(self, model: nn.Module) -> None:
+        # Stages are cut from the model by names, so they find the new layers; shards need them from the beginning.
+        if self.float8:
+            self.session.say(f"in float8: {_shown(to_float8(model))}")
+
     def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
-        """Let each block keep only its inputs until the backward pass, or keep what it keeps on the CPU."""
+        """Compile each block; let it keep only its inputs until the backward pass, or what it keeps on the CPU."""
+        if self.compiles:
+            # Inside of what is computed again: torch compiles no checkpoint that puts running averages back.
+            compile_blocks(module, blocks)
         recompute, offload = self.parallel.optimize == "memory", self.parallel.offload
         if not (recompute or offload):
             return
@@ -326,13 +358,17 @@ def _lighten(block: nn.Module, recompute: bool, offload: bool) -> None:
     block.forward = light
 
 
-def _merged(modules: Sequence[nn.Module], names: Sequence[str]) -> nn.Module:
+def _merged(modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()) -> nn.Module:
     """Return one module with the parameters and buffers of all, by the same names; it computes nothing.
 
     They stand in the order of ``names``, the whole model's: a parameter that is shared goes by the first name that it
-    has there, whatever the stage calls first, so that a checkpoint of its optimizer is one of every other mode.
+    has there, whatever the stage calls first, so that a checkpoint of its optimizer is one of every other mode. For the
+    same reason one that is ``tied`` to other stages' has all the names of the tie here, those of the others too.
     """
     tensors = {name: tensor for module in modules for name, tensor in module.state_dict(keep_vars=True).items()}
+    for alike in tied:
+        there = [name for name in alike if name in tensors]
+        tensors |= dict.fromkeys(alike, tensors[there[0]]) if there else {}
     places = {name: place for place, name in enumerate(names)}
     root = nn.Module()
     for name in sorted(tensors, key=places.__getitem__):

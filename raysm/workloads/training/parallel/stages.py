@@ -142,7 +142,7 @@ def partition_stages(
 
     Raises:
         InvalidRequest: There are fewer blocks than stages, the model cannot be traced, two stages would share a
-            parameter or a running average, or a norm would wait for workers that never call it.
+            running average, or a norm would wait for workers that never call it.
     """
     shares: tuple[float, ...] = ()
     if blocks is not None and not isinstance(blocks, str):
@@ -169,7 +169,6 @@ def partition_stages(
             sum(costs[first:stop]) / total for first, stop in zip(firsts, [*firsts[1:], len(costs)], strict=True)
         )
     partition = Stages(model=model, graph=graph, starts=starts, shares=shares)
-    _check_ties(partition)
     _check_norms(partition)
     return partition
 
@@ -309,19 +308,6 @@ def _block_costs(leaves: dict[fx.Node, float], names: Sequence[str]) -> list[flo
             block = names.index(str(node.target))
         costs[block] += cost
     return costs
-
-
-def _check_ties(stages: Stages) -> None:
-    owners: dict[int, tuple[int, str]] = {}
-    for number in range(len(stages)):
-        for name, parameter in stages.module(number).named_parameters():
-            # Two stages would each keep and train a copy, and the tie would be none any more.
-            other, known_as = owners.setdefault(id(parameter), (number, name))
-            if other != number:
-                raise InvalidRequest(
-                    f"the parameter {name!r} of stage {number + 1} is {known_as!r} of stage {other + 1}: stages cannot "
-                    "share weights; untie them, or cut elsewhere by blocks=[…]"
-                )
 
 
 def _check_norms(stages: Stages) -> None:

@@ -69,6 +69,8 @@ class Trainer:
     """Of all gradients together; longer ones are scaled down."""
     stages: "dist.ProcessGroup | None" = None
     """The ranks of this one's pipeline; None without one."""
+    copies: Sequence[nn.Parameter] = ()
+    """Parameters that an earlier rank of the pipeline has, too, and counts."""
 
     def step(self, batch: Any) -> float:
         """Train on this data rank's slice of a batch; return the mean loss of the whole batch, the same on all ranks.
@@ -87,7 +89,7 @@ class Trainer:
             loss = self.engine.forward_backward(batch, share * self.layout.data_ranks)
             agreed = session.agree(loss * share)  # on its way while the optimizer works
             if self.max_norm is not None:
-                clip(self.parts.parameters(), self.max_norm, self.stages)
+                clip(self.parts.parameters(), self.max_norm, self.stages, self.copies)
             self.optimizer.step()
             # At the end, not at the beginning: gradients take as much memory as the weights, which a checkpoint may use
             # meanwhile.

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raysm.workloads.training.engines.gradient_averaging import BUCKET_BYTES, _buckets, average
+from raysm.workloads.training.engines.gradient_averaging import BUCKET_BYTES, _buckets, add_up, average
 
 
 def averaged():
@@ -29,3 +29,18 @@ def test_messages_are_of_one_type_and_of_bounded_size():
     half = nn.Parameter(torch.empty(10, dtype=torch.bfloat16, device="meta"))
     buckets = _buckets([*small, half, large, *small])
     assert [len(bucket) for bucket in buckets] == [3, 1, 1, 3]
+
+
+def added():
+    """Return the gradients of two copies after adding up over two ranks, of which one lacks the second."""
+    rank = dist.get_rank()
+    both, mine = (nn.Parameter(torch.zeros(2)) for _ in range(2))
+    both.grad = torch.full((2,), 1.0 + rank)
+    if rank == 1:
+        mine.grad = torch.full((2,), 8.0)
+    add_up([both, mine], dist.group.WORLD)
+    return both.grad.tolist(), mine.grad.tolist()
+
+
+def test_gradients_of_copies_add_up(ranks):
+    assert ranks.run(2, added) == [([3.0, 3.0], [8.0, 8.0])] * 2

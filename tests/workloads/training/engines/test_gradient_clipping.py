@@ -34,3 +34,9 @@ def test_the_norm_is_that_of_all_stages_and_a_frozen_one_takes_part(ranks):
     (norm, gradient), (other_norm, none) = ranks.run(2, clipped)
     assert (norm, other_norm, none) == (5.0, 5.0, None)
     assert gradient == pytest.approx([0.6, 0.8], rel=1e-5)
+
+
+def test_a_copy_that_another_rank_counts_is_scaled_and_not_counted():
+    own, copy = parameter(3.0, 4.0), parameter(8.0, 6.0)
+    assert clip([own, copy], 1.0, None, [copy]) == 5.0
+    assert own.grad.tolist() + copy.grad.tolist() == pytest.approx([0.6, 0.8, 1.6, 1.2], rel=1e-5)

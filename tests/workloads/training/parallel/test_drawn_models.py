@@ -15,7 +15,7 @@ from tests.support.standing_ranks import train
 TOLERANCE = 1e-5
 
 REFUSALS = (
-    "stages cannot share weights",
+    "share the weights",
     "stages need at least as many blocks",
     "no pair of linear layers was found",
     "whose gradients DDP waits for",
@@ -81,6 +81,38 @@ def check(ranks, workers, parallel, drawn):
 )
 def test_a_model_that_once_went_wrong_follows_one_process_or_is_refused_by_name(ranks, parallel, drawn, outcome):
     assert check(ranks, 2, parallel, drawn) == outcome
+
+
+TIES = {
+    "two stages": (2, Parallel(pipeline=2, microbatches=2), (0, 2), "followed"),
+    "three stages, of which the middle one has no copy": (3, Parallel(pipeline=3, microbatches=3), (0, 3), "followed"),
+    "two stages of one worker": (2, Parallel(pipeline=2, schedule="interleaved", microbatches=2), (0, 2), "followed"),
+    "stages of two workers, of two each": (
+        2,
+        Parallel(pipeline=2, schedule="interleaved", microbatches=2),
+        (0, 3),
+        "followed",
+    ),
+    "replicas": (4, Parallel(data=2, pipeline=2, microbatches=2), (0, 3), "followed"),
+    "shards": (4, Parallel(shard=2, pipeline=2, microbatches=2, optimize="memory"), (0, 3), "followed"),
+    "cut tensors": (4, Parallel(pipeline=2, tensor=2, microbatches=2), (0, 3), "followed"),
+    "shards of two stages of one worker": (
+        4,
+        Parallel(shard=2, pipeline=2, schedule="interleaved", microbatches=2),
+        (0, 2),
+        "refused",
+    ),
+}
+"""Workers, how they are cut, which of four blocks have the same weights, and what comes of it."""
+
+
+@pytest.mark.parametrize("case", TIES)
+def test_weights_that_stages_share_follow_one_process(ranks, case):
+    workers, parallel, tied, outcome = TIES[case]
+    blocks = ("mlp", "gated", "mlp", "mlp")
+    # Clipped: a copy that counted twice would make all gradients too short.
+    drawn = Drawn(blocks=blocks, tied=tied, rows=40, batch_size=24, rule="adamw", max_norm=0.3)
+    assert check(ranks, workers, parallel, drawn) == outcome
 
 
 PLAIN = settings(

@@ -93,18 +93,6 @@ def test_what_cannot_be_cut_is_refused_before_any_step(stages, blocks, named):
         partition_stages(Transformer(), stages, blocks)
 
 
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
-        self.layers[1].weight = self.layers[0].weight
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
 class Deciding(nn.Module):
     def __init__(self):
         super().__init__()
@@ -133,7 +121,6 @@ def sharing_a_norm():
             nn.Sequential(nn.Linear(4, 4), nn.SyncBatchNorm(4)),
             "'1' is a SyncBatchNorm, which waits for all workers, but only those of stage 2 call it",
         ),
-        (Tied(), "'layers.1.weight' of stage 2 is 'layers.0.weight' of stage 1: stages cannot share weights"),
         (Deciding(), "the forward of Deciding cannot be cut into stages: .* must not decide on values of tensors"),
         (Sizing(), r"takes a size \(.*\) before stage 2 and uses it there"),
         (nn.Linear(2, 2), "Linear has no Sequential or ModuleList to cut into stages"),

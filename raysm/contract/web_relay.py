@@ -1,0 +1,148 @@
+"""Passes a browser's requests on to another server, WebSockets too: they flow in here, and answers flow back.
+
+Both ends of the way to a Jupyter server do so: the proxy beside the browser, and the session's server on the head. What
+tells who asks stays behind at each of them: they have decided by it, and the next one decides by what it is given.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp import web
+
+__all__ = ["open_relay", "relay"]
+
+# https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
+HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+
+NOT_UP = HOP_BY_HOP | {"authorization", "cookie", "host", "origin", "referer"}
+"""Origin, because the other server would compare it with its own name; whether a page is foreign is decided before."""
+
+NOT_DOWN = HOP_BY_HOP | {"set-cookie", "content-length", "server", "date"}
+"""Cookies know no ports: those of two servers on one machine would overwrite each other."""
+
+CONNECT_S = 20.0
+"""Through a tunnel the first connection takes a handshake of several seconds."""
+
+
+def open_relay(socket: str | None = None) -> "aiohttp.ClientSession":
+    """Return what requests are passed on by.
+
+    Args:
+        socket: Path of the Unix socket at which the other server listens; None is the address of each request's URL.
+    """
+    import aiohttp
+
+    return aiohttp.ClientSession(
+        # Of a kernel that computes nothing comes for hours, over as many WebSockets as there are notebooks.
+        connector=aiohttp.UnixConnector(socket, limit=0) if socket else aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+        # What the other server compressed is passed on as it is.
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+async def relay(
+    request: "web.Request", session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str] | None = None
+) -> "web.StreamResponse":
+    """Pass a request on to ``url``, and its answer back, piece by piece; 502 where nobody answers.
+
+    Args:
+        request: The browser's.
+        session: Of ``open_relay``.
+        url: Where to, quoted as it came.
+        headers: What the other server is told beside the browser's own.
+    """
+    import aiohttp
+    from aiohttp import web
+
+    sent = _kept(request.headers.items(), NOT_UP) + list((headers or {}).items())
+    try:
+        # Not every browser says "Connection: Upgrade" alone, but all say what they want to upgrade to.
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await _relay_socket(request, session, url, sent)
+        return await _relay_request(request, session, url, sent)
+    except aiohttp.WSServerHandshakeError as error:
+        return web.Response(status=error.status)
+    except (OSError, aiohttp.ClientError) as error:
+        # The browser has gone: there is nobody to be told.
+        if request.transport is None:
+            raise
+        return web.Response(status=502, text=f"nobody answers there: {error}")
+
+
+def _kept(headers: Iterable[tuple[str, str]], dropped: set[str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+async def _relay_request(
+    request: "web.Request", session: "aiohttp.ClientSession", url: str, headers: list[tuple[str, str]]
+) -> "web.StreamResponse":
+    import aiohttp
+    from aiohttp import web
+    from yarl import URL
+
+    # As it comes: an upload of a gigabyte is held by nobody.
+    body = request.content if request.body_exists else None
+    # Encoded already: what a browser has quoted once must not be quoted again.
+    target = URL(url, encoded=True)
+    async with session.request(request.method, target, headers=headers, data=body, allow_redirects=False) as answer:
+        passed = _kept(answer.headers.items(), NOT_DOWN)
+        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=passed)
+        await response.prepare(request)
+        try:
+            async for piece in answer.content.iter_any():
+                await response.write(piece)
+            await response.write_eof()
+        except (ConnectionError, aiohttp.ClientError):
+            # Half an answer must not look like a whole one: ended in order, a browser would show it.
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+
+async def _relay_socket(
+    request: "web.Request", session: "aiohttp.ClientSession", url: str, headers: list[tuple[str, str]]
+) -> "web.StreamResponse":
+    from aiohttp import web
+    from yarl import URL
+
+    asked = request.headers.get("Sec-WebSocket-Protocol", "")
+    protocols = [word.strip() for word in asked.split(",") if word.strip()]
+    # The handshake is each connection's own.
+    headers = [(name, value) for name, value in headers if not name.lower().startswith("sec-websocket-")]
+    # First that side: one that refuses is to be a refusal for the browser, not a connection that closes.
+    async with session.ws_connect(
+        URL(url, encoded=True), protocols=protocols, headers=headers, max_msg_size=0
+    ) as there:
+        here = web.WebSocketResponse(protocols=[there.protocol] if there.protocol else (), max_msg_size=0)
+        await here.prepare(request)
+        pumps = [asyncio.create_task(_pump(here, there)), asyncio.create_task(_pump(there, here))]
+        try:
+            # Whichever end goes first: the other one is closed, and its pump ends by that.
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            with contextlib.suppress(ConnectionError):
+                await here.close()
+        return here
+
+
+async def _pump(
+    source: "web.WebSocketResponse | aiohttp.ClientWebSocketResponse",
+    target: "web.WebSocketResponse | aiohttp.ClientWebSocketResponse",
+) -> None:
+    from aiohttp import WSMsgType
+
+    with contextlib.suppress(ConnectionError):
+        async for message in source:
+            if message.type is WSMsgType.TEXT:
+                await target.send_str(message.data)
+            elif message.type is WSMsgType.BINARY:
+                await target.send_bytes(message.data)

@@ -1,0 +1,1 @@
+"""Jupyter of a session's head, seen from here."""

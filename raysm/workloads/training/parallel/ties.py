@@ -1,0 +1,119 @@
+"""Weights that several stages of a pipeline have: each worker has a copy, and all get the sum of their gradients.
+
+What flows in are the stages of a model; what flows out are this worker's copies, with the workers that have the others.
+All copies begin with the same weights, and an optimizer that gets the same gradients makes the same of them: so they
+stay alike to the last bit, as one parameter would be.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch import nn
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.degrees.layout import Layout
+from raysm.workloads.training.parallel.stages import Stages
+
+__all__ = ["Copies", "Tie", "check_ties", "copies_here", "find_ties"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tie:
+    """A parameter of several stages."""
+
+    names: tuple[str, ...]
+    """All that it has in the model, in its order; checkpoints know its optimizer's state by the first."""
+    stages: tuple[int, ...]
+    """The stages that compute with it, in their order; two at least."""
+
+    def places(self, pipeline: int) -> tuple[int, ...]:
+        """Return the workers of a pipeline of so many that have it, by their places."""
+        return tuple(sorted({number % pipeline for number in self.stages}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copies:
+    """Parameters of this worker that the same other workers of its pipeline have, too."""
+
+    parameters: tuple[nn.Parameter, ...]
+    """In the same order on all of these workers."""
+    group: dist.ProcessGroup
+    """The workers."""
+    is_first: bool
+    """Whether this worker is the one that stands for all where a parameter counts once."""
+
+
+def find_ties(stages: Stages) -> list[Tie]:
+    """Return the parameters that several stages have, in the order of the model."""
+    # By identity: a tie is one parameter that has several names, and often not the same one in each stage.
+    homes: dict[int, list[int]] = {}
+    for number in range(len(stages)):
+        for parameter in stages.module(number).parameters():
+            homes.setdefault(id(parameter), []).append(number)
+    names: dict[int, list[str]] = {}
+    for name, parameter in stages.model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [
+        Tie(names=tuple(names[parameter]), stages=tuple(homes[parameter]))
+        for parameter in names
+        if len(homes.get(parameter, ())) > 1
+    ]
+
+
+def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
+    """Check that every worker can keep its copies as the others keep theirs.
+
+    Args:
+        ties: Of the model.
+        layout: The mesh of ranks.
+        cut: The names of the modules whose tensors are cut.
+
+    Raises:
+        InvalidRequest: A copy would be another part of the parameter than the others, or two of one worker.
+    """
+    cut_modules = set(cut)
+    for tie in ties:
+        shown = " = ".join(tie.names)
+        where = " and ".join(str(number + 1) for number in tie.stages)
+        # FSDP makes a shard of its own of each stage's parameters: the two would be two parameters from then on.
+        if layout.shard > 1 and len(tie.places(layout.pipeline)) < len(tie.stages):
+            raise InvalidRequest(
+                f"stages {where} share the weights {shown}, and two of them are one worker's, which cannot shard them"
+                " twice: leave out shard, or schedule='interleaved'; or cut elsewhere by blocks=[…]"
+            )
+        if cut_modules & {name.rpartition(".")[0] for name in tie.names}:
+            raise InvalidRequest(
+                f"stages {where} share the weights {shown}, which plan cuts over the workers of a tensor group: leave"
+                " their modules out of it"
+            )
+
+
+def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int) -> tuple[Copies, ...]:
+    """Return this worker's copies; every rank has to call it, since all of them make each group.
+
+    Args:
+        ties: Of the model, the same on every rank.
+        parts: The parameters of this rank by all their names.
+        layout: The mesh of ranks.
+        rank: This one.
+    """
+    here = dict(parts.named_parameters(remove_duplicate=False))
+    # One group, and one message, for all that the same workers share.
+    by_places: dict[tuple[int, ...], list[Tie]] = {}
+    for tie in ties:
+        by_places.setdefault(tie.places(layout.pipeline), []).append(tie)
+    copies = []
+    for places, tied in by_places.items():
+        if (
+            len(places) == 1
+        ):  # two stages of one worker have the very same parameter, whose gradients add up by themselves
+            continue
+        for pipeline in layout.groups("pipeline"):
+            ranks = [pipeline[place] for place in places]
+            group = dist.new_group(ranks)
+            if rank in ranks:
+                copies.append(
+                    Copies(parameters=tuple(here[tie.names[0]] for tie in tied), group=group, is_first=rank == ranks[0])
+                )
+    return tuple(copies)

@@ -1,0 +1,133 @@
+"""Blocks that compute by compiled code."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from raysm.errors import InvalidRequest
+from raysm.training import Parallel
+from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.parallel.compiling import check_compiler, compile_blocks
+from tests.support.drawn_models import Drawn
+from tests.support.standing_ranks import train
+
+CPU = torch.device("cpu")
+
+HAS_COMPILER = shutil.which(os.environ.get("CXX", "g++")) is not None
+
+UNCOMPILED = """
+import torch
+from torch import nn
+from raysm import training
+
+model = nn.Linear(2, 1)
+before = model.forward
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+try:
+    training.prepare(model, optimizer, loss=nn.functional.mse_loss, compile=True)
+except training.prepare.__globals__["InvalidRequest"] as error:
+    print(error)
+print(model.forward == before)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_session_left():
+    yield
+    sessions.end()
+
+
+def test_what_cannot_be_compiled_is_said_in_the_compilers_words_with_a_remedy():
+    def compiled(function):
+        def call(*_):
+            raise RuntimeError("\nInvalidCxxCompiler: No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1")
+
+        return call
+
+    message = r"cannot compile for cpu on rank 0: InvalidCxxCompiler: No working C\+\+ compiler found; install .* g\+\+"
+    with pytest.raises(InvalidRequest, match=message):
+        check_compiler(CPU, None, compiled)
+
+
+def test_what_can_be_compiled_is_taken():
+    check_compiler(CPU, None, lambda function: function)
+
+
+def compiled_on(rank, refused):
+    """Check a compiler that fails on one rank alone."""
+    if rank == sessions.current().rank:
+        raise OSError(refused)
+    return lambda values: values
+
+
+def checked(refused):
+    check_compiler(CPU, sessions.current().cpu_group, lambda function: compiled_on(1, refused))
+
+
+def test_all_ranks_refuse_what_one_of_them_cannot_compile(ranks):
+    results = ranks.run(2, checked, "no header")
+    assert {str(result) for result in results} == {str(results[0])}
+    assert "on rank 1: no header" in str(results[0])
+
+
+class Noting:
+    """Compiles nothing, and keeps what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, forward):
+        self.asked.append(forward.__self__)
+        return forward
+
+
+def test_blocks_alone_are_compiled_and_keep_their_names():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    names, noting = list(model.state_dict()), Noting()
+    compile_blocks(model, ["1", "7"], noting)
+    assert noting.asked == [model[1]]
+    assert list(model.state_dict()) == names
+
+
+def test_a_model_without_blocks_is_compiled_as_a_whole():
+    model, noting = nn.Linear(2, 2), Noting()
+    compile_blocks(model, [], noting)
+    assert noting.asked == [model]
+
+
+@pytest.mark.long
+def test_without_a_compiler_the_training_is_refused_and_the_model_as_it_was(tmp_path):
+    # Read when torch is imported, so in a process of its own; with a cache of its own, that has nothing compiled.
+    variables = {**os.environ, "CXX": "/nothing/g++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", UNCOMPILED]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, env=variables)
+    assert ended.returncode == 0, ended.stderr
+    assert "compile=True: torch.compile cannot compile for cpu on rank 0: InvalidCxxCompiler" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "True"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not HAS_COMPILER, reason="this machine has no C++ compiler")
+@pytest.mark.parametrize(
+    "parallel",
+    [Parallel(), Parallel(shard=2, optimize="memory"), Parallel(pipeline=2, microbatches=2)],
+    ids=["replicas", "shards, computed again", "pipeline"],
+)
+def test_compiled_blocks_follow_one_process_that_compiles_nothing(ranks, parallel):
+    drawn = Drawn(blocks=("mlp", "mlp", "gated"), rows=32, batch_size=16, epochs=1)
+    alone = train(drawn, None)
+    sessions.end()
+    # The compiler of C++ takes a minute of a core for the first block, on a machine that has others to serve.
+    results = ranks.run(2, train_compiled, drawn, parallel, deadline_s=1200.0)
+    assert results[0][0] == pytest.approx(alone[0], abs=1e-5)
+    assert max(float((results[0][1][name] - tensor).abs().max()) for name, tensor in alone[1].items()) < 1e-5
+
+
+def train_compiled(drawn, parallel):
+    return train(drawn, parallel, compile=True)

@@ -1,0 +1,112 @@
+"""Weights that several stages have."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from raysm import training
+from raysm.errors import InvalidRequest
+from raysm.training import Parallel
+from raysm.workloads.training.degrees.layout import Layout
+from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.parallel.stages import partition_stages
+from raysm.workloads.training.parallel.ties import Tie, check_ties, copies_here, find_ties
+
+TOKENS = torch.arange(48).reshape(12, 4) % 7
+"""Twelve texts of four words."""
+
+
+class Language(nn.Module):
+    """Words to words: what comes in, and what goes out, goes by the same matrix."""
+
+    def __init__(self, by="layer"):
+        super().__init__()
+        self.embed = nn.Embedding(7, 8)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3))
+        self.head = nn.Linear(8, 7, bias=False)
+        self.by = by
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return (self.head(x) if self.by == "layer" else F.linear(x, self.embed.weight)).transpose(1, 2)
+
+
+@pytest.fixture(autouse=True)
+def _no_session_left():
+    yield
+    sessions.end()
+
+
+@pytest.mark.parametrize("by", ["layer", "matrix"])
+def test_a_matrix_that_comes_in_and_goes_out_is_found_with_all_its_names(by):
+    (tie,) = find_ties(partition_stages(Language(by), 3, "layers"))
+    assert tie == Tie(names=("embed.weight", "head.weight"), stages=(0, 2))
+
+
+def test_what_one_stage_has_alone_is_no_tie():
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
+    model[1].weight = model[0].weight
+    assert find_ties(partition_stages(model, 2)) == []
+
+
+def test_the_places_of_stages_go_round_the_workers():
+    tie = Tie(names=("a",), stages=(0, 2, 5))
+    assert (tie.places(2), tie.places(6)) == ((0, 1), (0, 2, 5))
+
+
+TIE = Tie(names=("embed.weight", "head.weight"), stages=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("layout", "cut", "message"),
+    [
+        (Layout(shard=2, pipeline=2), [], "stages 1 and 3 share the weights embed.weight = head.weight, and two of"),
+        (Layout(tensor=2, pipeline=3), ["head"], "which plan cuts over the workers of a tensor group"),
+    ],
+)
+def test_copies_that_could_not_stay_alike_are_refused(layout, cut, message):
+    with pytest.raises(InvalidRequest, match=message):
+        check_ties([TIE], layout, cut)
+
+
+def test_copies_that_stay_alike_are_taken():
+    check_ties([TIE], Layout(shard=2, pipeline=3), [])
+    check_ties([TIE], Layout(tensor=2, pipeline=3), ["layers.0.0"])
+
+
+def test_two_stages_of_one_worker_need_nobody_else():
+    assert copies_here([TIE], nn.Module(), Layout(pipeline=2), 0) == ()
+
+
+def trained(parallel, by):
+    """Return the losses, rank 0's whole model, this rank's copies, and the names of this rank's optimizer state."""
+    torch.manual_seed(0)
+    model = Language(by)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05, eps=1e-3)
+    training.prepare(model, optimizer, parallel, loss=F.cross_entropy, blocks="layers")
+    data = torch.utils.data.TensorDataset(TOKENS, TOKENS.roll(1, 1))
+    losses = [training.step(batch) for batch in training.batches(data, batch_size=6, epochs=3)]
+    trainer = sessions.current().trainer
+    here = {name: tensor.detach().clone() for name, tensor in trainer.parts.state_dict().items()}
+    entries = sorted(trainer.state()["optimizer"])
+    weights = trainer.full_state_dict()
+    sessions.end()
+    return losses, weights, here, entries
+
+
+@pytest.mark.parametrize("by", ["layer", "matrix"])
+def test_copies_stay_alike_to_the_last_bit_and_are_one_parameter_in_checkpoints(ranks, by):
+    alone = trained(None, by)
+    first, last = ranks.run(2, trained, Parallel(pipeline=2, microbatches=3), by)
+    assert first[0] == pytest.approx(alone[0], abs=1e-5)
+    assert list(first[1]) == list(alone[1])
+    assert max(float((first[1][name] - alone[1][name]).abs().max()) for name in alone[1]) < 1e-5
+    for name in ("embed.weight", "head.weight"):
+        assert torch.equal(first[2][name], last[2][name])
+    # The names that one process has: its checkpoint is one of the pipeline, and the other way round.
+    assert sorted({*first[3], *last[3]}) == alone[3]
+    assert "state.embed.weight.exp_avg" in last[3]
