@@ -19,6 +19,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.comparing import all_comparisons, dense_engines
+from tests.support.problems import drawn
+
 __all__ = ["Counts", "compared", "main"]
 
 REPORT_S = 20.0
@@ -75,9 +78,6 @@ def compared(seed, engines=None):
         seed: The problem's.
         engines: Called with the number of columns, it returns the engines for dense rows by name; None is all.
     """
-    from tests.support.comparing import all_comparisons, dense_engines
-    from tests.support.problems import drawn
-
     counts, problem = Counts(problems=1), None
     again = f"seed {seed} (again: python -m tests.fuzz --problems 1 --seed {seed})"
     with tempfile.TemporaryDirectory(prefix="raysm-fuzz-") as folder:

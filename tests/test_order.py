@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raysm.contract.imports import late_modules
 from tests.support.order import LONGEST, TESTS, has_none, longest_first
 
 
@@ -49,3 +50,13 @@ def test_what_is_marked_for_a_browser_lies_where_ci_run_looks_for_it():
     mark = re.compile(r"^(?:@|pytestmark\b).*\bmark\.browser\b", re.MULTILINE)
     assert {path.parent for path in TESTS.rglob("test_*.py") if mark.search(path.read_text())} == {TESTS / "browser"}
     assert "-m browser -n 0 tests/browser; }\n" in (TESTS.parent / ".ci" / "run").read_text()
+
+
+def test_no_test_imports_another_module_of_the_tests_inside_a_function():
+    # What a loaded module beside a function's own imports late travels as files: with one such import each function
+    # that a test submits, of 1,000 loaded modules, brought all of tests/, and 15 s of a core to send and to unpack it.
+    inside = re.compile(r"^\s+(?:from|import) tests\b", re.MULTILINE)
+    paths = [path for path in TESTS.rglob("*.py") if "benchmarks" not in path.parts and inside.search(path.read_text())]
+    # Some have such a line in a text that another process runs.
+    late = [path for path in paths if "tests" in late_modules([path])]
+    assert late == []

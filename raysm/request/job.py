@@ -141,6 +141,7 @@ class JobRequest:
             if channel not in self.inputs:
                 name = type(self.workload).__name__
                 raise InvalidRequest(f"{name} reads the channel {channel!r}; give inputs={{{channel!r}: …}}")
+        self.workload.check_inputs(self.inputs, self.cluster.size)
         if not PROJECT_PATTERN.fullmatch(self.project):
             raise InvalidRequest(
                 f"the project {self.project!r} is not 1 to 63 letters, digits, '.', '-' or '_', the first of them "

@@ -12,10 +12,13 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 from raysm.errors import InvalidRequest
 from raysm.request.parameters import Parameters, of_arguments
+
+if TYPE_CHECKING:
+    from raysm.request.channels import Input
 
 __all__ = ["KINDS", "EntryScript", "Workload", "Wrapper", "built_in_kind", "check_kind", "require_workload"]
 
@@ -178,6 +181,17 @@ class Workload:
     def code_digest(self) -> str:
         """SHA-256 of the user's code that it is made of, where that travels as no file; empty where it has none."""
         return ""
+
+    def check_inputs(self, inputs: "Mapping[str, Input]", instances: int) -> None:
+        """Refuse inputs that it cannot read as they are shared out; most kinds take any.
+
+        Args:
+            inputs: By channel.
+            instances: Of the cluster.
+
+        Raises:
+            InvalidRequest: What is wrong with which channel, and what to do.
+        """
 
     def workers_ahead(self, gpus: int) -> int | None:
         """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU.

@@ -13,8 +13,8 @@ from rich.console import Console
 from raysm.cli import entering
 from raysm.cli.arguments import parse
 from raysm.errors import InvalidRequest, JobNotFound
-from tests.support.echo import ECHO, exchange, port_of
-from tests.support.sagemaker_server import SOON_S, Server
+from tests.support.echo import ECHO, exchange
+from tests.support.sagemaker_server import SOON_S, Server, port_of
 
 LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
 

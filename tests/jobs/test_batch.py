@@ -1,6 +1,7 @@
 """Batch inference, end to end: the same bytes on any number of instances, and every record once, whoever dies."""
 
 import hashlib
+import sys
 
 import cloudpickle
 import numpy as np
@@ -41,8 +42,7 @@ def images(tmp_path_factory):
 
 def asked(folder, batch, cluster, distribution="FullyReplicated"):
     # The jobs' processes cannot import this module: its class travels whole.
-    import tests.jobs.test_batch as module
-
+    module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:
         pickled = batch.pickled()

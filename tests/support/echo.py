@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 
-__all__ = ["ECHO", "exchange", "port_of", "serve"]
+__all__ = ["ECHO", "exchange", "serve"]
 
 ECHO = f"{sys.executable} {__file__}"
 """The command of an instance; with a port behind it, it listens there, and says its host's name first."""
@@ -26,20 +26,6 @@ def _answer(connection, name):
         connection.sendall(name)
         while data := connection.recv(1 << 16):
             connection.sendall(data)
-
-
-def port_of(server, job, host="algo-1"):
-    """Wait until an instance listens; return its port."""
-    from tests.support.sagemaker_server import wait_until
-
-    said = []
-
-    def has_said():
-        said[:] = [text for one, text in server.lines(job) if one == host and text.startswith("listening on ")]
-        return bool(said)
-
-    wait_until(lambda: has_said() or server.describe(job)["TrainingJobStatus"] != "InProgress", 60)
-    return int(said[0].split()[-1])
 
 
 def exchange(address, data):

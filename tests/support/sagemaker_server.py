@@ -175,6 +175,18 @@ def wait_until(true, timeout_s=SOON_S):
         time.sleep(0.03)
 
 
+def port_of(server, job, host="algo-1"):
+    """Wait until an instance that runs ``tests.support.echo`` listens; return its port."""
+    said = []
+
+    def has_said():
+        said[:] = [text for one, text in server.lines(job) if one == host and text.startswith("listening on ")]
+        return bool(said)
+
+    wait_until(lambda: has_said() or server.describe(job)["TrainingJobStatus"] != "InProgress", 60)
+    return int(said[0].split()[-1])
+
+
 def instances_of(home: Path):
     """Return the processes whose working directory lies below ``home``."""
     found = []

@@ -107,6 +107,7 @@ def run(
     _check(mode, layout, folders, source)
     with report.phase("prepare"):
         prepared, footprint = _prepared(workload, mode, layout, folders, choices, report)
+    mode = mode.ready(prepared, report, task_slots())
     files = _computed(prepared, mode, layout, _sizing(prepared, mode, footprint, choices), report)
     for name, values in (("peak_memory_bytes", report.peaks), ("sent_bytes", report.sent_bytes)):
         for host, value in sorted(values.items()):
@@ -185,6 +186,7 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
         run.folders.result.mkdir(parents=True, exist_ok=True)
         with report.gathering(run.queries.rows) as throttle:
             files = collector.gather(throttle)
+        collector.tell(report)
     # Only now: a run that ends while it gathers finds all of it again.
     record.remove()
     return files
@@ -203,6 +205,7 @@ def _measures(report: Report) -> Mapping[str, float]:
         "task_seconds": round(report.task_seconds, 3),
         "blocks": float(report.blocks),
         "blocks_found": float(report.blocks_found),
+        **report.measures,
         **{f"sent_bytes_{host}": float(sent) for host, sent in sorted(report.sent_bytes.items())},
     }
 

@@ -52,6 +52,8 @@ class Report:
     """What the manifest is to say of how it was computed."""
     sent_bytes: dict[str, int] = field(default_factory=dict)
     """Rows of a sharded matrix that each instance sent to others."""
+    measures: dict[str, float] = field(default_factory=dict)
+    """Figures that the mode has of its result."""
     task_seconds: float = 0.0
     """Seconds of all tasks together."""
     blocks: int = 0

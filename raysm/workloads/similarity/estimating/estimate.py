@@ -34,7 +34,7 @@ from statistics import mean
 import numpy as np
 
 from raysm.bootstrap import environment
-from raysm.errors import RaysmError
+from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.similarity.arithmetic import tiling
@@ -94,8 +94,12 @@ def estimate(
 
     Raises:
         InvalidInput: The files are no matrix.
+        InvalidRequest: Nobody can say before how long what is asked for takes.
         RaysmError: The measurement failed; the message says how.
     """
+    mode = mode_of(workload)
+    if mode.without_estimate:
+        raise InvalidRequest(f"--estimate cannot say how long it will take: {mode.without_estimate}")
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), workload.id_column)
         sizing = sizing_of(workload, matrix, slots, instances)
@@ -112,7 +116,7 @@ def estimate(
             operand_bytes=answers[0].operand_bytes,
             **{name: mean(getattr(one, name) for one in answers) for name in seconds},
         )
-        gathering = mode_of(workload).gathering_seconds(matrix, Path(scratch), slots)
+        gathering = mode.gathering_seconds(matrix, Path(scratch), slots)
     return predict(workload, sizing, costs, rows, gathering)
 
 

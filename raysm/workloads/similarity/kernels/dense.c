@@ -15,11 +15,16 @@
 
 typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
 typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int64_t l8 __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int32_t i8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 #if defined(__aarch64__)
 #include "arm.h"
 #else
 #include "x86.h"
+#endif
+#if KIND != 32
+typedef element e8 __attribute__((vector_size(8 * sizeof(element)), aligned(sizeof(element)), may_alias));
 #endif
 #define COLUMNS (LANES * VECTORS)
 #define FINER 254 /* s / s': what q leaves is at most s / 2, and q' at most 127 */
@@ -251,10 +256,43 @@ static void mix(double *x, const double *signs, int64_t m) {
             }
 }
 
-static inline double nearest(double x, double most) {
-    double near = rint(x);
-    return fabs(near) <= most ? near : copysign(most, near);
+/* Eight at a time, by hand: the sums of a row would keep a compiler from it, which may not add in another order. Any
+ * order will do, since none of it is a score: what rounds differently is far within the slop. */
+static inline v8 all_of(double x) { return (v8){0} + x; }
+
+static inline v8 pick(l8 mask, v8 yes, v8 no) { return (v8)((mask & (l8)yes) | (~mask & (l8)no)); }
+
+static inline v8 absolute(v8 x) { return (v8)((l8)x & (((l8){0}) + INT64_MAX)); }
+
+static inline v8 larger(v8 a, v8 b) { return pick(a > b, a, b); }
+
+static inline double largest_in(v8 x) {
+    double found = 0;
+    for (int at = 0; at < 8; at++) found = x[at] > found ? x[at] : found;
+    return found;
 }
+
+/* The nearest integers, of numbers below 2**51, and none beyond `most`: a sum with 3 * 2**51 has no room for halves. */
+static inline v8 nearest(v8 x, double most) {
+    v8 near = x + 0x1.8p52 - 0x1.8p52;
+    near = pick(near > all_of(most), all_of(most), near);
+    return pick(near < all_of(-most), all_of(-most), near);
+}
+
+/* Eight elements from `at` on, of which only `left` are there; the others are zeros. */
+static inline v8 load_part(const double *at, int64_t left) {
+    v8 x = {0};
+    if (left >= 8) return *(const v8 *)at;
+    for (int64_t c = 0; c < left; c++) x[c] = at[c];
+    return x;
+}
+
+#if KIND == 32
+#define store8(at, x) (*(f8 *)(at) = __builtin_convertvector(x, f8))
+#else
+/* By way of 32 bits, which every processor converts at once. */
+#define store8(at, x) (*(e8 *)(at) = __builtin_convertvector(__builtin_convertvector(x, i8), e8))
+#endif
 
 /* Fill cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows.
  *
@@ -266,8 +304,7 @@ EXPORT int prepare(side *s, const double *centre, double squared, const double *
     double *x = malloc(d * sizeof *x), slop = s->slop;
     if (!x) return 1;
     for (int64_t i = 0; i < s->n; i++) {
-        double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i], shift = 0, largest = 0, sum = 0;
-        double length = 0, rest = 0, finer_rest = 0;
+        double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i], shift = 0;
         const char *row = s->rows + i * s->stride;
         v8 wide_shift = {0};
         int64_t c = 0;
@@ -286,35 +323,45 @@ EXPORT int prepare(side *s, const double *centre, double squared, const double *
             mix(x, signs, m);
             if (m < d) mix(x + d - m, signs + d - m, m);
         }
-        for (c = 0; c < d; c++) largest = fabs(x[c]) > largest ? fabs(x[c]) : largest;
+        v8 largest_of_8 = {0}, sums = {0}, lengths = {0}, rests = {0}, finer_rests = {0};
+        for (c = 0; c < d; c += 8) largest_of_8 = larger(absolute(load_part(x + c, d - c)), largest_of_8);
+        double largest = largest_in(largest_of_8);
         float scale = KIND == 32 ? 1 : up(fmax(largest / most, 0x1p-44));
-        double per_unit = 1 / (double)scale, finer_scale = (double)scale / FINER;
+        double per_unit = 1 / (double)scale;
         element *q = (element *)(s->cheap + i * s->groups);
-        int8_t *finer = KIND == 8 ? (int8_t *)(s->finer + i * s->groups) : NULL;
-        for (c = 0; c < d; c++) {
+        for (c = 0; c < d; c += 8) {
+            v8 those = load_part(x + c, d - c);
+#if KIND == 32
             /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
-            double near = KIND != 32 ? nearest(x[c] * per_unit, most) : fabs(x[c]) < 0x1p-60 ? 0 : (double)(float)x[c];
-            q[c] = (element)near;
-            sum += near;
-            double off = x[c] - near * (double)scale;
-            length += x[c] * x[c];
-            rest += off * off;
-            if (KIND == 8) {
-                double more = nearest(off * (per_unit * FINER), 127);
-                finer[c] = (int8_t)more;
-                off -= more * finer_scale;
-                finer_rest += off * off;
-            }
+            v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
+            v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
+#else
+            v8 near = nearest(those * per_unit, most);
+#endif
+            sums += near;
+            v8 off = those - near * (double)scale;
+            lengths += those * those;
+            rests += off * off;
+            element kept[8];
+            store8(kept, near);
+            memcpy(q + c, kept, (d - c < 8 ? d - c : 8) * sizeof *q);
+#if KIND == 8
+            v8 more = nearest(off * (per_unit * FINER), 127);
+            int8_t also[8];
+            store8(also, more);
+            memcpy((int8_t *)(s->finer + i * s->groups) + c, also, d - c < 8 ? d - c : 8);
+            off -= more * ((double)scale / FINER);
+            finer_rests += off * off;
+#endif
         }
-        length = sqrt(length) * (1 + 0x1p-30) + slop;
-        rest = sqrt(rest) * (1 + 0x1p-30) + slop;
+        double length = sqrt(fold(lengths)) * (1 + 0x1p-30) + slop, rest = sqrt(fold(rests)) * (1 + 0x1p-30) + slop;
         s->length[i] = up(length + rest);
         s->error[i] = up(rest + growth * (length + rest));
-        s->finer_error[i] = KIND == 8 ? up(sqrt(finer_rest) * (1 + 0x1p-30) + slop) : s->error[i];
+        s->finer_error[i] = KIND == 8 ? up(sqrt(fold(finer_rests)) * (1 + 0x1p-30) + slop) : s->error[i];
         s->middle[i] = shift - squared;
         s->shift[i] = up(s->middle[i] + slop);
         s->scale[i] = scale;
-        s->first[i] = FIRST_OF(sum);
+        s->first[i] = FIRST_OF(fold(sums));
         const int32_t *groups = s->cheap + i * s->groups;
         int32_t *panel = s->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
         for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = groups[g] ^ PANEL_FLIP;

@@ -58,6 +58,9 @@ class _Dense:
     def read(self, start: int, stop: int) -> Rows:
         return self.array[start:stop]
 
+    def gather(self, numbers: NDArray[np.int64]) -> Rows:
+        return self.array[numbers]
+
     @property
     def nbytes(self) -> int:
         return self.array.nbytes
@@ -92,6 +95,10 @@ class _Sparse:
         # Not dense[…] += data: of entries given twice, only the last would be added.
         np.add.at(dense, (target, self.indices[first:last]), self.data[first:last])
         return dense
+
+    def gather(self, numbers: NDArray[np.int64]) -> Rows:
+        # One after the other: CSR files beside dense ones are few, and made dense row by row anyhow.
+        return np.concatenate([self.read(number, number + 1) for number in numbers.tolist()])
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:
         first, last = int(self.indptr[start]), int(self.indptr[stop])
@@ -247,6 +254,15 @@ class Matrix:
             low, high = max(start, begin), min(stop, begin + part.shape[0])
             if low < high:
                 rows[low - start : high - start] = part.read(low - begin, high - begin)
+        return rows
+
+    def gather(self, numbers: NDArray[np.int64]) -> Rows:
+        """Return the rows[len(numbers), D] of these numbers, in their order: a copy."""
+        rows = np.empty((len(numbers), self.columns), dtype=self.dtype)
+        for part, begin in zip(self._parts, self._starts.tolist(), strict=False):
+            here = np.flatnonzero((numbers >= begin) & (numbers < begin + part.shape[0]))
+            if len(here):
+                rows[here] = part.gather(numbers[here] - begin)
         return rows
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:

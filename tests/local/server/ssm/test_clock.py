@@ -10,8 +10,8 @@ import pytest
 
 from tests.local.server.test_scenarios import playing
 from tests.support import shifted_clock
-from tests.support.echo import ECHO, port_of
-from tests.support.sagemaker_server import SOON_S
+from tests.support.echo import ECHO
+from tests.support.sagemaker_server import SOON_S, port_of
 
 TELL = "import time; print(time.time())"
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.echo import ECHO, exchange, port_of
-from tests.support.sagemaker_server import SOON_S, wait_until
+from tests.support.echo import ECHO, exchange
+from tests.support.sagemaker_server import SOON_S, port_of, wait_until
 from tests.support.sitting import Sitting
 
 PYSSM = os.environ.get("RAYSM_TEST_PYSSM", "")

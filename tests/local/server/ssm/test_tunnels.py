@@ -9,7 +9,8 @@ from raysm.client.job import attach
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Local
-from tests.support.echo import ECHO, exchange, port_of
+from tests.support.echo import ECHO, exchange
+from tests.support.sagemaker_server import port_of
 
 LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
 
