@@ -73,7 +73,11 @@ class LiveSite:
 
     async def answer(self, asked: Asked) -> "web.StreamResponse | None":
         """Answer with the first part that has an answer."""
-        return await answer_of(self._parts, asked)
+        answer = await answer_of(self._parts, asked)
+        # The head may have gone while it was asked: what the job left has the answer by now.
+        if self._is_ended and asked.only_reads and answer is not None and answer.status == 502 and not answer.prepared:
+            return await answer_of(self._parts, asked)
+        return answer
 
     async def end(self) -> None:
         """Close the way to the head."""
@@ -103,6 +107,8 @@ class LiveSite:
             # A job that left nothing keeps the page that it has: that one says that the head cannot be reached.
             self._parts = await asyncio.to_thread(self._ended)
             self._is_ended = True
+            # Whoever still waits for the head gets what is left at once.
+            self._upstream.leave()
 
     async def _sample(self) -> None:
         while not self._watch.is_over:

@@ -73,6 +73,7 @@ class Upstream:
         self._route: Route | None = None
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
+        self._closing = asyncio.Event()
 
     async def answer(self, asked: Asked) -> "web.StreamResponse | None":
         """Pass the request on, and the answer back, piece by piece; 502 where the head cannot be reached."""
@@ -113,9 +114,15 @@ class Upstream:
         """
         await self._reach()
 
+    def leave(self) -> None:
+        """Ask nobody any more: what is asked from now on, or waits for a way, gets no answer."""
+        # Its connections stay: of one that the client closes, aiohttp never tells whoever reads from it.
+        self._is_closed = True
+        self._closing.set()
+
     async def close(self) -> None:
         """Close what is open; harmless when repeated. What is asked from then on gets no answer."""
-        self._is_closed = True
+        self.leave()
         if self._session is not None:
             await self._session.close()
         # Not in a thread: at the end of the process there are no further ones.
@@ -159,12 +166,28 @@ class Upstream:
     async def _reach(self) -> Route:
         async with self._lock:
             if self._route is None and not self._is_closed:
-                self._route = await asyncio.to_thread(lambda: self._open.enter_context(self._way()))
+                self._route = await self._open_way()
             # A page that is still open asks on while the dashboard is being closed, the way perhaps just being opened.
             if self._route is None or self._is_closed:
                 self._open.close()
                 raise ConnectionError("the dashboard was closed")
             return self._route
+
+    async def _open_way(self) -> Route | None:
+        opening = asyncio.ensure_future(asyncio.to_thread(lambda: self._open.enter_context(self._way())))
+        opening.add_done_callback(self._close_late)
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            # Not for as long as it takes: to a head that is gone a way is tried for a minute, and a page would wait.
+            await asyncio.wait([opening, closing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+        return opening.result() if opening.done() else None
+
+    def _close_late(self, opening: "asyncio.Future[Route]") -> None:
+        # exception() also tells asyncio that somebody has seen it: else it would write a traceback.
+        if not opening.cancelled() and opening.exception() is None and self._is_closed:
+            self._open.close()
 
     async def _close_way(self, route: Route | None) -> None:
         async with self._lock:

@@ -202,6 +202,26 @@ def test_once_the_job_has_ended_the_page_is_what_it_left(head, tmp_path, ask):
         until(lambda: ask(server.port, f"/{server.prefix}/")[2] == b"as it was")
 
 
+def test_what_is_asked_of_a_head_that_is_going_is_answered_by_what_the_job_left_and_not_after_a_minute(tmp_path, ask):
+    asked, gives_up = threading.Event(), threading.Event()
+
+    @contextlib.contextmanager
+    def way():
+        asked.set()
+        assert gives_up.wait(WAIT_S)
+        raise InvalidRequest("nobody is connected there")
+        yield
+
+    def ended():
+        assert asked.wait(WAIT_S)
+        return [Page("as it was")]
+
+    with showing(way, tmp_path, Watched([], over=True), ended=ended) as server:
+        assert ask(server.port, f"/{server.prefix}/api/jobs/")[2] == b"as it was"
+        assert not gives_up.is_set()
+        gives_up.set()
+
+
 def test_what_a_job_left_may_come_late(head, tmp_path, ask):
     tries = []
 
