@@ -58,9 +58,12 @@ def main():
             loss = nn.functional.cross_entropy(model(images), labels)
             accelerator.backward(loss)
             optimizer.step()
-        accelerator.print(f"epoch {epoch + 1} of {options.epochs}: loss {loss.item():.4f}", flush=True)
+        # Not accelerator.print, which prints once on every node.
+        if accelerator.is_main_process:
+            print(f"epoch {epoch + 1} of {options.epochs}: loss {loss.item():.4f}", flush=True)
     right = share_of_right(accelerator, model, unseen_loader)
-    accelerator.print(f"digits never seen: {100 * right:.1f}% right, by {accelerator.num_processes}", flush=True)
+    if accelerator.is_main_process:
+        print(f"digits never seen: {100 * right:.1f}% right, by {accelerator.num_processes}", flush=True)
     os.makedirs(options.model_dir, exist_ok=True)
     accelerator.save(accelerator.unwrap_model(model).state_dict(), os.path.join(options.model_dir, "digits.pt"))
     accelerator.end_training()

@@ -54,7 +54,7 @@ CLIPPED = ["ddp", "shard", "hybrid shard", "interleaved", "tensor", "data x pipe
 ACCUMULATED = ["ddp", "shard", "tensor", "data x tensor"]
 """Modes whose slices are computed in pieces."""
 
-EVALUATED = ["ddp", "hybrid shard", "gpipe", "interleaved", "data x tensor", "data x pipeline", "pipeline x tensor"]
+EVALUATED = ["ddp", "hybrid shard", "gpipe", "interleaved", "data x tensor", "shard x pipeline", "pipeline x tensor"]
 """Modes that have the outputs on other ranks, or the rows."""
 
 UNSEEN = 21
