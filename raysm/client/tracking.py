@@ -29,7 +29,8 @@ __all__ = ["Tracker", "absolute_place", "complete", "tracker_of"]
 
 ENDS: dict[Status, End] = {Status.COMPLETED: "FINISHED", Status.FAILED: "FAILED", Status.STOPPED: "KILLED"}
 
-LAST_S = 10.0
+# Of a short job all are the last ones: MLflow's import and its tables come first, 12 s on a machine with other work.
+LAST_S = 60.0
 """Seconds for which the last values are tried to be written."""
 
 _log = logging.getLogger("raysm")
@@ -106,12 +107,22 @@ def tracker_of(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tra
         return _running[key]
 
 
-def complete(chain: Chain) -> None:
-    """Wait until the copy of a job that has ended is whole, where it is copied to this machine; never raise."""
+def complete(chain: Chain, within_s: float = LAST_S) -> None:
+    """Wait until the copy of a job that has ended is whole, where it is copied to this machine; never raise.
+
+    Args:
+        chain: The job.
+        within_s: Seconds after which it is said that the copy is not whole.
+    """
     with contextlib.suppress(RaysmError):
         tracker = tracker_of(chain)
-        if tracker is not None:
-            tracker.wait(LAST_S + chain.service.polling.late_s)
+        if tracker is not None and not tracker.wait(within_s + chain.service.polling.late_s):
+            _log.warning(
+                "the copy of %s in %s is not whole yet: raysm.attach(%r).wait() completes it",
+                chain.first,
+                tracker.uri,
+                chain.first,
+            )
 
 
 @contextlib.contextmanager

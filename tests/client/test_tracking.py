@@ -1,5 +1,7 @@
 """The copy of a job's metrics in an MLflow file of this machine."""
 
+import fcntl
+
 import pytest
 
 from raysm.client.job import attach
@@ -66,6 +68,21 @@ def test_a_job_that_failed_is_a_run_that_failed(train, tmp_path):
     place = f"sqlite:///{tmp_path}/mlflow.db"
     train(place, status="Failed", reason="ValueError").wait(WITHIN_S)
     assert [run.info.status for run in runs(place)] == ["FAILED"]
+
+
+def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_who_waits_again(fake, train, tmp_path, caplog):
+    place = f"sqlite:///{tmp_path}/mlflow.db"
+    (fake.home / "tracking").mkdir(parents=True)
+    job = prepare(Script(str(tmp_path / "train.py")), on=fake, project="digits", tracking=place, job_name="late")
+    with (fake.home / "tracking" / "late.lock").open("w") as another:
+        # As another process that follows the job, and has not come to its end.
+        fcntl.flock(another, fcntl.LOCK_EX)
+        fake.answer("script", Answer(lines=[line(metric) for metric in METRICS]))
+        chain = job.send().chain
+        complete(chain, within_s=0.1)
+    assert f"the copy of late in {place} is not whole yet: raysm.attach('late').wait() completes it" in caplog.text
+    complete(chain, WITHIN_S)
+    assert [run.info.status for run in runs(place)] == ["FINISHED"]
 
 
 def test_a_folder_that_is_not_there_is_refused_before_anything_is_sent(fake, tmp_path):

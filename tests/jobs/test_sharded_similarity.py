@@ -16,7 +16,7 @@ from raysm.workloads.similarity.layouts.sharded.sharded_rows import CHUNK_BYTES
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
-ROWS, COLUMNS = 6000, 8192
+ROWS, COLUMNS = 3000, 8192
 """Few rows of many columns: much memory, little to compute."""
 
 SCRIPT = """
@@ -135,7 +135,7 @@ def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sharded")
     rng = np.random.default_rng(3)
     big = rng.random((ROWS, COLUMNS), dtype=np.float32) - np.float32(0.5)
-    files(folder / "big", ".npy", np.split(big, [300, 600, 2000, 2300, 4000, 4300]))
+    files(folder / "big", ".npy", np.split(big, [150, 300, 1000, 1150, 2000, 2150]))
     del big
     small = rng.standard_normal((1500, 48)).astype(np.float32)
     small[::97] = 0

@@ -32,7 +32,6 @@ LONGEST = (
     "jobs/test_tracking.py",
     "jobs/test_ray_address.py",
     "jobs/test_images.py",
-    "jobs/test_own_kind.py",
     "workloads/sweep/test_group.py",
     "workloads/training/parallel/test_drawn_models.py",
     "jobs/test_parallel_modes.py",
