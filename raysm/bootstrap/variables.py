@@ -23,6 +23,7 @@ __all__ = [
     "import_variables",
     "network_variables",
     "ray_variables",
+    "retold_variables",
     "user_variables",
     "workload_variables",
 ]
@@ -124,12 +125,10 @@ def user_variables(environment: Environment, request: JobRequest, source: Path, 
         values[f"channel_{channel}"] = str(environment.paths.channel(channel))
     for name, value in _decoded(environment.hyperparameters).items():
         values[f"hp_{name}"] = value
-    variables = {
-        f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()
-    }
+    variables = _variables(values)
     if environment.has_checkpoints:
         variables[names.STATE] = str(environment.paths.state(environment.current_host))
-    return {name: value for name, value in variables.items() if _fits(name, value)}
+    return variables
 
 
 def _plain(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, Any]:
@@ -176,8 +175,34 @@ def _plain(environment: Environment, request: JobRequest, source: Path, cpus: in
     }
 
 
+def retold_variables(
+    inherited: Mapping[str, str], hyperparameters: Mapping[str, str], folders: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the ``SM_*`` variables in which a program differs that shares its job with others.
+
+    Args:
+        inherited: Those of the job.
+        hyperparameters: Its own, beside those of the job.
+        folders: Its own, by the names that ``SM_TRAINING_ENV`` has for them: ``model_dir``.
+    """
+    own = _decoded(hyperparameters)
+    try:
+        whole = json.loads(inherited.get("SM_TRAINING_ENV", "{}"))
+    except ValueError:  # too large for a variable, it was left out
+        whole = {}
+    hps = whole.get("hps", {}) | own
+    values: dict[str, Any] = {**folders, "hps": hps, "training_env": {**whole, **folders, "hps": hps}}
+    values |= {f"hp_{name}": value for name, value in own.items()}
+    return _variables(values)
+
+
+def _variables(values: Mapping[str, Any]) -> dict[str, str]:
+    texts = {f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()}
+    return {name: value for name, value in texts.items() if _fits(name, value)}
+
+
 def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the hyperparameters with the JSON inside their texts read, where there is JSON."""
+    """Return hyperparameters with the JSON inside their texts read, where there is JSON."""
     decoded: dict[str, Any] = {}
     for name, text in hyperparameters.items():
         try:

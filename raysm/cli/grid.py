@@ -40,6 +40,10 @@ RULES = {
     "retries": "retries",
     "move_data": "move_data",
     "rate": "rate",
+    "pack": "pack",
+    "pack_minutes": "pack_minutes",
+    "row_cpus": "row_cpus",
+    "row_gpus": "row_gpus",
 }
 """Flags, and the rules that they are."""
 

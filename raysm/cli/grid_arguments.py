@@ -137,6 +137,16 @@ def _add_request(verb: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="keep what is known of it in the target's bucket too, for other machines (default: on AWS)",
     )
+    rules.add_argument(
+        "--pack", type=int, metavar="ROWS", help="so many rows share a job, each a task of Ray in it that fails alone"
+    )
+    rules.add_argument(
+        "--pack-minutes", type=float, metavar="M", help="rows share a job for so many minutes of their expected_s"
+    )
+    rules.add_argument("--row-cpus", type=float, metavar="N", help="CPUs of a row in a job that it shares (default 1)")
+    rules.add_argument(
+        "--row-gpus", type=float, metavar="N", help="GPUs of it (default 1 where the instances have any, else 0)"
+    )
     rules.add_argument("--retries", type=int, metavar="N", help="of a row whose program fails (default 2)")
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
     where = verb.add_argument_group("where")

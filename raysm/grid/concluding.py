@@ -3,14 +3,17 @@
 All of it is one transaction: a controller that is killed has done the whole of it, or nothing.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from raysm.client.description import Description
+from raysm.contract.row_record import RowOutcome
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.classify import Verdict, same_reason
 from raysm.grid.endings import ending
 from raysm.grid.ledger import settle
-from raysm.grid.records import GridRecord
+from raysm.grid.packs import RowEnd, job_verdict, members, row_end
+from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.standing import close, failed, learn_quota, succeeded
 from raysm.grid.store import Store
 
@@ -40,14 +43,33 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
         watch_s=now + WATCH_S if lands else 0.0,
     )
     learn_quota(store, ended, verdict.reason, now)
-    _follow(store, ended, verdict, now)
-    if lands:
-        store.hold(attempt.task, now + LANDING_S)
+    _judge_place(store, ended, verdict, now)
+    for record in members(store, ended):
+        _follow(store, ended, record, RowEnd(verdict=verdict, pack=record.pack), now)
+        if lands:
+            store.hold(record.task.key, now + LANDING_S)
 
 
-def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float) -> None:
-    """End an attempt that the service says has ended, within a transaction; without a description nothing is known."""
+def conclude(
+    store: Store,
+    attempt: Attempt,
+    verdict: Verdict,
+    description: Description | None,
+    now: float,
+    outcomes: Mapping[str, RowOutcome] | None = None,
+) -> None:
+    """End an attempt that the service says has ended, within a transaction.
+
+    Args:
+        store: The grid's.
+        attempt: Open still.
+        verdict: What its end means.
+        description: What Describe says of it; without one nothing is known.
+        now: Seconds since the epoch.
+        outcomes: Of rows that shared the job, as its own record has them; None is a job of one row.
+    """
     started = description.started if description else None
+    of_rows, verdict = verdict, job_verdict(verdict, outcomes or {})
     ended = store.move(
         attempt,
         now,
@@ -64,7 +86,14 @@ def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Desc
     settle(store, ended)
     if started:
         succeeded(store, ended)
-    _follow(store, ended, verdict, now)
+    _judge_place(store, ended, verdict, now)
+    for record in members(store, ended):
+        # One that was done while the others still ran has been told so already.
+        if record.state is TaskState.PLACED:
+            end = RowEnd(verdict=verdict)
+            if ended.pack:
+                end = row_end(record.task, ended, of_rows, outcomes or {})
+            _follow(store, ended, record, end, now)
 
 
 def billed_s(description: Description) -> float | None:
@@ -73,16 +102,21 @@ def billed_s(description: Description) -> float | None:
     return description.billable_s if description.started or description.billable_s is not None else 0.0
 
 
-def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    kind, record = verdict.ending, store.task(attempt.task)
-    if kind.blocks_from:
+def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    if verdict.ending.blocks_from:
         failed(store, attempt, verdict, now)
-    if kind.closes_region:
+    if verdict.ending.closes_region:
         close(store, attempt.region, verdict.reason, now)
+
+
+def _follow(store: Store, attempt: Attempt, record: TaskRecord, end: RowEnd, now: float) -> None:
+    """Have a task do next what follows from how it ended."""
+    verdict, kind = end.verdict, end.verdict.ending
     state, reason = kind.then, verdict.reason
-    changes: dict[str, Any] = {}
+    # Of a task that never shared a job, and of most grids, there is nothing to change.
+    changes: dict[str, Any] = {} if end.pack == record.pack else {"pack": end.pack}
     if state is TaskState.WAITING:
-        state, why = _again(store, attempt, verdict)
+        state, why = _again(store, record, verdict)
         reason = f"{reason}; {why}" if why else reason
         changes["retries_left"] = record.retries_left - kind.counts
     # A wish to stop it came in while it ended in another way: it is not tried again.
@@ -90,16 +124,16 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
         state = TaskState.STOPPED
     if state is TaskState.FAILED and kind.advice:
         reason = f"{reason}; {kind.advice}"
-    store.move_task(attempt.task, TaskState.PLACED, state, now, reason=reason, **changes)
+    store.move_task(record.task.key, TaskState.PLACED, state, now, reason=reason, **changes)
 
 
-def _again(store: Store, attempt: Attempt, verdict: Verdict) -> tuple[TaskState, str]:
+def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
     """Return whether a task is tried again, and why not."""
-    kind, record = verdict.ending, store.task(attempt.task)
+    kind = verdict.ending
     if kind.counts and record.retries_left < 1:
         return TaskState.FAILED, "its retries are used up"
     if kind.most:
-        alike = sum(each.ending == kind.name for each in store.attempts(attempt.task))
+        alike = sum(each.ending == kind.name for each in store.attempts(record.task.key))
         if alike >= kind.most:
             return TaskState.FAILED, f"{alike} attempts ended so"
     return TaskState.WAITING, ""

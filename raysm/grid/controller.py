@@ -13,10 +13,12 @@ from raysm.grid.gauge import GAUGE_S, Gauge
 from raysm.grid.limiter import Limiter
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.pace import Pace
+from raysm.grid.packs import task_of
 from raysm.grid.place import Placement
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
 from raysm.grid.region import Region
+from raysm.grid.row_news import NEWS_S, RowNews
 from raysm.grid.sending import send, send_owed
 from raysm.grid.standing import close
 from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
@@ -50,6 +52,7 @@ class Controller:
         owner: str | None = None,
         sweep_s: float = PAUSE_S,
         gauge_s: float = GAUGE_S,
+        news_s: float = NEWS_S,
     ) -> None:
         """Take the grid's store, and all that is outside of it; nothing is called yet.
 
@@ -61,6 +64,7 @@ class Controller:
             owner: Whose lease it is; None is this process.
             sweep_s: Seconds from one look at all jobs of a region to the next.
             gauge_s: Seconds from one look at the rates of all jobs to the next.
+            news_s: Seconds from one look at the rows that share jobs to the next.
         """
         self.store = store
         self._owner = owner or this_process()
@@ -69,6 +73,7 @@ class Controller:
         self._outside = Outside(regions, limiter, store.database.between)
         self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in regions}
         self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
+        self._news = RowNews(store, self._outside, pause_s=news_s)
         self._pace = Pace()
         self._learned = 0
 
@@ -85,6 +90,7 @@ class Controller:
         self.store.database.take_lease(self._owner, now)
         self._look(now)
         self._gauge.step(now)
+        self._news.step(now)
         grid = self._governed(now)
         if grid.state == "stopping":
             wish_all(self.store, now)
@@ -109,7 +115,7 @@ class Controller:
     def _learn(self) -> None:
         """Tell the placement what has ended since it was last told; a new one hears all of it."""
         for attempt, number in self.store.ends_after(self._learned):
-            task = self.store.task(attempt.task).task
+            task = task_of(self.store, attempt)
             self._placement.learn(task, attempt)
             self._pace.learn(task, attempt)
             # By the number of the event, so that a controller that begins anew learns everything once.

@@ -60,6 +60,8 @@ ENDINGS: dict[str, Ending] = {
         ),
         Ending(name="INVALID", then=TaskState.FAILED, brakes=True, advice="correct the request or the row"),
         Ending(name="DENIED", closes_region=True, advice="log in again, or ask for the permission that is named"),
+        # Of rows that share a job: it was another one that ended it.
+        Ending(name="UNBEGUN", advice="the row had not begun when its job ended: it is not to blame"),
         # What it has reached lies with its checkpoint, in the bucket of its region.
         Ending(name="TIME", counts=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
         Ending(name="STOPPED", then=TaskState.STOPPED, advice="raysm grid retry takes it up again"),

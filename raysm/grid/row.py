@@ -55,7 +55,8 @@ class GridRow:
     ended_s: float | None
     """When it ended."""
     usd: float | None
-    """What all of its jobs have cost; None where of one of them that is not known, and before any has ended."""
+    """What all of its jobs have cost, of those that rows share an equal part; None where of one of them that is not
+    known, and before any has ended."""
     rate: float | None
     """What its job does in a second, or did last, where the grid measures it (``Rules.rate``)."""
     parameters: Mapping[str, Value]
@@ -67,19 +68,23 @@ class GridRow:
 
 
 QUERY = """
-WITH cost AS (
-    SELECT task, max(number) AS last, CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd FROM (
-        SELECT task, number, CASE
+WITH carried AS (
+    SELECT coalesce(pack.task, attempt.task) AS task, attempt.*,
+        CASE WHEN pack.task IS NULL THEN 1 ELSE count(*) OVER (PARTITION BY attempt.name) END AS sharing
+    FROM attempt LEFT JOIN pack ON pack.attempt = attempt.name),
+cost AS (
+    SELECT task, max(number) AS last, name, CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd FROM (
+        SELECT task, number, name, CASE
             WHEN state = 'ended' AND sent_s IS NULL THEN 0.0
-            ELSE usd_per_hour * count * billable_s / 3600 END AS usd
-        FROM attempt)
+            ELSE usd_per_hour * count * billable_s / 3600 / sharing END AS usd
+        FROM carried)
     GROUP BY task)
 SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts, attempt.name AS job,
     attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
     attempt.started_s, attempt.ended_s, cost.usd,
     rate.value AS rate
 FROM task LEFT JOIN cost ON cost.task = task.key
-LEFT JOIN attempt ON attempt.task = task.key AND attempt.number = cost.last
+LEFT JOIN attempt ON attempt.name = cost.name
 LEFT JOIN rate ON rate.attempt = attempt.name
 WHERE ? IN (task.state, '') ORDER BY task.position, task.key
 """
@@ -87,6 +92,7 @@ WHERE ? IN (task.state, '') ORDER BY task.position, task.key
 
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
     """Yield all rows, or those of a state, in the order of their source."""
+    # In SQL to the end: a row is read once, and what it shares with others is divided there.
     for row in store.database.connection.execute(QUERY, (state or "",)):
         own = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
         yield GridRow(

@@ -24,6 +24,7 @@ from raysm.grid.placement import Cheapest
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
 from raysm.grid.region import Region
+from raysm.grid.row_news import FREE_NEWS_S, NEWS_S
 from raysm.grid.rows.databases.database import Database
 from raysm.grid.rows.databases.opening import database_of
 from raysm.grid.rows.query import QuerySource
@@ -247,7 +248,10 @@ def _controller(
     offers = offers_of(regions, types, known.prices, count=request.count, markets=request.markets)
     make = preparing(request.template, store.grid(), secret_of(path_of(request.name)), services)
     target = request.template.target
-    own: dict[str, Region] = {region: ServiceRegion(services(target.in_region(region)), make) for region in regions}
+    prefix = store.grid().prefix
+    own: dict[str, Region] = {
+        region: ServiceRegion(services(target.in_region(region)), make, prefix) for region in regions
+    }
     return Controller(
         store,
         # In front of all that sends or stops: a controller that has lost the lease must do neither.
@@ -255,6 +259,7 @@ def _controller(
         Cheapest(offers=offers, move_data=request.rules.move_data),
         limiter,
         gauge_s=GAUGE_S if target.is_billed else FREE_S,
+        news_s=NEWS_S if target.is_billed else FREE_NEWS_S,
     )
 
 

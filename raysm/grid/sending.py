@@ -9,6 +9,7 @@ from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_refusal
 from raysm.grid.concluding import refuse
 from raysm.grid.outside import Outside
+from raysm.grid.packs import task_of
 from raysm.grid.standing import close, heard
 from raysm.grid.store import Store
 
@@ -34,7 +35,7 @@ def send_owed(store: Store, outside: Outside, now: float) -> None:
 
 def send(store: Store, outside: Outside, attempt: Attempt, now: float) -> bool:
     """Send an attempt whose intent is kept, and whose token is taken; return whether the service took it."""
-    task = store.task(attempt.task).task
+    task = task_of(store, attempt)
     try:
         outside.create(attempt.region, lambda region: region.create(task, attempt))
     except (ServiceError, InvalidRequest) as error:

@@ -14,10 +14,13 @@ from raysm.client.service import Service
 from raysm.client.submit import prepare
 from raysm.contract.store import put
 from raysm.grid.attempt import Attempt
-from raysm.grid.filling import Template
+from raysm.grid.filling import Filled, Template
+from raysm.grid.filling_packs import packed_job
 from raysm.grid.gauge import definition
 from raysm.grid.place import place_of
 from raysm.grid.records import GridRecord
+from raysm.grid.row_folders import pack_uri, state_uri
+from raysm.grid.rules import Rules
 from raysm.grid.service_region import Prepare, token_of
 from raysm.grid.task import Task
 from raysm.request import MetricDefinition, Target
@@ -43,7 +46,7 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
     def make(task: Task, attempt: Attempt) -> Prepared:
         place = place_of(attempt)
         own = services(template.target.in_region(place.region))
-        job = template.job(task, place, attempt.count, account=lambda: own.account)
+        job = _filled(template, task, attempt, grid.rules, lambda: own.account)
         # A row's image is part of its target.
         service = own if job.target == own.target else services(job.target)
         options = dict(job.options)
@@ -51,13 +54,26 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
         # One of the row, not of the try: a row that was interrupted, or out of time, goes on from what it has saved.
         options["metrics"] = _with_rate(options.get("metrics") or (), grid.rules.rate)
-        options.setdefault("checkpoint_uri", f"{service.places.root}/grids/{grid.prefix}{task.key_hash}")
+        options.setdefault("checkpoint_uri", _checkpoints(service.places.root, grid, task, attempt))
         options["name"] = f"{grid.prefix}{task.key_hash}"
         return prepare(
             job.workload, on=service, job_name=attempt.name, token=token_of(secret, attempt), shares=True, **options
         )
 
     return make
+
+
+def _filled(template: Template, task: Task, attempt: Attempt, rules: Rules, account: Callable[[], str]) -> Filled:
+    place = place_of(attempt)
+    if attempt.pack:
+        return packed_job(template, task, place, attempt.count, rules, account)
+    return template.job(task, place, attempt.count, account)
+
+
+def _checkpoints(root: str, grid: GridRecord, task: Task, attempt: Attempt) -> str:
+    if attempt.pack:
+        return pack_uri(root, grid.prefix, attempt.pack)
+    return state_uri(root, grid.prefix, task.key_hash)
 
 
 def _with_rate(metrics: Sequence[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:

@@ -20,10 +20,17 @@ from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from raysm.request.codec import to_json
 
-__all__ = ["ENDED", "Store", "folder", "path_of"]
+__all__ = ["ENDED", "NO_STRAY", "Store", "folder", "path_of"]
 
 ENDED = "ended"
 """What is seen of a job that has ended, and is looked at no more."""
+
+# A job of it that nobody wanted still runs: a second one at the same time would be one too many.
+NO_STRAY = (
+    "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND (stray.task = task.key OR EXISTS "
+    "(SELECT 1 FROM pack WHERE pack.attempt = stray.name AND pack.task = task.key)))"
+)
+"""Of a task that may be sent: in a query, a condition on ``task``."""
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 """Without letters that are taken for others: people read names of jobs to each other."""
@@ -169,9 +176,7 @@ class Store:
     def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
         """Return the first tasks of a shape that may be placed now."""
         rows = self._execute(
-            "SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? AND NOT EXISTS "
-            # A job of it that nobody wanted still runs: a second one at the same time would be one too many.
-            "(SELECT 1 FROM stray WHERE stray.task = task.key AND stray.ended_s IS NULL) "
+            f"SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? AND {NO_STRAY} "
             "ORDER BY priority DESC, expected_s DESC, position LIMIT ?",
             (shape, now, limit),
         )
@@ -192,6 +197,11 @@ class Store:
         seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
         # In the same transaction: no end is ever known here and never written back.
         self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
+
+    def explain(self, key: str, reason: str, now: float) -> None:
+        """Keep what is known of a task whose state does not change by it, within a transaction."""
+        self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, key))
+        self.log(now, TaskState.PLACED, TaskState.PLACED, reason, task=key)
 
     def hold(self, key: str, after_s: float) -> None:
         """Have a task not be placed before a moment."""
@@ -254,7 +264,13 @@ class Store:
 
     def attempts(self, task: str | None = None) -> list[Attempt]:
         """Return the attempts of a task, or all, the earliest first."""
-        rows = self._execute("SELECT * FROM attempt WHERE ?1 IS NULL OR task = ?1 ORDER BY task, number", (task,))
+        rows = self._execute(
+            "SELECT * FROM attempt WHERE ?1 IS NULL OR task = ?1 OR name IN (SELECT attempt FROM pack WHERE task = ?1) "
+            "ORDER BY number, task"
+            if task
+            else "SELECT * FROM attempt ORDER BY task, number",
+            (task,) if task else (),
+        )
         return [attempt_record(row) for row in rows]
 
     def open_attempts(self) -> list[Attempt]:
@@ -324,6 +340,11 @@ class Store:
         for row in self._execute("SELECT region, name FROM attempt WHERE state = 'running' ORDER BY region, name"):
             names.setdefault(row[0], []).append(row[1])
         return names
+
+    def running_packs(self) -> list[Attempt]:
+        """Return the attempts that have their instances, and carry rows that share them."""
+        rows = self._execute("SELECT * FROM attempt WHERE state = 'running' AND pack <> '' ORDER BY region, name")
+        return [attempt_record(row) for row in rows]
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
         """Return the attempts that ended after the event of a number, each with the number of its own event."""

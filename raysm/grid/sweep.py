@@ -6,9 +6,11 @@ was learned of a sweep that a crash ends is learned again by the next.
 
 import contextlib
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from raysm.client.description import Description, SecondaryStatus
+from raysm.contract.row_record import RowOutcome
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end
@@ -17,6 +19,7 @@ from raysm.grid.endings import ENDINGS
 from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Listed, Page
+from raysm.grid.row_news import ask_outcomes
 from raysm.grid.standing import heard, succeeded
 from raysm.grid.store import ENDED, Store
 from raysm.grid.strays import end_stray, note_stray
@@ -63,6 +66,8 @@ class Sweep:
         self._swept = 0
         # A dict for its order: the first that changed is asked about first.
         self._changed: dict[str, str] = {}
+        # Of jobs that have ended, and whose rows shared them: asked for before the end is kept, as one effect with it.
+        self._outcomes: dict[str, Mapping[str, RowOutcome]] = {}
 
     @property
     def describes(self) -> bool:
@@ -194,9 +199,13 @@ class Sweep:
 
     def _describe(self, name: str, now: float) -> Description | JobNotFound:
         try:
-            return self._outside.answer(self.region, "describe", now, lambda region: region.describe(name))
+            description = self._outside.answer(self.region, "describe", now, lambda region: region.describe(name))
         except JobNotFound as error:
             return error
+        attempt = self._store.attempt(name) if description.status.is_terminal else None
+        if attempt is not None and attempt.pack:
+            self._outcomes[name] = ask_outcomes(self._outside, attempt, now)
+        return description
 
     def _keep(self, answers: list[tuple[str, Description | JobNotFound]], now: float) -> None:
         with self._store.database.transaction("described"):
@@ -214,7 +223,8 @@ class Sweep:
     def _take_over(self, name: str, description: Description, now: float) -> None:
         attempt = self._store.attempt(name)
         if attempt is not None and attempt.state is not AttemptState.ENDED:
-            apply(self._store, attempt, description, self._changed[name], now)
+            seen, outcomes = self._changed[name], self._outcomes.pop(name, None)
+            apply(self._store, attempt, description, seen, now, outcomes)
             if description.status.is_terminal:
                 keep_last(self._store, name, description, now)
         elif attempt is None or attempt.sent_s is None:
@@ -234,11 +244,18 @@ class _Pause(Exception):
     """No call is left: the sweep goes on with the next step."""
 
 
-def apply(store: Store, attempt: Attempt, description: Description, seen: str, now: float) -> None:
-    """Take over what Describe says of an open attempt, within a transaction."""
+def apply(
+    store: Store,
+    attempt: Attempt,
+    description: Description,
+    seen: str,
+    now: float,
+    outcomes: Mapping[str, RowOutcome] | None = None,
+) -> None:
+    """Take over what Describe says of an open attempt, within a transaction; ``outcomes`` as for ``conclude``."""
     verdict = of_end(description, attempt.wish)
     if verdict is not None:
-        conclude(store, attempt, verdict, description, now)
+        conclude(store, attempt, verdict, description, now, outcomes)
         return
     state = AttemptState.PENDING if description.secondary in WAITING else AttemptState.RUNNING
     changes: dict[str, Any] = {"state": state, "seen": seen, "is_doubtful": False}

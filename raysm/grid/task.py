@@ -8,13 +8,16 @@ from typing import TypeAlias
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["KEY_CHARACTERS", "UNKNOWN_S", "Task", "Value"]
+__all__ = ["KEY_CHARACTERS", "MAX_RUNTIME_S", "UNKNOWN_S", "Task", "Value"]
 
 Value: TypeAlias = str | int | float | bool | None
 """What a column may hold: what JSON has, and SQL, and a template can write."""
 
 KEY_CHARACTERS = 8
 """Of the hash of a key in a job's name: 40 bits, so that of 100,000 rows two share one in 1 grid of 200."""
+
+MAX_RUNTIME_S = 86_400
+"""Of a row that says none: what raysm.Limits has by default."""
 
 UNKNOWN_S = 3600.0
 """Of a row whose time nobody knows: then places are compared by their prices alone, and rows are all alike."""
@@ -60,6 +63,8 @@ class Task:
     """Variables of its job."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Of its job, beside the grid's."""
+    rows: tuple["Task", ...] = ()
+    """Those that share its job, of what ``raysm.grid.packing.together`` makes of them; of a row of the user's none."""
 
     def __post_init__(self) -> None:
         """Check the fields."""

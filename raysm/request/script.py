@@ -77,3 +77,8 @@ class Script(ScriptWorkload):
     ray_init: bool = False
     """Joins the cluster before the script begins, for one that calls no ``ray.init()``; a call of it would be refused
     by Ray, as any second one."""
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether nobody joins the cluster in its process before it begins."""
+        return not self.ray_init

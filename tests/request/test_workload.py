@@ -13,6 +13,7 @@ from raysm.client.result import Result
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
 from raysm.request.batch import BatchInference
+from raysm.request.pack import Pack, PackedRow
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.request.workload import KINDS, built_in_kind, require_workload
@@ -32,6 +33,7 @@ EXAMPLES = {
     "function_sweep": FunctionSweep(name="module.train", python="3.11", space={"lr": "uniform:0:1"}, metric="loss"),
     "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss"),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8),
+    "pack": Pack("train.py", rows=(PackedRow(key="a", name="hash", max_runtime_s=60),)),
 }
 
 
@@ -102,10 +104,11 @@ def test_only_a_runner_that_prepares_is_asked_to(kind):
 
 
 def test_what_holds_of_one_kind_alone_stands_at_that_kind():
-    scripts = ["script", "torch_script", "script_sweep"]
+    scripts = ["script", "torch_script", "script_sweep", "pack"]
     assert [kind for kind, example in EXAMPLES.items() if example.entry_script] == scripts
     pickled = ["function", "data_parallel", "function_sweep", "batch"]
     assert [kind for kind, example in EXAMPLES.items() if example.pickled_by] == pickled
+    assert [kind for kind, example in EXAMPLES.items() if example.is_one_program] == ["script"]
     assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
     assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity", "session"]
     usual_s = Workload.dashboard_after_s
@@ -118,6 +121,7 @@ def test_what_holds_of_one_kind_alone_stands_at_that_kind():
         "function_sweep",
         "script_sweep",
         "batch",
+        "pack",
     ]
     assert [kind for kind in KINDS if Workload.named(kind).reader] == ["function_sweep", "script_sweep", "batch"]
 
@@ -176,7 +180,7 @@ def local_kind():
             EXAMPLES["data_parallel"],
             r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
         ),
-        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch or a Workload of your own, got 3"),
+        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch, Pack or a Workload of your own, got 3"),
         (Bare(), "Bare is no dataclass"),
         (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),

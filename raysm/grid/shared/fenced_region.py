@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from raysm.client.description import Description
+from raysm.contract.row_record import RowOutcome
 from raysm.grid.attempt import Attempt
 from raysm.grid.region import Page, Region
 from raysm.grid.shared.sharing import Sharing
@@ -40,6 +41,10 @@ class FencedRegion:
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
         """Return the last value of a metric of each of these jobs."""
         return self._region.rates(names, metric)
+
+    def outcomes(self, attempt: Attempt) -> Mapping[str, RowOutcome]:
+        """Return what has become of the rows that share a job."""
+        return self._region.outcomes(attempt)
 
     def stop(self, name: str) -> None:
         """Stop a job; not one that the next controller has sent, and that this one takes for a stray.

@@ -86,8 +86,8 @@ class Grid(GridHandle):
         chosen: dict[str, Any] = dict(options)
         workload = Script(str(workload)) if isinstance(workload, str | Path) else workload
         cluster = chosen.get("cluster") or Cluster()
-        self._service = connect(chosen.pop("on", None))
-        target = self._service.target
+        service = connect(chosen.pop("on", None))
+        target = service.target
         self.request = GridRequest(
             name=chosen.pop("name", None) or workload.title,
             source=source_of(rows),
@@ -100,7 +100,8 @@ class Grid(GridHandle):
             shared=chosen.pop("shared", None),
             template=Template(workload=workload, target=target, options=chosen),
         )
-        super().__init__(self.request.name)
+        super().__init__(self.request.name, service=service)
+        self._reached = service
 
     def plan(self) -> ShownPlan:
         """Return what it would do: places, dollars, hours, and what is impossible and why. Nothing is sent.
@@ -108,7 +109,7 @@ class Grid(GridHandle):
         Raises:
             InvalidRequest: A row cannot be, nothing says where the rows may run, or they cost more than the budget.
         """
-        return shown_plan(planned(self.request, self._service.at).plan)
+        return shown_plan(planned(self.request, self._reached.at).plan)
 
     def run(self, *, go_on: bool = False, seen: Callable[[ShownSnapshot], Any] | None = None) -> ShownSnapshot:
         """Send a job for each row, until all are done; return how it stands then.
@@ -125,7 +126,7 @@ class Grid(GridHandle):
                 script, arguments or options.
             LeaseLost: Another process runs this grid.
         """
-        services = functools.lru_cache(self._service.at)
+        services = functools.lru_cache(self._reached.at)
         grid = planned(self.request, services)
         running = open_running(
             grid.request,

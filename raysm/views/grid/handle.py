@@ -17,6 +17,7 @@ from raysm.grid.attempt import AGAIN, TaskState
 from raysm.grid.joining import extend
 from raysm.grid.opening import opened
 from raysm.grid.row import TROUBLES_FIRST, GridRow, rows_of
+from raysm.grid.row_result import row_result
 from raysm.grid.rows.source import MAX_ROWS, source_of
 from raysm.grid.shared.objects import Objects
 from raysm.grid.shared.opening import copied, objects_of
@@ -37,14 +38,16 @@ class GridHandle:
         name: Of the grid.
     """
 
-    def __init__(self, name: str, objects: Objects | None = None) -> None:
+    def __init__(self, name: str, objects: Objects | None = None, service: Service | None = None) -> None:
         """Keep the name; nothing is opened before something is asked.
 
         Args:
             name: Of the grid.
             objects: Where its copies lie, which other machines write; None is the file of this machine.
+            service: Of the target to which its jobs are sent; None is not known.
         """
         self.name = name
+        self._service = service
         self._objects = objects
 
     @contextlib.contextmanager
@@ -85,6 +88,25 @@ class GridHandle:
             raise InvalidRequest(f"a row's state is one of {', '.join(TaskState)}, got {state!r}")
         with self._opened() as store:
             return list(rows_of(store, state))
+
+    def result(self, key: str, *, on: Target | Service | None = None, to: str | Path | None = None) -> Any:
+        """Bring what a row has left that is done.
+
+        Args:
+            key: Of the row.
+            on: The grid's target; None is the one that is known here, and else ``Local()``.
+            to: A folder for its files; None is where they lie already, or a folder below raysm's home.
+
+        Returns:
+            Of a row that had its job alone what ``Job.result`` returns; of one that shared it (``Rules(pack=…)``) the
+            folder of its files.
+
+        Raises:
+            InvalidRequest: There is no such row, or it is not done; the message says why.
+        """
+        service = connect(on) if on is not None or self._service is None else self._service
+        with self._opened() as store:
+            return row_result(store, key, service, None if to is None else Path(to))
 
     def stop(self) -> int:
         """Have it stop: no further job is sent, and whoever runs it stops those that are open.
@@ -168,6 +190,7 @@ def attach_grid(name: str, on: Target | Service | None = None) -> GridHandle:
         InvalidRequest: There is none of this name; the message lists those that there are.
         ServiceError: The bucket cannot be read.
     """
-    handle = GridHandle(name, None if on is None else objects_of(name, connect(on)))
+    service = None if on is None else connect(on)
+    handle = GridHandle(name, None if service is None else objects_of(name, service), service)
     with handle._opened():
         return handle

@@ -4,28 +4,20 @@ What flows in is a ``TrialRun``, what flows out are the script's reports, by lin
 they are. Its end is the trial's: another exit code than 0 is a failure, with the last lines that it wrote.
 """
 
-import contextlib
-import os
 import shutil
-import signal
-import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, cast
 
-from raysm.bootstrap import die_with_parent, environment
 from raysm.contract import payload
 from raysm.errors import TrialFailed
 from raysm.request.sweep import ScriptSweep
+from raysm.workloads.script_process import TAIL_LINES, headline, started
 from raysm.workloads.sweep.reports import parse
 from raysm.workloads.sweep.trial import TrialRun
 
 __all__ = ["arguments_of", "run_script"]
-
-TAIL_LINES = 30
-"""Of what a script wrote, those that are told where it fails."""
 
 
 def run_script(run: TrialRun) -> None:
@@ -37,7 +29,7 @@ def run_script(run: TrialRun) -> None:
     workload, source = cast(ScriptSweep, run.workload), run.here.payload / payload.SOURCE
     command = [sys.executable, str(source / workload.script), *arguments_of(run.params), *workload.args]
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    with _started(command, source) as process:
+    with started(command, source) as process:
         assert process.stdout is not None
         for line in process.stdout:
             report = parse(line)
@@ -52,7 +44,7 @@ def run_script(run: TrialRun) -> None:
                     shutil.rmtree(report.checkpoint, ignore_errors=True)
         status = process.wait()
     if status:
-        raise TrialFailed(_headline(status, tail), "\n".join(tail))
+        raise TrialFailed(headline(status, tail), "\n".join(tail))
 
 
 def arguments_of(params: Mapping[str, Any]) -> list[str]:
@@ -66,35 +58,3 @@ def arguments_of(params: Mapping[str, Any]) -> list[str]:
         elif value is not False and value is not None:
             arguments += [flag, str(value)]
     return arguments
-
-
-@contextlib.contextmanager
-def _started(command: list[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(
-        # A raylet that kills the trial's process would otherwise leave the script running, with its GPU.
-        die_with_parent.wrap(command),
-        env=environment.child_environment({"PYTHONUNBUFFERED": "1"}),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        # One stream: its lines stand in the log in the order in which they were written.
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        # A group of its own, so that killpg below reaches what it has started, and not the trial.
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        # Also where the trial is ended early: what the script has started goes with it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _headline(status: int, tail: "deque[str]") -> str:
-    ended = f"the script ended with {status}" if status > 0 else f"the script was killed by signal {-status}"
-    return f"{ended}: {tail[-1]}" if tail else ended

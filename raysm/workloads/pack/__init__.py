@@ -1,0 +1,1 @@
+"""Rows of a grid that share a job."""

@@ -1,0 +1,53 @@
+"""What rows that share a job have done is asked for while it runs, once in a while."""
+
+import pytest
+
+from raysm.grid.outside import Silence
+from raysm.grid.row_news import NEWS_S, ask_outcomes
+from raysm.grid.rules import Rules
+from raysm.grid.task import Task
+from tests.support.grid_world import Behaviour
+from tests.support.grids import Bench
+
+
+def bench(folder, behaviour, rows=8, pack=4):
+    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=600) for number in range(rows)]
+    rules = Rules(brake=0, pack=pack)
+    return Bench(folder, regions={"us-east-1": behaviour}, rules=rules, tasks=tasks)
+
+
+def test_it_is_asked_once_a_minute_of_each_job_that_runs(tmp_path):
+    grid = bench(tmp_path, Behaviour(start_s=60, run_s=600))
+    began_s = grid.clock.now
+    while not grid.store.running_packs():
+        grid.step()
+    while grid.clock.now < began_s + 1_200:
+        grid.step()
+    calls = grid.regions["us-east-1"].calls["rows"]
+    assert 2 * 14 <= calls <= 2 * (1_200 / NEWS_S + 1)
+
+
+def test_a_region_that_is_silent_meanwhile_ends_nothing(tmp_path):
+    behaviour = Behaviour(start_s=60, run_s=300)
+    grid = bench(tmp_path, behaviour)
+    behaviour.silent = ((grid.clock.now + 300, grid.clock.now + 3_000),)
+    grid.run()
+    grid.judge()
+    assert grid.states() == {"done": 8}
+    assert len(grid.store.attempts()) == 2
+
+
+def test_who_asks_a_silent_region_is_told_so(tmp_path):
+    behaviour = Behaviour(start_s=60, run_s=600)
+    grid = bench(tmp_path, behaviour)
+    while not grid.store.running_packs():
+        grid.step()
+    behaviour.silent = ((0, float("inf")),)
+    with pytest.raises(Silence):
+        ask_outcomes(grid.controller._outside, grid.store.running_packs()[0], grid.clock.now)
+
+
+def test_a_grid_without_packs_asks_nothing(tmp_path):
+    grid = bench(tmp_path, Behaviour(), pack=None)
+    grid.run()
+    assert grid.regions["us-east-1"].calls["rows"] == 0
