@@ -28,7 +28,7 @@ from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
 from raysm.workloads.training.parallel.parallelize import Parallelizer
 from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
-from raysm.workloads.training.parallel.tensor_plan import Plan
+from raysm.workloads.training.parallel.tensors.plan import Plan
 from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["PrepareOptions", "prepare", "step"]

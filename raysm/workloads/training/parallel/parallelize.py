@@ -36,8 +36,8 @@ from raysm.workloads.training.parallel.float8 import to_float8
 from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
 from raysm.workloads.training.parallel.rebinding import Groups, check_placed
 from raysm.workloads.training.parallel.stages import Stages, partition_stages
-from raysm.workloads.training.parallel.tensor_dropout import draw_by_part
-from raysm.workloads.training.parallel.tensor_plan import (
+from raysm.workloads.training.parallel.tensors.dropout import draw_by_part
+from raysm.workloads.training.parallel.tensors.plan import (
     Plan,
     check_pairs,
     check_plan,

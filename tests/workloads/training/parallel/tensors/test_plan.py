@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.tensor_plan import check_pairs, check_plan, derive_plan, watch_first_forward
+from raysm.workloads.training.parallel.tensors.plan import check_pairs, check_plan, derive_plan, watch_first_forward
 from tests.support.drawn_models import HIDDEN, WIDTH, Gated, Leaking, Named, Residual, share
 from tests.support.parallel_modes import Attention, Transformer
 

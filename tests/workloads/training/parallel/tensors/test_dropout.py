@@ -9,7 +9,7 @@ from raysm import training
 from raysm.training import Parallel
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.random_state import capture_state, restore_state
-from raysm.workloads.training.parallel.tensor_dropout import OwnStream, draw_by_part
+from raysm.workloads.training.parallel.tensors.dropout import OwnStream, draw_by_part
 
 WIDTH, HIDDEN = 8, 64
 

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.tensor_trial import HEADS, Objection, Pair, Trials, integers
+from raysm.workloads.training.parallel.tensors.trial import HEADS, Objection, Pair, Trials, integers
 
 __all__ = [
     "DerivedPlan",

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from raysm.workloads.training.parallel.tensor_trial import Pair, Trials, share_of_heads
+from raysm.workloads.training.parallel.tensors.trial import Pair, Trials, share_of_heads
 
 PAIR = Pair(module="mlp", before=("fc1",), after="fc2")
 
