@@ -42,6 +42,7 @@ from raysm.bootstrap.outputs import give_way, in_pieces, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.wire import MAX_LINE, ProtocolError, TokenRefused
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
+from raysm.contract.store import remove_unfinished
 from raysm.errors import InvalidPayload
 
 __all__ = ["Worker"]
@@ -122,6 +123,8 @@ class Worker:
     async def _give_way(self, line: WorkerControl) -> None:
         """Leave out of this instance's outputs what the job has from another one; most have none."""
         paths = self._instance.environment.paths
+        # Of what was written here for the job's result, as the head's driver removes it there.
+        remove_unfinished(paths.model)
         files = read_outputs(paths)
         taken: set[str] = set()
         # One piece after the other: a head that has to queue much for somebody drops him.

@@ -63,13 +63,16 @@ class Similarity(Workload):
     """Type of the full matrix; top-k and pairs are always float32."""
     id_column: str | None = None
     """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
+    parts: int | None = None
+    """Files of top-k's result, each some rows, merged and written by an instance; 1 is one file on the head; None is
+    one too, or one for each instance where the head would take longer than the computing."""
     block_rows: int | None = field(default=None, metadata=decides(result=False))
     """Rows of one task; None lets raysm choose. The result does not depend on it."""
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
         real = (int, float)
-        for name, kind in (("top_k", int), ("threshold", real), ("recall", real), ("block_rows", int)):
+        for name, kind in (("top_k", int), ("threshold", real), ("recall", real), ("parts", int), ("block_rows", int)):
             value = getattr(self, name)
             # To isinstance a bool is an int: top_k=True would mean one neighbor.
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
@@ -85,6 +88,13 @@ class Similarity(Workload):
             raise InvalidRequest(f"Similarity: dtype is 'float32' or 'float16', got {self.dtype!r}")
         if self.dtype != "float32" and not self.full:
             raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
+        if self.parts is not None and self.parts < 1:
+            raise InvalidRequest(f"Similarity: parts must be at least 1, got {self.parts}")
+        if self.parts is not None and self.parts > 1 and (self.top_k is None or self.recall is not None):
+            raise InvalidRequest(
+                f"Similarity: parts={self.parts} belongs to top_k without recall; every other result is one file on "
+                "the head"
+            )
         if self.block_rows is not None and self.block_rows < 1:
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
         self._check_recall()

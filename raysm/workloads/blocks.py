@@ -9,18 +9,17 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError
 
 from raysm.contract.keywords import check_names, documents_options
-from raysm.errors import BlockFailed, InstanceLost, InvalidRequest
+from raysm.errors import BlockFailed, InstanceLost, InvalidRequest, NoRoom
 from raysm.workloads.files import FileBlock, file_blocks
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.presence import Presence, tasks_at_once
 from raysm.workloads.processes import Processes
-from raysm.workloads.record import BlockRecord
 from raysm.workloads.tasks import Tasks, Workers
 
 __all__ = [
@@ -28,6 +27,7 @@ __all__ = [
     "FileBlock",
     "MapOptions",
     "PlacedBlock",
+    "Record",
     "RowBlock",
     "TileBlock",
     "file_blocks",
@@ -94,12 +94,20 @@ def row_blocks(rows: int, block_rows: int) -> list[RowBlock]:
     return [RowBlock(start, min(start + block_rows, rows)) for start in range(0, rows, block_rows)]
 
 
-class _Record(Protocol):
+class Record(Protocol[V]):
     """What ``map_blocks`` needs of a ``BlockRecord``."""
 
-    def __contains__(self, block: object) -> bool: ...
-    def save(self, block: object, value: Any) -> None: ...
-    def load(self, block: object) -> Any: ...
+    def __contains__(self, block: object) -> bool:
+        """Whether the block's value is here, and whole."""
+        ...
+
+    def save(self, block: object, value: V) -> None:
+        """Record a finished block."""
+        ...
+
+    def load(self, block: object) -> V:
+        """Return a recorded value."""
+        ...
 
 
 class MapOptions(TypedDict, total=False):
@@ -129,7 +137,7 @@ def map_blocks(
     function: Callable[[B], V],
     blocks: Iterable[B],
     *,
-    record: BlockRecord[V] | None = None,
+    record: Record[V] | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
     **options: Unpack[MapOptions],
 ) -> Iterator[tuple[B, V]]:
@@ -160,13 +168,13 @@ def map_blocks(
     """
     # Here, not in the generator: a misspelt option is refused at the call, as Python itself would.
     check_names("map_blocks", DEFAULTS, options)
-    return _mapped(function, blocks, cast("_Record | None", record), on_progress, DEFAULTS | options)
+    return _mapped(function, blocks, record, on_progress, DEFAULTS | options)
 
 
 def _mapped(
     function: Callable[[B], V],
     blocks: Iterable[B],
-    record: "_Record | None",
+    record: Record[V] | None,
     on_progress: Callable[[int, int | None], None] | None,
     options: MapOptions,
 ) -> Iterator[tuple[B, V]]:
@@ -214,7 +222,7 @@ class _Run:
         *,
         limit: int,
         attempts: int,
-        record: _Record | None,
+        record: Record[Any] | None,
     ) -> None:
         self._workers, self._shipped, self._presence = workers, shipped, presence
         self._limit, self._attempts, self._record = limit, attempts, record
@@ -292,8 +300,8 @@ class _Run:
 def _judge(error: RayError, entry: _Running, attempts: int) -> None:
     """Raise what ends the work; return if the block may be tried again."""
     cause = error.cause if isinstance(error, RayTaskError) else None
-    # The last two are of a task that itself mapped blocks: what it could not do was tried there.
-    if isinstance(cause, InvalidRequest | BlockFailed | InstanceLost):
+    # The second and third are of a task that itself mapped blocks: what it could not do was tried there.
+    if isinstance(cause, InvalidRequest | BlockFailed | InstanceLost | NoRoom):
         raise cause from None
     # What Ray itself finds no place for would have none at the next attempt either.
     if entry.attempt >= attempts or isinstance(error, TaskUnschedulableError):

@@ -8,7 +8,7 @@ import pytest
 from raysm import workloads
 from tests.support.sources import imported
 
-BELOW_MODES = {"arithmetic", "reading", "engines", "tasks", "cells", "sizing", "output", "runs"}
+BELOW_MODES = {"arithmetic", "reading", "engines", "tasks", "cells", "sizing", "output", "runs", "owning"}
 
 ALLOWED = {
     "similarity": {
@@ -21,6 +21,7 @@ ALLOWED = {
         "sizing": {"arithmetic", "reading"},
         "output": {"arithmetic", "reading"},
         "runs": {"reading", "tasks"},
+        "owning": {"arithmetic", "reading", "tasks", "runs"},
         "modes": BELOW_MODES,
         "layouts": BELOW_MODES | {"modes"},
         "estimating": {"arithmetic", "reading", "tasks", "sizing", "modes"},

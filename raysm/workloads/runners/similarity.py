@@ -6,9 +6,12 @@ goes on later where it stopped.
 """
 
 import shutil
+from dataclasses import replace
 
 import ray
 
+from raysm.bootstrap import environment as environments
+from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.log import emit_event
 from raysm.contract.store import remove_unfinished
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
@@ -19,7 +22,17 @@ from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.run import Folders, run
 from raysm.workloads.termination import leave, leave_on_sigterm
 
-__all__ = ["SimilarityRunner"]
+__all__ = ["SimilarityRunner", "folders_here"]
+
+
+def folders_here() -> Folders:
+    """Return where this instance writes, if it owns rows of the result."""
+    return _folders_of(environments.read())
+
+
+def _folders_of(environment: Environment) -> Folders:
+    lasting = environment.has_checkpoints
+    return Folders(result=environment.paths.model, records=environment.paths.records(lasting=lasting), lasting=lasting)
 
 
 class SimilarityRunner(Runner[Similarity]):
@@ -39,11 +52,7 @@ class SimilarityRunner(Runner[Similarity]):
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, log_to_driver=False, configure_logging=False)
         leave_on_sigterm(self._clean)
-        folders = Folders(
-            result=self.environment.paths.model,
-            records=self.environment.paths.records(lasting=self.environment.has_checkpoints),
-            lasting=self.environment.has_checkpoints,
-        )
+        folders = replace(_folders_of(self.environment), on_instance=folders_here)
         try:
             run(
                 self.workload,

@@ -8,6 +8,7 @@ the request and the rows alone, so that the bytes do not depend on blocks or ins
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
+from raysm.workloads.blocks import RowBlock
 from raysm.workloads.gather import regroup
 from raysm.workloads.parquet import write_parquet
 from raysm.workloads.similarity.arithmetic.keys import decode
@@ -24,19 +26,23 @@ from raysm.workloads.similarity.reading.ids import Ids, as_array, take
 __all__ = [
     "IDS",
     "NEIGHBORS",
+    "NEIGHBORS_FOLDER",
     "PAIRS",
     "PAIRS_GROUP",
     "PairChunk",
     "QUERY_IDS",
+    "ResultPart",
     "SIMILARITY",
     "pair_bytes",
     "write_ids",
     "write_ids_beside",
     "write_neighbors",
+    "write_neighbors_part",
     "write_pairs",
 ]
 
 NEIGHBORS = "neighbors.parquet"
+NEIGHBORS_FOLDER = "neighbors"
 PAIRS = "pairs.parquet"
 SIMILARITY = "similarity.npy"
 IDS = "ids.parquet"
@@ -58,6 +64,26 @@ PairChunk: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.fl
 """Rows, neighbors and similarities of consecutive pairs."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResultPart:
+    """One of the files that are a result together, in the order of the rows."""
+
+    folder: Path
+    """Theirs, below the result's."""
+    name: str
+    """Its own name without a suffix: the names rise as the rows do."""
+    rows: RowBlock
+    """The numbers of its rows."""
+
+    def path(self, suffix: str) -> Path:
+        """Return where it lies."""
+        return self.folder / f"{self.name}{suffix}"
+
+    def described(self, file: ResultFile, how_to_read: str) -> ResultFile:
+        """Return what the manifest says of it: which of the result's folders it is in, and how all are read."""
+        return replace(file, name=f"{self.folder.name}/{file.name}", how_to_read=how_to_read)
+
+
 def write_neighbors(
     folder: Path,
     keys: Callable[[int, int], NDArray[np.uint64]],
@@ -76,6 +102,26 @@ def write_neighbors(
         on_rows: Told how many more rows are written.
         ids: What rows and neighbors are called, where a column names them.
     """
+    return _write_neighbors(folder / NEIGHBORS, RowBlock(0, rows), keys, k, on_rows, ids)
+
+
+def write_neighbors_part(
+    part: ResultPart, keys: Callable[[int, int], NDArray[np.uint64]], k: int, ids: Ids | None = None
+) -> ResultFile:
+    """Write some rows of the neighbors; arguments as those of ``write_neighbors``."""
+    # As the one file has them but for the row groups, which begin anew with each part.
+    file = _write_neighbors(part.path(".parquet"), part.rows, keys, k, lambda rows: None, ids)
+    return part.described(file, f'import pyarrow.parquet as pq; table = pq.read_table("{part.folder.name}")')
+
+
+def _write_neighbors(
+    path: Path,
+    rows: RowBlock,
+    keys: Callable[[int, int], NDArray[np.uint64]],
+    k: int,
+    on_rows: Callable[[int], None],
+    ids: Ids | None,
+) -> ResultFile:
     # Of each neighbor an int64 and a float32, and the row's own number.
     row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
     size = max(1, min(1 << 20, int(GROUP_BYTES / row_bytes)))
@@ -86,8 +132,8 @@ def write_neighbors(
     )
 
     def groups() -> Iterator[list[pa.Array]]:
-        for start in range(0, rows, size):
-            stop = min(start + size, rows)
+        for start in range(rows.start, rows.stop, size):
+            stop = min(start + size, rows.stop)
             neighbors, similarities = _decoded(keys, start, stop, k)
             columns = {
                 "row": as_array(np.arange(start, stop)),
@@ -101,9 +147,7 @@ def write_neighbors(
             # Whoever writes has asked for the next group only now: this one has left for the disk.
             on_rows(stop - start)
 
-    return write_parquet(
-        folder / NEIGHBORS, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_sought(schema)
-    )
+    return write_parquet(path, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_sought(schema))
 
 
 def _decoded(

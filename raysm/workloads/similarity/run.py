@@ -40,6 +40,7 @@ from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.engines import CUDA
 from raysm.workloads.similarity.layouts import Layout, compare, load
 from raysm.workloads.similarity.modes import Mode, mode_of
+from raysm.workloads.similarity.modes.owned_collector import OwnedCollector
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Folders, Report, Run
@@ -63,6 +64,9 @@ class Choices:
     merged_tiles: int | None = None
     """Tiles on a side of a group whose parts are merged on an instance, see ``partial_merge``; 1 leaves all to the
     head; None takes what costs least."""
+    ranges: int | None = None
+    """Ranges of rows, each of which an instance owns and writes; 0 leaves the result to the head; None takes what costs
+    least."""
 
 
 def run(
@@ -104,11 +108,17 @@ def run(
     if not mode.is_worth_keeping(layout.matrix, task_slots()):
         folders = replace(folders, lasting=False)
     # Before the rows are prepared, which reads all of them.
-    _check(mode, layout, folders, source)
+    _check(mode, layout)
     with report.phase("prepare"):
-        prepared, footprint = _prepared(workload, mode, layout, folders, choices, report)
+        computing = _chosen(mode, layout, choices, report)
+    sizing = _sizing(workload, mode, layout, computing.footprint, choices)
+    # Owners look for room themselves, each on its own instance.
+    if not sizing.chosen_ranges:
+        mode.check_room(layout.queries, layout.matrix, folders, source.here().scratch)
+    with report.phase("prepare"):
+        prepared = _prepared(workload, layout, folders, computing, report)
     mode = mode.ready(prepared, report, task_slots())
-    files = _computed(prepared, mode, layout, _sizing(prepared, mode, footprint, choices), report)
+    files = _computed(prepared, mode, layout, sizing, report)
     for name, values in (("peak_memory_bytes", report.peaks), ("sent_bytes", report.sent_bytes)):
         for host, value in sorted(values.items()):
             emit_event(Metric(name=name, value=float(value), host=host))
@@ -126,7 +136,7 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _check(mode: Mode, layout: Layout, folders: Folders, source: Source) -> None:
+def _check(mode: Mode, layout: Layout) -> None:
     matrix, queries = layout.matrix, layout.queries
     if queries.columns != matrix.columns:
         raise InvalidInput(
@@ -136,18 +146,34 @@ def _check(mode: Mode, layout: Layout, folders: Folders, source: Source) -> None
     for rows in (matrix.rows, queries.rows):
         if rows > MAX_ROWS:
             raise InvalidInput(f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other")
-    mode.check_room(queries, matrix, folders, source.here().scratch)
 
 
-def _prepared(
-    workload: Similarity, mode: Mode, layout: Layout, folders: Folders, choices: Choices, report: Report
-) -> tuple[Run, Footprint]:
-    """Learn what has to be known of all rows; return the run, which is whole now, and what computes."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Computing:
+    """What is to compute."""
+
+    sparse: bool
+    """Rows are compared by their elements."""
+    engine: str | None
+    """See ``Choices``."""
+    footprint: Footprint
+    """What a task takes."""
+
+
+def _chosen(mode: Mode, layout: Layout, choices: Choices, report: Report) -> _Computing:
+    """Choose what computes, by what is known of the rows before any is read."""
     sparse = layout.compares_elements()
     against = gpus.reason_against(mode, layout, sparse=sparse)
     engine = gpus.choose_engine(choices.engine, against, layout.matrix.columns, report)
-    context, digests = layout.prepare(report, sparse=sparse, engine=engine)
-    prepared = Run(
+    # By what was chosen: GPUs compute where nobody asked for them, too.
+    footprint = GPU if CUDA.is_meant_by(engine) else SPARSE if sparse else DENSE
+    return _Computing(sparse=sparse, engine=engine, footprint=footprint)
+
+
+def _prepared(workload: Similarity, layout: Layout, folders: Folders, computing: _Computing, report: Report) -> Run:
+    """Learn what has to be known of all rows; return the run, which is whole now."""
+    context, digests = layout.prepare(report, sparse=computing.sparse, engine=computing.engine)
+    return Run(
         workload=workload,
         folders=folders,
         scratch=context.matrix.source.here().scratch,
@@ -156,21 +182,20 @@ def _prepared(
         digests=digests,
         context=context,
     )
-    # By what was chosen: GPUs compute where nobody asked for them, too.
-    return prepared, GPU if CUDA.is_meant_by(engine) else SPARSE if sparse else DENSE
 
 
-def _sizing(run: Run, mode: Mode, footprint: Footprint, choices: Choices) -> Sizing:
+def _sizing(workload: Similarity, mode: Mode, layout: Layout, footprint: Footprint, choices: Choices) -> Sizing:
     return Sizing(
         limits=mode.limits,
         footprint=footprint,
-        queries=run.queries,
-        matrix=run.matrix,
+        queries=layout.queries,
+        matrix=layout.matrix,
         # Where GPUs compute, they alone are slots: tiles cut for the cores beside them would be too many and too small.
         slots=task_slots(num_gpus=footprint.task.get("num_gpus", 0)),
         instances=instances(),
-        block_rows=run.workload.block_rows,
+        block_rows=workload.block_rows,
         merged_tiles=choices.merged_tiles,
+        ranges=choices.ranges if workload.parts is None else workload.parts if workload.parts > 1 else 0,
     )
 
 
@@ -179,15 +204,24 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
     # Before anything is cut: the sizes that an earlier run chose lie in its folder.
     record = mode.record(run, mode.name + layout.suffix)
     dispatch = layout.cut(run, mode, sizing, record)
-    if dispatch.note:
-        gpus.say(report, dispatch.note)
-    with closing(mode.collect(run, dispatch, record, sizing)) as collector:
-        compare(run, mode, dispatch, collector, report)
-        run.folders.result.mkdir(parents=True, exist_ok=True)
-        with report.gathering(run.queries.rows) as throttle:
-            files = collector.gather(throttle)
+    owned = mode.owned(run, dispatch, sizing) if (count := sizing.range_count(record)) else None
+    with closing(
+        mode.collect(run, dispatch, record, sizing)
+        if owned is None
+        else OwnedCollector(mode, owned, run, dispatch, record, count)
+    ) as collector:
+        for note in filter(None, (dispatch.note, collector.note)):
+            gpus.say(report, note)
+        files = None
+        # Again, where an instance was lost with what it had taken in.
+        while files is None:
+            compare(run, mode, dispatch, collector, report)
+            run.folders.result.mkdir(parents=True, exist_ok=True)
+            with report.gathering(run.queries.rows) as throttle:
+                files = collector.gather(throttle)
         collector.tell(report)
-    # Only now: a run that ends while it gathers finds all of it again.
+        # Only now: a run that ends while it gathers finds all of it again.
+        collector.remove_records()
     record.remove()
     return files
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ import raysm
 from raysm.contract.events import State
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
+from raysm.workloads.blocks import Record
 from raysm.workloads.progress import EmitEvent, ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.reading.ids import Ids, gather
@@ -33,6 +34,8 @@ class Folders:
     lasting: bool = True
     """Whether ``records`` outlives this head, as the checkpoints do, and what is in it is worth that: else only what
     has no room in memory is there."""
+    on_instance: Callable[[], "Folders"] | None = None
+    """Returns the folders of the instance that calls it; None: they are these, wherever it is called."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -75,6 +78,14 @@ class Report:
             self.peaks[host] = max(self.peaks[host], peak)
         self.task_seconds += part.seconds
         self.engines.update(part.engines)
+
+    def count(self, tasks: Sequence[Any], recorded: Record[Part] | None) -> None:
+        """Note how many tasks there are, and how many of them an earlier run did."""
+        # Once: what is there when tiles are computed again, after a loss, this very run has done.
+        if self.blocks:
+            return
+        self.blocks += len(tasks)
+        self.blocks_found += 0 if recorded is None else sum(task in recorded for task in tasks)
 
     @contextmanager
     def gathering(self, rows: int) -> Iterator[ProgressThrottle]:

@@ -9,7 +9,10 @@ way from one order to the other.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["RowOrder", "Run"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["RowOrder", "Run", "consecutive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,12 @@ class RowOrder:
             low, high = max(start, run.start), min(stop, run.start + run.rows)
             if low < high:
                 yield Run(low, run.offset + low - run.start, high - low)
+
+
+def consecutive(numbers: NDArray[np.int64]) -> Iterator[Run]:
+    """Yield rising numbers of rows in runs of consecutive ones; offsets count from the first of all."""
+    if not len(numbers):
+        return
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers) != 1) + 1, [len(numbers)]]).tolist()
+    for first, stop in zip(edges, edges[1:], strict=False):
+        yield Run(int(numbers[first]), first, stop - first)

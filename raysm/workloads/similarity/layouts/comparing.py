@@ -25,10 +25,9 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
     whole = sum(task.area for task in dispatch.tasks)
     reached = 0.0
     pieces: dict[str, float] = {}
-    report.blocks += len(dispatch.tasks)
-    recorded = collector.recorded
-    report.blocks_found += 0 if recorded is None else sum(task in recorded for task in dispatch.tasks)
-    parts = map_blocks(dispatch.function(mode, run.context), queue, record=recorded, **dispatch.options(queue))
+    report.count(dispatch.tasks, collector.recorded)
+    function = dispatch.function(collector.comparing or mode, run.context)
+    parts = map_blocks(function, queue, record=collector.recorded, **dispatch.options(queue))
     with report.phase("similarity"):
         for task, part in parts:
             report.add(part)

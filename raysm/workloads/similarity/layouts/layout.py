@@ -25,7 +25,7 @@ from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.preparing import prepared
-from raysm.workloads.similarity.tasks.tile_task import TileTask
+from raysm.workloads.similarity.tasks.tile_task import Comparing, TileTask
 
 __all__ = ["Dispatch", "Layout", "LoadedRows", "Queue"]
 
@@ -129,7 +129,7 @@ class Dispatch(ABC):
         """Begin to dispatch: each task is told what the collector knows then."""
 
     @abstractmethod
-    def function(self, mode: Mode, context: Context) -> Callable[..., Part]:
+    def function(self, mode: Comparing, context: Context) -> Callable[..., Part]:
         """Return what is called for each task, where it runs."""
 
     @abstractmethod

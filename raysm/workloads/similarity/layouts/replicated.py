@@ -14,7 +14,7 @@ from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part, measured
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from raysm.workloads.similarity.tasks.tile_task import Comparing, FreeTile
 
 __all__ = ["Replicated", "TileQueue"]
 
@@ -46,7 +46,7 @@ class _Dispatch(Dispatch):
         """Begin to dispatch."""
         return TileQueue(self.tasks, collector)
 
-    def function(self, mode: Mode, context: Context) -> Callable[..., Part]:
+    def function(self, mode: Comparing, context: Context) -> Callable[..., Part]:
         """Return what is called for each tile, or for each group."""
         compare = partial(measured, mode.compare, context)
         return compare if self._groups is None else self._groups.function(compare)

@@ -31,7 +31,8 @@ from raysm.workloads.similarity.modes.mode import Collector, Tiling
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.runs import Report, Run
-from raysm.workloads.similarity.sizing.sizing import Sizing
+from raysm.workloads.similarity.sizing.footprint import PART_BYTES
+from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part, measured
 from raysm.workloads.similarity.tasks.tile_task import FreeTile, TileTask
@@ -62,6 +63,11 @@ class ApproximateTopK(TopK):
         if workload.top_k is None or workload.recall is None:
             return None
         return cls(workload.top_k, workload.recall)
+
+    @property
+    def limits(self) -> PartLimits:
+        """Each row's neighbors come from one task: no parts are joined, and nobody has to own what is merged."""
+        return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)))
 
     def check(self, queries: Described, matrix: Described) -> None:
         """Raise ``InvalidInput`` where there are not so many neighbors, or rows are sparse."""

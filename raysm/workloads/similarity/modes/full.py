@@ -44,6 +44,7 @@ from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
+from raysm.workloads.similarity.arithmetic.row_order import consecutive
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.reading.npy import header
@@ -287,11 +288,8 @@ def _runs_of(task: TileTask, block: RowBlock) -> Iterator[Consecutive]:
 
 
 def _consecutive(numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]], block: RowBlock) -> Iterator[Consecutive]:
-    """Yield the rows of a block in runs of consecutive numbers; offsets count from the block's first row."""
-    rows = numbers(np.arange(block.start, block.stop))
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(rows) != 1) + 1, [len(rows)]]).tolist()
-    for first, stop in zip(edges, edges[1:], strict=False):
-        yield Consecutive(int(rows[first]), first, stop - first)
+    """Return the rows of a block in runs of consecutive numbers; offsets count from the block's first row."""
+    return consecutive(numbers(np.arange(block.start, block.stop)))
 
 
 def _rectangles(task: TileTask) -> Iterator[tuple[TileBlock, slice, slice]]:

@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
-from raysm.workloads.blocks import TileBlock
+from raysm.workloads.blocks import Record, TileBlock
 from raysm.workloads.gather import free_bytes
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.runs import Folders, Report, Run
 from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import FreeTile, TileTask
+from raysm.workloads.similarity.tasks.tile_task import Comparing, FreeTile, TileTask
 
 __all__ = ["Collector", "Mode", "Tiling"]
 
@@ -52,8 +53,12 @@ class Collector(ABC):
     """What a mode makes of the parts, on the head. It is closed however the work ends."""
 
     # A part that another run finished is read, not computed: its name has all that decides its bytes.
-    recorded: BlockRecord[Part] | None = None
+    recorded: Record[Part] | None = None
     """Where parts are kept, for another run to find them; None: nothing is."""
+    comparing: Comparing | None = None
+    """What tasks do in the mode's place; None: what the mode says."""
+    note: str = ""
+    """What is to be said of it."""
 
     @abstractmethod
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
@@ -63,8 +68,8 @@ class Collector(ABC):
         """
 
     @abstractmethod
-    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Write the result; return its files."""
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
+        """Write the result; return its files, or None where parts that were taken in are lost, and made again."""
 
     def tell(self, report: Report) -> None:  # noqa: B027
         """Add what is to be said of the result, once it is written; most have nothing to say."""
@@ -73,6 +78,9 @@ class Collector(ABC):
     def hint(self, task: TileTask) -> Any:
         """Return what a task is told as it is dispatched."""
         return None
+
+    def remove_records(self) -> None:  # noqa: B027
+        """Remove what is recorded elsewhere than on the head, once it is in the result."""
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is held; most hold nothing."""
@@ -166,6 +174,10 @@ class Mode(ABC):
 
     def groups(self, run: Run, tiles: Sequence[FreeTile], record: BlockRecord[Any], sizing: Sizing) -> Any | None:
         """Return how parts of many tiles are merged on the instances; None: each goes to the head."""
+        return None
+
+    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned | None:
+        """Return how instances own ranges of its result; None: it is the head's alone."""
         return None
 
     def probe(

@@ -112,7 +112,8 @@ def groups_of(
 
     Not those of queries, which are cut so that little is left to merge.
     """
-    if not context.self_join:
+    # Where instances own ranges of rows, each part goes to the owners of its rows, and none to the head.
+    if not context.self_join or sizing.range_count(record):
         return None
     # Of the first, which is as large as any: only the last block of rows may be smaller.
     size = tiles[0].tile.rows.rows

@@ -114,7 +114,7 @@ class _Collector(Collector):
     def __init__(self, run: Run, record: BlockRecord[Part]) -> None:
         self._run = run
         self._with_pairs: list[str] = []
-        self.recorded = record
+        self.recorded = self._record = record
 
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
         """Note a part; return the pieces of a tile that was given up."""
@@ -128,10 +128,9 @@ class _Collector(Collector):
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
         """Write ``pairs.parquet``."""
         run, ids = self._run, self._run.ids()
-        assert self.recorded is not None
         # A pair takes 8 bytes in a part.
-        check_room([(run.folders.result, int(self.recorded.size_bytes() / 8 * output.pair_bytes(ids)))])
-        chunks = merged_pairs(self.recorded, self._with_pairs, run.queries.rows, throttle.add)
+        check_room([(run.folders.result, int(self._record.size_bytes() / 8 * output.pair_bytes(ids)))])
+        chunks = merged_pairs(self._record, self._with_pairs, run.queries.rows, throttle.add)
         return (output.write_pairs(run.folders.result, chunks, ids),)
 
 

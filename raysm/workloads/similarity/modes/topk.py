@@ -26,7 +26,9 @@ from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
 from raysm.workloads.similarity.modes.partial_merge import TileGroups, groups_of
+from raysm.workloads.similarity.modes.topk_owned import OwnedTopK
 from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
+from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.reading.ids import gather
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.runs import Folders, Run
@@ -66,7 +68,8 @@ class TopK(Mode):
     @property
     def limits(self) -> PartLimits:
         """A part holds k keys, of 8 bytes each, of its rows and of as many columns."""
-        return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), joined_row_s=ROW_S + KEY_S * self.k)
+        most = max(1, PART_BYTES // (16 * self.k))
+        return PartLimits(rows=most, joined_row_s=ROW_S + KEY_S * self.k, neighbors=self.k)
 
     def check(self, queries: Described, matrix: Described) -> None:
         """Raise ``InvalidInput`` where there are not so many neighbors."""
@@ -110,6 +113,21 @@ class TopK(Mode):
     def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
         """Begin with nobody known of any row."""
         return _Collector(self, run, tiles, record, sizing.max_tile_rows())
+
+    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned:
+        """Return how instances own ranges of rows."""
+        # By their places; the order of the rows says their numbers.
+        zero = run.context.queries.norms == 0
+        numbers = [
+            np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start
+            for one in tiles.row_order.between(0, run.queries.rows)
+        ]
+        return OwnedTopK(
+            k=self.k,
+            self_join=run.context.self_join,
+            max_tile_rows=sizing.max_tile_rows(),
+            zero_rows=np.concatenate(numbers),
+        )
 
     def groups(
         self, run: Run, tiles: Sequence[FreeTile], record: BlockRecord[Any], sizing: Sizing

@@ -17,30 +17,32 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.sizing.footprint import PART_BYTES, Footprint
+from raysm.workloads.similarity.sizing.scaling import (
+    HEAD_SHARE,
+    MERGING_S,
+    PART_S,
+    PRODUCT_S,
+    Cut,
+    Machines,
+    Problem,
+    Term,
+    terms,
+    total_s,
+)
 
 __all__ = ["PartLimits", "Sizing"]
-
-PRODUCT_S = 5.5e-12
-"""What one element of a pair costs a slot, about."""
-
-PART_S = 2e-3
-"""What a part costs whoever takes it in, however small.
-
-Measured on two cores with AMX, with tasks that return parts at once: 0.5 to 0.7 ms of the thread that asks Ray, with 32
-parts unfinished, and 1.1 to 1.3 ms with 1024; and 0.6 ms for the record."""
-
-MERGING_S = 2.0
-"""What it takes to begin to merge on the instances: the processes that do it are started, and import NumPy.
-
-Measured on two cores, which the tasks had at the same time: 1.2 s."""
 
 MOST_MERGED = 32
 """Most tiles on a side of a group that is merged on an instance: a lost instance takes what was merged there along."""
 
-HEAD_SHARE = 0.5
-"""Of the tasks' time, what the head may take for their parts."""
+RANGES_PAY = 0.9
+"""Of the time with one file on the head, what it may take at most for instances to own ranges of rows: a result in
+several files is for a reason."""
 
-BLOCK_ROWS, MERGED_TILES = "block-rows", "merged-tiles"
+DISPATCH_SHARE = 0.1
+"""Of the tasks' time, what the head may take where it only dispatches: it need not merge as well."""
+
+BLOCK_ROWS, MERGED_TILES, RANGE_COUNT = "block-rows", "merged-tiles", "ranges"
 """Names of the files, in the record's folder, with the sizes that were chosen."""
 
 
@@ -54,6 +56,8 @@ class PartLimits:
     """Seconds that a row of a part costs whoever merges it; None: parts of several tiles cannot be joined to one."""
     open_ended: bool = False
     """Nobody knows before how much a tile's part holds."""
+    neighbors: int = 0
+    """Neighbors that are kept of each row; 0 where it is not so many of each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +80,9 @@ class Sizing:
     """Rows of a block that are asked for; None chooses."""
     merged_tiles: int | None = None
     """Tiles on a side of a group that are asked for; None chooses."""
+    ranges: int | None = None
+    """Ranges of rows that are asked for, each of which an instance owns; 0 leaves the result to the head; None chooses.
+    """
 
     def max_tile_rows(self) -> int:
         """Return the most rows, and columns, that are made ready at once."""
@@ -97,28 +104,81 @@ class Sizing:
 
     def chosen_triangle_rows(self) -> int:
         """Return the same for a run that has no earlier one."""
+        return self._triangle_rows(self.chosen_ranges)
+
+    def _triangle_rows(self, ranges: int) -> int:
         most, rows = self.max_tile_rows(), self.matrix.rows
         if self.block_rows:
             return min(self.block_rows, most)
-        blocks = tiling.blocks_for(self.slots, rows, self.footprint.least_rows, self._joined_rows(most))
+        blocks = tiling.blocks_for(self.slots, rows, self.footprint.least_rows, self._joined_rows(most, ranges))
         return math.ceil(rows / blocks)
 
-    def _joined_rows(self, most: int) -> int:
+    def _joined_rows(self, most: int, ranges: int = 0) -> int:
         """Return the most rows of a block with which the head takes in all slots' parts in HEAD_SHARE of the time.
 
         A task then does several tiles of ``most`` rows, and hands back one part: parts are merged first where they are
         made. It takes rows**2 * columns * PRODUCT_S; the head PART_S, and ``joined_row_s`` for each row and column.
         With 64 instances of 8 cores, 10**7 rows of 768 columns are 940,000 tiles of 7281 rows: 410 s of the tasks, and
         6700 s of the head. In blocks of 110,000 rows, eight for each slot, it merges 4200 parts, in 330 s. Few rows are
-        cut for all slots to be busy, and no less: ``group_tiles``.
+        cut for all slots to be busy, and no less: ``group_tiles``. Where instances own ranges of rows the head takes
+        but PART_S, in DISPATCH_SHARE of the time, and each owner its share of the rows.
         """
         row_s = self.limits.joined_row_s
         if row_s is None or not self.footprint.foreseeable:
             return most
-        product_s = HEAD_SHARE * self.matrix.columns * PRODUCT_S / self.slots
+        share, row_s = (DISPATCH_SHARE, row_s / ranges) if ranges else (HEAD_SHARE, row_s)
+        product_s = share * self.matrix.columns * PRODUCT_S / self.slots
         # So many rows n that both take as long: product_s * n**2 = PART_S + 2 * row_s * n.
         enough = (row_s + math.sqrt(row_s**2 + product_s * PART_S)) / product_s
         return max(most, min(math.ceil(enough), self.limits.rows or most))
+
+    def range_count(self, record: BlockRecord[Any]) -> int:
+        """Return how many ranges of rows the instances own; an earlier run's choice holds; 0: the head has the result.
+
+        What a part was recorded as is of use to a run with the same ranges alone, on however many instances.
+        """
+        # Of the others nothing is chosen: what is asked for is part of what the record depends on.
+        if not self.limits.neighbors:
+            return self.chosen_ranges
+        return _kept(record, (self.chosen_ranges,), self.queries.rows, RANGE_COUNT, least=0)[0]
+
+    @property
+    def chosen_ranges(self) -> int:
+        """Return the same for a run that has no earlier one: one for each instance, where that is sooner."""
+        if self.ranges is not None:
+            return min(self.ranges, self.queries.rows)
+        if self.limits.joined_row_s is None or not self.footprint.foreseeable or self.instances < 2:
+            return 0
+        # The model is of the triangle; queries are cut so that little is left to merge.
+        if self.queries is not self.matrix:
+            return 0
+        # By the whole time: where the tasks take longer than the head's merging beside them, one file costs nothing.
+        alone, shared = (total_s(self.expected(ranges)) for ranges in (0, self.instances))
+        return self.instances if shared < RANGES_PAY * alone else 0
+
+    def expected(self, ranges: int) -> tuple[Term, ...]:
+        """Return what the model says of top-k where so many ranges are owned by instances."""
+        size = self._triangle_rows(ranges)
+        blocks = math.ceil(self.matrix.rows / size)
+        on_a_side = 1 if ranges else self.chosen_group_tiles(size)
+        beside = math.ceil(blocks / on_a_side)
+        parts = beside * (beside + 1) // 2
+        # As the run itself would be cut: what the model says holds for nothing else.
+        cut = Cut(
+            block_rows=size,
+            tiles=blocks * (blocks + 1) // 2,
+            parts=parts,
+            part_rows=size * on_a_side,
+            mergers=ranges or (1 if on_a_side == 1 else min(parts, self.mergers)),
+            ranges=ranges,
+        )
+        problem = Problem(
+            rows=self.matrix.rows,
+            columns=self.matrix.columns,
+            k=self.limits.neighbors,
+            row_s=self.limits.joined_row_s or 0.0,
+        )
+        return terms(problem, Machines(instances=self.instances, slots=self.slots), cut)
 
     def group_tiles(self, record: BlockRecord[Any], tile_rows: int) -> int:
         """Return of how many tiles, on a side, the parts are merged on an instance; an earlier run's choice holds."""
@@ -194,14 +254,16 @@ class Sizing:
         return _kept(record, (min(most, max(wanted, self.footprint.least_rows)),), most)[0]
 
 
-def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int, name: str = BLOCK_ROWS) -> tuple[int, ...]:
+def _kept(
+    record: BlockRecord[Any], chosen: tuple[int, ...], most: int, name: str = BLOCK_ROWS, least: int = 1
+) -> tuple[int, ...]:
     """Return the sizes that an earlier run of the job chose, or keep ``chosen`` for the next."""
     path = record.folder / name
     # A torn file is of a run that ended while it wrote it: nothing was recorded under its sizes yet.
     with suppress(OSError, ValueError):
         sizes = tuple(int(text) for text in path.read_text(encoding="ascii").split())
         # No more than a task may hold, whatever an earlier run chose.
-        if len(sizes) == len(chosen) and all(1 <= size <= most for size in sizes):
+        if len(sizes) == len(chosen) and all(least <= size <= most for size in sizes):
             return sizes
     put(path, " ".join(map(str, chosen)) + "\n")
     return chosen

@@ -1,5 +1,6 @@
 """What one task is given: a tile of pairs of rows, and what was known of them when it was dispatched."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -7,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.workloads.blocks import TileBlock
+from raysm.workloads.similarity.tasks.context import Context
 
-__all__ = ["FreeTile", "TileTask"]
+__all__ = ["Comparing", "FreeTile", "TileTask"]
 
 
 class TileTask(Protocol):
@@ -40,6 +42,14 @@ class TileTask(Protocol):
 
     def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of rows of the matrix by their places."""
+        ...
+
+
+class Comparing(Protocol):
+    """What tasks do: a mode, or what hands over what a mode finds."""
+
+    def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
+        """Do one task, where the rows of its tile can be read; return what the head takes in."""
         ...
 
 

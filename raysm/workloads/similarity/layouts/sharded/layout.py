@@ -19,6 +19,7 @@ from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part
+from raysm.workloads.similarity.tasks.tile_task import Comparing
 
 __all__ = ["Sharded"]
 
@@ -86,7 +87,7 @@ class _Dispatch(Dispatch):
             hint=collector.hint,
         )
 
-    def function(self, mode: Mode, context: Context) -> Callable[..., Part]:
+    def function(self, mode: Comparing, context: Context) -> Callable[..., Part]:
         """Return what is called for each pair, with the rows that came."""
         return partial(compare_pair, mode.compare, context)
 

@@ -1,0 +1,251 @@
+"""How long top-k takes on many instances, term by term: who pays each, and what bounds it. Pure.
+
+What flows in is what is asked for, the machines, and how the rows are cut; what flows out are seconds. ``Sizing``
+chooses by the same numbers, ``tests/benchmarks/scaling.py`` prints them, ``docs/explanation/scaling.md`` explains them.
+
+With N rows of D columns in B blocks of n rows, T = B (B + 1) / 2 tiles, and W instances:
+
+    phase    term         who        bound    seconds
+    prepare  norms        tasks      cores    N D NORM_S / slots
+             known        head       network  N KNOWN_BYTES / rate * log2(W + 1)
+             begin        head       cores    MERGING_S, where instances merge
+    compare  product      tasks      cores    N**2 / 2 D PRODUCT_S / slots
+             dispatch     head       cores    tasks of the head * PART_S
+             merging      whoever    cores    parts * PART_S + their rows * row_s, by all who merge
+             keys         whoever    network  rows of all parts * KEY_BYTES, by all who merge
+    gather   writing      whoever    disk     N * bytes of a row / rate, by all who write
+             finish       head       cores    W * FINISH_S
+
+There are three ways to merge: the head takes in each tile's part; *groups* of tiles are merged on the instances, and
+the head takes in theirs (``modes.partial_merge``); or each instance owns *ranges* of rows, is sent the parts of its
+rows, and writes them itself (``owning``). What one of them pays within a phase it pays one after the other, what
+different ones pay, or one pays to another bound, at the same time.
+
+No term was measured on several machines: what is known of one instance was measured on two cores with AMX, the rates of
+networks and disks are what AWS says of its smaller types.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "GROUPS",
+    "HEAD",
+    "HEAD_SHARE",
+    "MERGING_S",
+    "PART_S",
+    "PRODUCT_S",
+    "RANGES",
+    "Cut",
+    "Machines",
+    "Problem",
+    "Term",
+    "terms",
+    "total_s",
+    "waits_for",
+]
+
+PRODUCT_S = 5.5e-12
+"""What one element of a pair costs a slot, about."""
+
+NORM_S = 7e-9
+"""What an element of the matrix costs a slot to be prepared, about."""
+
+PART_S = 2e-3
+"""What a part costs whoever takes it in, however small.
+
+Measured on two cores with AMX, with tasks that return parts at once: 0.5 to 0.7 ms of the thread that asks Ray, with 32
+parts unfinished, and 1.1 to 1.3 ms with 1024; and 0.6 ms for the record."""
+
+MERGING_S = 2.0
+"""What it takes to begin to merge on the instances: the processes that do it are started, and import NumPy.
+
+Measured on two cores, which the tasks had at the same time: 1.2 s."""
+
+FINISH_S = 0.01
+"""What it costs the head to ask an instance for its file of the result, once."""
+
+HEAD_SHARE = 0.5
+"""Of the tasks' time, what the head may take for their parts."""
+
+KNOWN_BYTES = 10
+"""Of each row: its norm, 8 bytes, and its exponent, 2; they come to the head, and leave it for every instance."""
+
+KEY_BYTES = 24
+"""Of each row of a part that travels: the bound that its task is told, 4 bytes, how many keys it has, 4, and two keys.
+
+A row has 0.2 to 2 keys that reach the bounds, once the first tiles have given it one."""
+
+Who = Literal["tasks", "head", "instances"]
+Bound = Literal["cores", "network", "disk"]
+Phase = Literal["prepare", "compare", "gather"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """What is asked for."""
+
+    rows: int
+    """N."""
+    columns: int
+    """D."""
+    k: int
+    """How many neighbors of each row."""
+    row_s: float
+    """What a row of a part costs whoever merges it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machines:
+    """What there is."""
+
+    instances: int
+    """W; each has one network interface and one disk."""
+    slots: int
+    """Tasks that all of them run at once, about their cores."""
+    network_bytes_s: float = 1.25e9
+    """Of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
+    (https://docs.aws.amazon.com/ec2/latest/instancetypes/co.html)."""
+    disk_bytes_s: float = 250e6
+    """Of one instance: gp2, all that SageMaker offers beside instances' own disks, takes no more
+    (https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """How the pairs are cut, and who merges them."""
+
+    block_rows: int
+    """n."""
+    tiles: int
+    """T."""
+    parts: int
+    """What the head dispatches, and takes in: as many as there are tiles, or groups of them."""
+    part_rows: int
+    """Rows of one of those, and as many columns."""
+    mergers: int = 1
+    """How many instances or processes merge; 1 is the head alone."""
+    ranges: int = 0
+    """Ranges of rows that the instances own; 0: the head has the result."""
+
+    @property
+    def way(self) -> str:
+        """Who merges, in one word."""
+        if self.ranges:
+            return RANGES
+        return GROUPS if self.parts < self.tiles else HEAD
+
+
+HEAD, GROUPS, RANGES = "head", "groups", "ranges"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """One of the costs."""
+
+    name: str
+    """Which, ``product``."""
+    phase: Phase
+    """When."""
+    who: Who
+    """Who pays it."""
+    bound: Bound
+    """What would make it less."""
+    seconds: float
+    """How long it takes."""
+
+
+def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
+    """Return all terms; of a way that has none of a term, 0 seconds."""
+    rows, instances, slots = problem.rows, machines.instances, machines.slots
+    merges: Who = "head" if cut.way == HEAD else "instances"
+    writes: Who = "instances" if cut.way == RANGES else "head"
+    # Of each neighbor an int64 and a float32, and the row's own number.
+    written = rows * (12 * problem.k + 8) / (min(cut.ranges, instances) or 1)
+    # A part that the head only hears of costs as much as one that it takes in: most of it is Ray's.
+    head_s = cut.parts * PART_S
+    if cut.way == GROUPS:
+        head_s += cut.parts * 2 * cut.part_rows * problem.row_s
+    return (
+        Term(
+            name="norms",
+            phase="prepare",
+            who="tasks",
+            bound="cores",
+            seconds=rows * problem.columns * NORM_S / slots,
+        ),
+        Term(
+            name="known",
+            phase="prepare",
+            who="head",
+            bound="network",
+            # Ray's store hands an object on from whoever has it: each round doubles those who do.
+            seconds=rows * KNOWN_BYTES / machines.network_bytes_s * math.log2(instances + 1),
+        ),
+        Term(
+            name="begin",
+            phase="prepare",
+            who="head",
+            bound="cores",
+            seconds=0.0 if cut.way == HEAD else MERGING_S,
+        ),
+        Term(
+            name="product",
+            phase="compare",
+            who="tasks",
+            bound="cores",
+            seconds=rows**2 / 2 * problem.columns * PRODUCT_S / slots,
+        ),
+        Term(name="dispatch", phase="compare", who="head", bound="cores", seconds=head_s),
+        Term(
+            name="merging",
+            phase="compare",
+            who=merges,
+            bound="cores",
+            seconds=_merging_s(problem, cut),
+        ),
+        Term(
+            name="keys",
+            phase="compare",
+            who=merges,
+            bound="network",
+            seconds=cut.tiles * 2 * cut.block_rows * KEY_BYTES / _receivers(cut, instances) / machines.network_bytes_s,
+        ),
+        Term(name="writing", phase="gather", who=writes, bound="disk", seconds=written / machines.disk_bytes_s),
+        Term(name="finish", phase="gather", who="head", bound="cores", seconds=cut.ranges * FINISH_S),
+    )
+
+
+def _receivers(cut: Cut, instances: int) -> int:
+    # Several mergers of one instance share its network.
+    return 1 if cut.way == HEAD else min(instances, cut.mergers)
+
+
+def _merging_s(problem: Problem, cut: Cut) -> float:
+    """Return what merging takes whoever merges, beside the ``PART_S`` of the head, which is its dispatching."""
+    # Where a range begins within a block of rows, its tiles' parts go to two owners.
+    pieces = 2 * (1 + cut.block_rows * cut.ranges / problem.rows) if cut.ranges else 1
+    part_s = (0.0 if cut.way == HEAD else pieces * PART_S) + 2 * cut.block_rows * problem.row_s
+    return cut.tiles * part_s / cut.mergers
+
+
+def total_s(costs: Iterable[Term]) -> float:
+    """Return how long all of it takes: of each phase what its slowest needs."""
+    # No phase begins before the last one has ended everywhere, so their slowest add up.
+    return sum(max(payers.values()) for payers in _paid(costs).values())
+
+
+def waits_for(costs: Iterable[Term]) -> tuple[Who, Bound]:
+    """Return who is waited for longest, and for what."""
+    slowest = (max(payers.items(), key=lambda one: one[1]) for payers in _paid(costs).values())
+    return max(slowest, key=lambda one: one[1])[0]
+
+
+def _paid(costs: Iterable[Term]) -> dict[Phase, dict[tuple[Who, Bound], float]]:
+    paid: dict[Phase, dict[tuple[Who, Bound], float]] = defaultdict(lambda: defaultdict(float))
+    for term in costs:
+        paid[term.phase][term.who, term.bound] += term.seconds
+    return paid

@@ -1,0 +1,55 @@
+"""What the model says of top-k on many instances, term by term: nothing is run, and nothing of it was measured there.
+
+    python3 tests/benchmarks/scaling.py [--columns 768] [--top-k 10] [--cores 8]
+
+One line for each number of rows and instances: what merges, how long it takes, who is waited for longest, and all
+terms in seconds. ``docs/explanation/scaling.md`` has the table, and says what the terms are.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from raysm.workloads.similarity.sizing.scaling import total_s, waits_for
+from tests.support.scaling import COLUMNS, CORES, INSTANCES, NEIGHBORS, ROWS, sizing_for
+
+
+def lines(columns=COLUMNS, k=NEIGHBORS, cores=CORES):
+    """Yield the table in Markdown."""
+    heads = None
+    for rows in ROWS:
+        for instances in INSTANCES:
+            sizing = sizing_for(rows, instances, columns=columns, k=k, cores=cores)
+            costs = sizing.expected(sizing.chosen_ranges)
+            if heads is None:
+                heads = ["rows", "instances", "files", "total", "waits for", *(term.name for term in costs)]
+                yield from (row_of(heads), row_of(["---"] * len(heads)))
+            alone = total_s(sizing.expected(0))
+            total = f"{total_s(costs):,.0f} s"
+            if sizing.chosen_ranges:
+                total += f" (one file: {alone:,.0f} s)"
+            figures = [f"{term.seconds:,.1f}" for term in costs]
+            who = "'s ".join(waits_for(costs)).replace("s's", "s'")
+            yield row_of(
+                [f"{rows:.0e}".replace("e+0", "e"), instances, sizing.chosen_ranges or 1, total, who, *figures]
+            )
+
+
+def row_of(cells):
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--columns", type=int, default=COLUMNS)
+    parser.add_argument("--top-k", type=int, default=NEIGHBORS, metavar="K")
+    parser.add_argument("--cores", type=int, default=CORES, help="of each instance")
+    asked = parser.parse_args()
+    for line in lines(asked.columns, asked.top_k, asked.cores):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

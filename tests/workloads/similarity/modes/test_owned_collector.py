@@ -1,0 +1,189 @@
+"""Results that instances own by ranges of rows, on a Ray of one instance: their content is the head's own."""
+
+import time
+from contextlib import closing, suppress
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.contract.events import Progress
+from raysm.contract.result import Manifest
+from raysm.request import Similarity
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.modes.owned_collector import DONE, OwnedCollector
+from raysm.workloads.similarity.modes.topk import TopK
+from raysm.workloads.similarity.run import Choices, Folders, run
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.dense_rows import kinds_of_rows
+from tests.support.reference import neighbors
+from tests.support.similarity import queries_of, run_of, saved
+
+ROWS = kinds_of_rows(rows=600)["duplicates"]
+"""Zero rows and rows that are alike are among them."""
+
+
+class Stopped(Exception):
+    """Stands for the end of a head in the middle of the work."""
+
+
+def go(folder, ranges, emit_event=lambda event: None, queries=None, rows=ROWS, lasting=True, **workload):
+    return run(
+        Similarity(**workload),
+        job="job",
+        source=saved(rows, folder),
+        folders=Folders(result=folder / "result", records=folder / "records", lasting=lasting),
+        emit_event=emit_event,
+        queries=queries,
+        choices=Choices(ranges=ranges),
+    )
+
+
+def at_rows(rows, act):
+    """Return what takes events, and acts once when so many rows are done."""
+    acted = []
+
+    def emit_event(event):
+        if not acted and isinstance(event, Progress) and event.phase == "similarity" and event.done >= rows:
+            acted.append(True)
+            act()
+
+    return emit_event
+
+
+def files_below(folder):
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
+
+
+def stop():
+    raise Stopped
+
+
+def owners():
+    """Return the processes of the owners of this Ray, which this process has started."""
+    return [
+        process for process in psutil.Process().children(recursive=True) if title_of(process).startswith("ray::Owner")
+    ]
+
+
+def title_of(process):
+    """Return what a process calls itself; nothing of one that has ended."""
+    try:
+        return "".join(process.cmdline()[:1])
+    except psutil.NoSuchProcess:
+        # Also of one whose parent has not yet taken notice: a zombie is such a one to psutil.
+        return ""
+
+
+def end_owners():
+    """Kill the owners, as a lost instance would."""
+    for process in owners():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+@pytest.mark.parametrize("ranges", [1, 3, 7])
+def test_ranges_hold_the_neighbors_of_float64_row_by_row(ray_here, tmp_path, ranges):
+    manifest = go(tmp_path, ranges, top_k=7, block_rows=100)
+    table = pq.read_table(tmp_path / "result" / "neighbors")
+    expected = neighbors(ROWS, 7)
+    assert table["row"].to_pylist() == list(range(600))
+    assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
+    assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
+    assert [file.name for file in manifest.files] == [
+        f"neighbors/part-{at:05d}-of-{ranges:05d}.parquet" for at in range(ranges)
+    ]
+    assert sum(file.shape[0] for file in manifest.files) == 600
+    assert Manifest.read(tmp_path / "result") == manifest
+    assert f"each of {ranges} ranges of rows" in manifest.notes[0]
+    # Neither parts nor records are left.
+    assert not (tmp_path / "records").exists()
+    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == ["manifest.json", "neighbors"]
+
+
+def test_the_content_is_the_one_files(ray_here, tmp_path):
+    go(tmp_path / "one", 0, top_k=4)
+    go(tmp_path / "many", 4, top_k=4, block_rows=77)
+    assert pq.read_table(tmp_path / "many" / "result" / "neighbors") == pq.read_table(
+        tmp_path / "one" / "result" / "neighbors.parquet"
+    )
+
+
+def test_queries_are_owned_as_rows_are(ray_here, tmp_path):
+    queries = queries_of(np.concatenate([ROWS[:40], np.zeros((1, ROWS.shape[1]), dtype=ROWS.dtype)]), tmp_path)
+    for ranges in (0, 3):
+        go(tmp_path / str(ranges), ranges, queries=queries, top_k=9, block_rows=17)
+    many = pq.read_table(tmp_path / "3" / "result" / "neighbors")
+    assert many == pq.read_table(tmp_path / "0" / "result" / "neighbors.parquet")
+    assert many.num_rows == 41
+
+
+def test_a_restarted_head_finds_what_the_owners_recorded(ray_here, tmp_path):
+    with pytest.raises(Stopped):
+        go(tmp_path, 3, at_rows(300, stop), top_k=7, block_rows=40)
+    recorded = files_below(tmp_path / "records")
+    after = {}
+    manifest = go(
+        tmp_path, None, at_rows(600, lambda: after.update(files_below(tmp_path / "records"))), top_k=7, block_rows=40
+    )
+    # Also how many ranges there are holds, whatever the model says.
+    assert len(manifest.files) == 3
+    assert manifest.measures["blocks"] == 120
+    assert manifest.measures["blocks_found"] >= 30
+    # No piece was written again.
+    assert recorded.items() <= after.items()
+    table = pq.read_table(tmp_path / "result" / "neighbors")
+    assert np.array_equal(table["neighbors"].to_pylist(), neighbors(ROWS, 7)[0])
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_owners_that_are_killed_in_the_middle_leave_the_same_content(ray_here, tmp_path, lasting):
+    told = []
+    killing = at_rows(300, end_owners)
+
+    def emit_event(event):
+        told.append(event)
+        killing(event)
+
+    manifest = go(tmp_path, 3, emit_event, lasting=lasting, top_k=7, block_rows=40)
+    assert len(manifest.files) == 3
+    table = pq.read_table(tmp_path / "result" / "neighbors")
+    assert np.array_equal(table["neighbors"].to_pylist(), neighbors(ROWS, 7)[0])
+    # Without records the tiles that were done by then are computed again.
+    begins = sum(event.done == 0 for event in told if isinstance(event, Progress) and event.phase == "similarity")
+    assert begins == (1 if lasting else 2)
+
+
+def test_no_owner_is_left(ray_here, tmp_path):
+    with pytest.raises(Stopped):
+        go(tmp_path, 2, at_rows(100, stop), top_k=2, block_rows=100)
+    deadline = time.monotonic() + 60
+    while owners():
+        assert time.monotonic() < deadline, "an owner still lives"
+        time.sleep(0.1)
+
+
+def test_a_tile_is_held_once_all_owners_of_its_rows_have_its_pieces(ray_here, tmp_path):
+    run_, mode = run_of(ROWS, tmp_path, top_k=3), TopK(3)
+    tasks = [FreeTile(tile, True) for tile in tiling.triangle(600, 300)]
+    tiles = SimpleNamespace(tasks=tasks, row_order=RowOrder.identity(600))
+    sizing = SimpleNamespace(max_tile_rows=lambda: 600)
+    owned = mode.owned(run_, tiles, sizing)
+    with closing(OwnedCollector(mode, owned, run_, tiles, run_.record("topk"), 2)) as collector:
+        throttle = ProgressThrottle("gather", 600, "rows", lambda event: None)
+        for task in tasks:
+            assert not collector.holds(task)
+            assert collector.comparing.compare(run_.context, task) == {}
+            collector.take(task, DONE)
+            assert collector.holds(task)
+        assert task in collector.recorded
+        files = collector.gather(throttle)
+        assert [file.shape for file in files] == [(300, 3), (300, 3)]
+        # One that nobody handed over is missed before anything is written.
+        collector.take(FreeTile(TileBlock(RowBlock(0, 1), RowBlock(0, 1)), True), DONE)
+        assert collector.gather(throttle) is None

@@ -1,0 +1,102 @@
+"""The model of many instances: what it says of the head, and of what it would choose. Nothing is measured here."""
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from raysm.workloads.similarity.sizing.scaling import (
+    GROUPS,
+    HEAD,
+    PART_S,
+    PRODUCT_S,
+    RANGES,
+    Cut,
+    Machines,
+    Problem,
+    Term,
+    terms,
+    total_s,
+    waits_for,
+)
+from tests.benchmarks.scaling import lines
+from tests.support.scaling import INSTANCES, ROWS, expected, sizing_for
+
+PROBLEM = Problem(rows=10**7, columns=768, k=10, row_s=0.35e-6)
+MACHINES = Machines(instances=64, slots=512)
+CUT = Cut(block_rows=50_000, tiles=20_100, parts=20_100, part_rows=50_000)
+OWNED = replace(CUT, ranges=64, mergers=64)
+
+
+def by_name(costs):
+    return {term.name: term for term in costs}
+
+
+def of_head(costs):
+    return sum(term.seconds for term in costs if term.who == "head")
+
+
+def of_tasks(costs):
+    return sum(term.seconds for term in costs if term.who == "tasks")
+
+
+def test_a_cut_says_who_merges():
+    assert (CUT.way, OWNED.way) == (HEAD, RANGES)
+    assert replace(CUT, parts=15, part_rows=10**6, mergers=64).way == GROUPS
+
+
+def test_each_term_says_who_pays_it():
+    head, owned = (by_name(terms(PROBLEM, MACHINES, cut)) for cut in (CUT, OWNED))
+    assert head["product"].seconds == 10**14 / 2 * 768 * PRODUCT_S / 512
+    assert head["dispatch"].seconds == owned["dispatch"].seconds == 20_100 * PART_S
+    assert {(head[name].who, owned[name].who) for name in ("merging", "keys", "writing")} == {("head", "instances")}
+    # 64 instances have 64 times the disks and the networks; of the merging, what a part costs by itself comes twice.
+    for name in ("keys", "writing"):
+        assert owned[name].seconds == pytest.approx(head[name].seconds / 64)
+    assert owned["merging"].seconds < head["merging"].seconds / 16
+    assert (head["begin"].seconds, head["finish"].seconds) == (0, 0)
+
+
+def test_who_works_beside_others_counts_where_he_is_the_slowest():
+    costs = [
+        Term(name="a", phase="compare", who="tasks", bound="cores", seconds=5),
+        Term(name="b", phase="compare", who="head", bound="cores", seconds=2),
+        Term(name="c", phase="compare", who="head", bound="cores", seconds=4),
+        Term(name="d", phase="compare", who="head", bound="network", seconds=3),
+        Term(name="e", phase="gather", who="head", bound="disk", seconds=1),
+    ]
+    assert total_s(costs) == 7
+    assert waits_for(costs) == ("head", "cores")
+
+
+def test_the_head_was_the_bottleneck_of_ten_million_rows_and_is_none_any_more():
+    alone, owned = (sizing_for(10**7, 64).expected(ranges) for ranges in (0, 64))
+    assert waits_for(alone) == ("head", "cores")
+    assert waits_for(owned) == ("tasks", "cores")
+    assert total_s(owned) < 1.02 * of_tasks(owned) + 5 < total_s(alone)
+
+
+@pytest.mark.parametrize("instances", INSTANCES)
+def test_with_the_rows_no_term_of_the_head_grows_faster_than_the_tasks_own(instances):
+    grown = defaultdict(list)
+    for few, many in zip(ROWS, ROWS[1:], strict=False):
+        before, after = (by_name(sizing_for(rows, instances).expected(instances)) for rows in (few, many))
+        for name, term in after.items():
+            # What does not depend on the rows at all has not grown.
+            if term.seconds > before[name].seconds:
+                grown[term.who].append(term.seconds / before[name].seconds)
+    assert max(grown["head"]) <= 1.05 * max(grown["tasks"])
+
+
+@pytest.mark.parametrize("instances", INSTANCES)
+def test_the_largest_problem_waits_for_its_tasks_alone(instances):
+    costs = expected(10**8, instances)
+    assert waits_for(costs) == ("tasks", "cores")
+    # Half of it where the result is one file, HEAD_SHARE: the head merges beside the tasks then.
+    assert of_head(costs) < 0.55 * of_tasks(costs)
+
+
+def test_the_page_has_the_table_that_the_benchmark_prints():
+    page = (Path(__file__).parents[4] / "docs" / "explanation" / "scaling.md").read_text()
+    assert "\n".join(lines()) in page
