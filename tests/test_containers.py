@@ -33,3 +33,18 @@ def test_versions_are_those_of_the_project_alone(dockerfile):
 def test_the_user_is_an_argument_and_root_where_sagemaker_needs_it(dockerfile):
     assert "ARG RUN_AS=root" in dockerfile
     assert "USER ${RUN_AS}" in dockerfile
+
+
+def test_the_image_of_batch_runs_what_a_definition_says_and_holds_no_versions_of_its_own():
+    text = (FOLDER / "Dockerfile.batch").read_text()
+    # Behind an entry point no shell would ever see the index of a child.
+    assert "\nENTRYPOINT" not in text
+    assert not re.search(r"\b(ray|torch|numpy|boto3)\b\S*[=<>]=", text)
+    (command,) = re.findall(r"^CMD (.*)$", text, re.M)
+    assert json.loads(command)[0] == "raysm"
+
+
+def test_a_job_of_batch_is_nobody_in_particular_and_has_a_folder_to_work_in():
+    text = (FOLDER / "Dockerfile.batch").read_text()
+    assert "ARG RUN_AS=raysm" in text
+    assert text.index("USER ${RUN_AS}") < text.index("WORKDIR /work")

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from raysm.cli import grids
+from raysm.cli import grid_row, grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.cli.flags import flag_layer
@@ -172,5 +172,10 @@ def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
 
 
-VERBS: Mapping[str, Callable[[Arguments, Console], int | None]] = {"plan": _plan, "run": _run, **grids.VERBS}
+VERBS: Mapping[str, Callable[[Arguments, Console], int | None]] = {
+    "plan": _plan,
+    "run": _run,
+    "row": lambda arguments, console: grid_row.run(request_of(arguments), arguments, console),
+    **grids.VERBS,
+}
 """What carries out each verb."""

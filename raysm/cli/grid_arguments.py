@@ -14,6 +14,7 @@ __all__ = ["add_grid"]
 ASKING = {
     "plan": "places, dollars, hours, and what is impossible and why; nothing is sent",
     "run": "a job for each row, until all are done; the same command again goes on where it stopped",
+    "row": "the job of one row, by its index: in the child of an AWS Batch array; sent once, however often it is tried",
 }
 """Verbs that take a whole grid, and what they do."""
 
@@ -55,6 +56,8 @@ def add_grid(commands: Any) -> None:
         )
         verb.set_defaults(is_scripted=True)
         _add_request(verb)
+        if name == "row":
+            _add_index(verb)
         if name == "run":
             verb.add_argument(
                 "--go-on", action="store_true", help="although its first rows have all failed for one reason"
@@ -63,6 +66,25 @@ def add_grid(commands: Any) -> None:
                 "--write-back", action="store_true", default=None, help="what becomes of the rows, to their database"
             )
     _add_naming(verbs)
+
+
+def _add_index(verb: Any) -> None:
+    child = verb.add_argument_group("child")
+    child.add_argument(
+        "--index", type=_index, required=True, metavar="N", help="of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
+    )
+    child.add_argument("--per-child", type=int, default=1, metavar="K", help="rows of each child (default 1)")
+    child.add_argument("--wait", action="store_true", help="until they end; the exit code says whether all are done")
+
+
+def _index(text: str) -> int:
+    # Not int(): that takes -1, and would have Python's own words for an empty one.
+    if not text.isdecimal():
+        # What the shell makes of the variable outside of an array is an empty word.
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no index; AWS Batch sets AWS_BATCH_JOB_ARRAY_INDEX in the children of an array job alone"
+        )
+    return int(text)
 
 
 def _add_naming(verbs: Any) -> None:
@@ -147,6 +169,13 @@ def _add_rows(rows: Any) -> None:
         nargs=2,
         metavar=("DATABASE", "QUERY"),
         help="rows that a database answers: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME",
+    )
+    rows.add_argument(
+        "--columns",
+        type=names,
+        default=[],
+        metavar="A,B",
+        help="names of the columns, of a .csv, .tsv or .txt whose first line is a row: region,input_data",
     )
     rows.add_argument(
         "--param", action="append", default=[], metavar="NAME=VALUE", help="for :NAME in the query; repeatable"

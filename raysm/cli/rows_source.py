@@ -18,10 +18,15 @@ def named_source(arguments: Arguments) -> Source | None:
     """
     if arguments.param and not arguments.sql:
         raise InvalidRequest("--param is for a query: --sql DATABASE QUERY")
+    if arguments.columns and arguments.rows is None:
+        raise InvalidRequest("--columns is for a file without a first line that names them: --rows FILE")
     if arguments.sql:
         database, text = arguments.sql
         return source_of(Query(text, on=database, params=_params(arguments.param)))
-    return None if arguments.rows is None else source_of(arguments.rows)
+    if arguments.rows is None:
+        return None
+    source = source_of(arguments.rows)
+    return source.with_columns(arguments.columns) if arguments.columns else source
 
 
 def _params(texts: list[str]) -> Mapping[str, str]:

@@ -19,7 +19,7 @@ from raysm.grid.sending_rows import Services
 from raysm.grid.task import Task
 from raysm.request import Target
 
-__all__ = ["Known", "Planned", "planned"]
+__all__ = ["Known", "Planned", "own_region", "planned", "reaching"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +61,7 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
         InvalidRequest: What is asked for cannot be.
     """
     tasks = request.tasks()
-    request = _reaching(request, tasks, services)
+    request = reaching(request, tasks, services)
     known = _known(request, tasks, services)
     plan = plan_grid(
         request,
@@ -76,22 +76,23 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
 
 
 def _known(request: GridRequest, tasks: Sequence[Task], services: Services) -> Known:
-    own_region = _own_region(request.template.target, services)
-    quotas, notes = ask_quotas(request, tasks, own_region, services)
-    prices = ask_prices(request, tasks, own_region, services)
-    return Known(prices=prices, quotas=quotas, own_region=own_region, notes=notes)
+    region = own_region(request.template.target, services)
+    quotas, notes = ask_quotas(request, tasks, region, services)
+    prices = ask_prices(request, tasks, region, services)
+    return Known(prices=prices, quotas=quotas, own_region=region, notes=notes)
 
 
-def _reaching(request: GridRequest, tasks: Sequence[Task], services: Services) -> GridRequest:
+def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) -> GridRequest:
     """Return the same grid with a target that plays all of its regions, where a target has to be told which."""
     target = request.template.target
     if not hasattr(target, "regions"):
         return request
-    changes: dict[str, Any] = {"regions": places_of(request, tasks, _own_region(target, services))[0]}
+    changes: dict[str, Any] = {"regions": places_of(request, tasks, own_region(target, services))[0]}
     return replace(request, template=replace(request.template, target=replace(target, **changes)))
 
 
-def _own_region(target: Target, services: Services) -> str | None:
+def own_region(target: Target, services: Services) -> str | None:
+    """Return the region that a target means by itself; None where it means none."""
     try:
         return services(target).region
     except RaysmError:

@@ -40,7 +40,7 @@ from raysm.grid.task import Task
 from raysm.grid.write_back import make_table, write_back
 from raysm.request.codec import to_json
 
-__all__ = ["UNREACHABLE_S", "Running", "open_running"]
+__all__ = ["UNREACHABLE_S", "Running", "open_running", "template_of"]
 
 WRITE_BACK_S = 10.0
 """Seconds from one writing back to the next: a step may be every few milliseconds, and a database is elsewhere."""
@@ -216,7 +216,7 @@ def _take_up(
     planned_usd: tuple[float, float] | None,
 ) -> int:
     """Have a grid's store know what is asked for; return how many rows are new."""
-    template = json.dumps(_template(request), sort_keys=True, default=str)
+    template = json.dumps(template_of(request), sort_keys=True, default=str)
     grid = store.make(
         request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
     )
@@ -268,7 +268,7 @@ def _unrepeated(services: Services) -> Services:
     return functools.lru_cache(lambda target: services(target).unrepeated())
 
 
-def _template(request: GridRequest) -> dict[str, Any]:
+def template_of(request: GridRequest) -> dict[str, Any]:
     """Return what makes two grids the same: not where they may run, which can be widened at any time."""
     return {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
 

@@ -46,14 +46,17 @@ class Server:
     def log(self):
         return (self.home / "server.log").read_text()
 
-    @functools.cache  # noqa: B019
     def client(self, service):
+        return self.client_in(service, "us-east-1")
+
+    @functools.cache  # noqa: B019
+    def client_in(self, service, region):
         return boto3.client(
             service,
             endpoint_url=self.record.url,
             aws_access_key_id="test",
             aws_secret_access_key="test",
-            region_name="us-east-1",
+            region_name=region,
             config=Config(retries={"total_max_attempts": 1}, proxies={}, s3={"addressing_style": "path"}),
         )
 

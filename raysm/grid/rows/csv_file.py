@@ -3,7 +3,8 @@
 import csv
 import gzip
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,13 +15,34 @@ from raysm.grid.rows.table import Table
 
 __all__ = ["CsvFile"]
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 GZIPPED = ".gz"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CsvFile(FileSource):
     """The file's first line names the columns; every value is a text, an empty one is nothing."""
+
+    columns: tuple[str, ...] = ()
+    """Names of the columns, of a file whose first line is a row already; empty is what its first line says."""
+
+    def with_columns(self, columns: Sequence[str]) -> "CsvFile":
+        """See ``Source``."""
+        return replace(self, columns=tuple(columns))
+
+    @classmethod
+    def again(cls, description: Mapping[str, Any]) -> "CsvFile | None":
+        """Return the file that was described so, its columns with it."""
+        # Not by super(): a class with slots is made anew, and super() would mean the one before.
+        source = cls.of(description["file"]) if "file" in description else None
+        return None if source is None else source.with_columns(description.get("columns", ()))
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The path, and the names of columns that do not stand in the file."""
+        # Else a grid that is extended would take the first row for names.
+        names = {"columns": list(self.columns)} if self.columns else {}
+        return {"file": str(self.path.absolute()), **names}
 
     @classmethod
     def reads(cls, path: Path) -> bool:
@@ -50,7 +72,7 @@ class CsvFile(FileSource):
     def _table(self, file: IO[str], origin: str, max_rows: int) -> Table:
         # Strict: what follows a closed quote is an error, where the default would glue it to the value.
         reader = csv.reader(file, delimiter=DELIMITERS[_suffix(self.path)], strict=True)
-        columns = tuple(name.strip() for name in next(reader, ()))
+        columns = self.columns or tuple(name.strip() for name in next(reader, ()))
         rows: list[tuple[Any, ...]] = []
         lines: list[int] = []
         begin = reader.line_num + 1

@@ -5,7 +5,7 @@ What flows in is what the user names: a path, a query, a data frame, a list. Wha
 
 import abc
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raysm.errors import InvalidRequest
@@ -44,6 +44,14 @@ class Source(abc.ABC):
         """
         # Most are what a program holds in its memory, of which nothing is left to be read.
         return None
+
+    def with_columns(self, columns: Sequence[str]) -> "Source":
+        """Return the same rows with other names of their columns, where they have none of their own.
+
+        Raises:
+            InvalidRequest: They have.
+        """
+        raise InvalidRequest(f"--columns names those of a .csv, .tsv or .txt without a first line, got {columns}")
 
     @abc.abstractmethod
     def read(self, max_rows: int) -> Table:

@@ -60,3 +60,14 @@ def test_a_file_that_is_not_there_or_torn_is_refused_by_its_name(tmp_path):
 
 def test_a_grid_remembers_the_whole_path(tmp_path):
     assert CsvFile.of(str(tmp_path / "a.csv")).description == {"file": str(tmp_path / "a.csv")}
+
+
+def test_a_file_without_names_takes_those_that_are_given(tmp_path):
+    path = tmp_path / "array.txt"
+    path.write_text("us-west-2,s3://a\neu-west-1,s3://b\n")
+    source = CsvFile.of(path).with_columns(["region", "uri"])
+    table = source.read(10)
+    assert (table.columns, table.rows) == (("region", "uri"), [("us-west-2", "s3://a"), ("eu-west-1", "s3://b")])
+    assert table.where(0).endswith("line 1")
+    assert CsvFile.again(source.description) == source
+    assert CsvFile.again({"query": "SELECT 1"}) is None

@@ -1,0 +1,101 @@
+"""One row of a grid as one job: sent once, however often and from wherever it is tried."""
+
+import os
+
+import pytest
+
+from raysm.client.description import Status
+from raysm.contract.home import VARIABLE
+from raysm.errors import InvalidRequest
+from raysm.grid.row_job import RowJobs, slice_of
+from raysm.grid.task import Task
+from tests.support.embedded_grids import EmbeddedGrid, embedded
+
+REGIONS = ("us-east-1", "eu-west-1")
+ROWS = [{"key": "a", "region": "us-east-1"}, {"key": "b", "region": "eu-west-1"}, {"key": "c"}]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    with embedded(tmp_path_factory.mktemp("rows")) as home:
+        yield EmbeddedGrid(home, REGIONS)
+
+
+def rows_of(grid, name, args=("{key}",)):
+    request = grid.request(ROWS, name=name, args=args)
+    return RowJobs(request, grid.service)
+
+
+def jobs_of(grid, name):
+    """Return the names of a grid's jobs in all regions."""
+    listed = [grid.service(grid.target.in_region(region)) for region in REGIONS]
+    pages = [one.call("sagemaker", "list_training_jobs", NameContains=name, MaxResults=100) for one in listed]
+    return sorted(job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"])
+
+
+def test_a_row_goes_to_its_own_region_and_one_that_names_none_to_the_first(grid):
+    rows = rows_of(grid, "places")
+    assert [rows.send(task).region for task in rows.tasks] == ["us-east-1", "eu-west-1", "us-east-1"]
+    assert len(jobs_of(grid, "places")) == 3
+
+
+def test_a_child_that_is_tried_again_sends_nothing_twice(grid):
+    first, again = (rows_of(grid, "again").send(Task(key="a", region="us-east-1")) for _ in range(2))
+    assert (first.is_new, again.is_new) == (True, False)
+    assert jobs_of(grid, "again") == [first.job.name] == [again.job.name]
+
+
+def test_nor_does_one_on_another_machine(grid, tmp_path):
+    first = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
+    before = os.environ[VARIABLE]
+    os.environ[VARIABLE] = str(tmp_path)
+    try:
+        again = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
+    finally:
+        os.environ[VARIABLE] = before
+    assert (again.job.name, again.is_new) == (first.job.name, False)
+
+
+def test_a_row_whose_job_did_not_end_well_is_sent_under_the_next_number(grid):
+    rows = rows_of(grid, "number")
+    first = rows.send(rows.tasks[0])
+    assert first.job.name.endswith("-a1")
+    first.job.stop(timeout=120)
+    assert first.job.status is Status.STOPPED
+    assert rows.send(rows.tasks[0]).job.name.endswith("-a2")
+    assert len(jobs_of(grid, "number")) == 2
+
+
+def test_another_request_of_the_same_name_is_other_jobs(grid):
+    one = rows_of(grid, "same").send(Task(key="a", region="us-east-1"))
+    other = rows_of(grid, "same", args=("{key}", "--more")).send(Task(key="a", region="us-east-1"))
+    assert one.job.name != other.job.name
+
+
+def test_a_row_without_a_type_of_instance_is_refused(grid):
+    untyped = EmbeddedGrid(grid.home, REGIONS, types=())
+    with pytest.raises(InvalidRequest, match="give --instance-type"):
+        rows_of(untyped, "untyped")
+    rows = RowJobs(untyped.request([{"key": "a", "instance_type": "ml.m5.large"}], name="untyped"), grid.service)
+    with pytest.raises(InvalidRequest, match=r"row 1 \(b\) names no instance type"):
+        rows.send(Task(key="b", position=1))
+
+
+def tasks(count):
+    return [Task(key=str(number)) for number in range(count)]
+
+
+@pytest.mark.parametrize(("index", "keys"), [(0, ["0", "1"]), (1, ["2", "3"]), (2, ["4"])])
+def test_each_child_has_its_slice_and_the_last_one_what_is_left(index, keys):
+    assert [task.key for task in slice_of(tasks(5), index, 2)] == keys
+
+
+def test_all_slices_together_are_all_rows_once():
+    keys = [task.key for index in range(4) for task in slice_of(tasks(10), index, 3)]
+    assert keys == [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("index", [3, -1])
+def test_an_index_without_rows_says_how_large_the_array_is(index):
+    with pytest.raises(InvalidRequest, match=r"an array of 3 \(indices 0 to 2\)"):
+        list(slice_of(tasks(5), index, 2))
