@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -91,6 +92,30 @@ def test_what_a_lost_instance_merged_of_many_tiles_is_merged_by_the_others(tmp_p
         assert said.startswith("the parts of 1653 tiles are merged on the instances, in ")
         assert said in log.text()
         assert digest(job.model_dir / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
+
+
+@pytest.mark.long
+@pytest.mark.namespace
+def test_rows_that_a_lost_instance_owned_are_merged_and_written_by_another(tmp_path, digits_by_process):
+    cluster = Cluster(count=3, on_instance_loss="continue")
+    workload = Similarity(top_k=10, block_rows=32, parts=3)
+    request = JobRequest(name="lost", workload=workload, cluster=cluster, inputs={"matrix": Input(str(DIGITS))})
+    with started(request, tmp_path / "job") as (job, log):
+        log.wait_for(lambda host, line: is_under_way(line))
+        job.kill("algo-3")
+        outcome = job.wait(timeout_s=ENDS_S)
+        assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+        manifest = Manifest.read(job.model_dir)
+        names = [f"neighbors/part-{at:05d}-of-00003.parquet" for at in range(3)]
+        assert [file.name for file in manifest.files] == names
+        # Each instance that is left has the files of the rows that it owns; the service brings them together.
+        models = [tmp_path / "job" / host / "ml" / "model" for host in ("algo-1", "algo-2")]
+        tables = {
+            path.name: pq.read_table(path) for model in models for path in (model / "neighbors").glob("*.parquet")
+        }
+        assert sorted(f"neighbors/{name}" for name in tables) == names
+        table = pa.concat_tables(tables[name] for name in sorted(tables))
+        assert table == pq.read_table(digits_by_process[1] / "neighbors.parquet")
 
 
 def is_under_way(line):
