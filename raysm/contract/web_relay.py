@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import aiohttp
     from aiohttp import web
 
-__all__ = ["open_relay", "relay"]
+__all__ = ["open_relay", "pass_on", "relay"]
 
 # https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
 HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
@@ -75,6 +75,23 @@ async def relay(
         return web.Response(status=502, text=f"nobody answers there: {error}")
 
 
+async def pass_on(answer: "aiohttp.ClientResponse", response: "web.StreamResponse", request: "web.Request") -> None:
+    """Pass on the body of an answer as it comes, until one of the two ends is gone."""
+    import aiohttp
+
+    try:
+        await response.prepare(request)
+        async for piece in answer.content.iter_any():
+            await response.write(piece)
+        await response.write_eof()
+    except (ConnectionError, aiohttp.ClientError):
+        # A page that was closed while its log streamed is no fault: aiohttp would write a traceback. Where it is the
+        # other server that has gone, half an answer must not look like a whole one: ended in order, a browser would
+        # show it.
+        if request.transport is not None:
+            request.transport.abort()
+
+
 def _kept(headers: Iterable[tuple[str, str]], dropped: set[str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
@@ -82,7 +99,6 @@ def _kept(headers: Iterable[tuple[str, str]], dropped: set[str]) -> list[tuple[s
 async def _relay_request(
     request: "web.Request", session: "aiohttp.ClientSession", url: str, headers: list[tuple[str, str]]
 ) -> "web.StreamResponse":
-    import aiohttp
     from aiohttp import web
     from yarl import URL
 
@@ -93,15 +109,7 @@ async def _relay_request(
     async with session.request(request.method, target, headers=headers, data=body, allow_redirects=False) as answer:
         passed = _kept(answer.headers.items(), NOT_DOWN)
         response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=passed)
-        await response.prepare(request)
-        try:
-            async for piece in answer.content.iter_any():
-                await response.write(piece)
-            await response.write_eof()
-        except (ConnectionError, aiohttp.ClientError):
-            # Half an answer must not look like a whole one: ended in order, a browser would show it.
-            if request.transport is not None:
-                request.transport.abort()
+        await pass_on(answer, response, request)
         return response
 
 

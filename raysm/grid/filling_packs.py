@@ -78,6 +78,12 @@ def check_packs(template: Template, tasks: Sequence[Task], rules: Rules) -> None
             "rows that share a job (Rules(pack=…)) are programs of one process, and this is none: "
             f"{template.workload.label}; take a plain script without ray_init, or a job for each row"
         )
+    # How each row ends stands in a file of the job, and nobody would write it: all of them would fail.
+    if not template.target.runs_programs:
+        raise InvalidRequest(
+            "rows that share a job (Rules(pack=…)) are told of by the program that runs them, and these instances run "
+            "none; take another kind of instance, or a job for each row"
+        )
     entry = template.workload.entry_script
     fixed = {name: value for name, value in template.options.items() if name not in OWN}
     parts = [fixed, getattr(template.target, "image", None), *([entry.script, entry.source_dir] if entry else ())]

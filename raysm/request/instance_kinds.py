@@ -27,6 +27,8 @@ class InstanceKind:
     """The class that carries out the life of a job of such instances, on the embedded server; named as ``site``."""
     keeps_any_time: bool = False
     """Whether its jobs follow a clock that runs faster than this machine's."""
+    runs_programs: bool = True
+    """Whether what a job carries is really run; else it ends as a scenario says, and leaves no file."""
     needs_image: bool = False
     """Whether it runs a container image, so that a request has to name one and a job's tag has to name the kind."""
 
@@ -45,6 +47,7 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
             site="raysm.local.instances.simulated:SimulatedSite",
             life="raysm.local.server.simulated:SimulatedLife",
             keeps_any_time=True,
+            runs_programs=False,
         ),
         InstanceKind(name="process", summary="processes", site="raysm.local.instances.process:ProcessSite"),
         InstanceKind(

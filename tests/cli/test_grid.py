@@ -1,7 +1,7 @@
 """``raysm grid plan``: from a command line and files to lines, with nothing sent."""
 
+import contextlib
 import json
-import os
 import sqlite3
 
 import pytest
@@ -19,10 +19,8 @@ PLACES = ["--regions", "us-east-1", "--instance-type", "ml.g5.12xlarge"]
 def folder(tmp_path):
     (tmp_path / "train.py").write_text("")
     (tmp_path / "rows.csv").write_text("key,lr,expected_s\na,0.1,3600\nb,0.2,7200\n")
-    before = os.getcwd()
-    os.chdir(tmp_path)
-    yield tmp_path
-    os.chdir(before)
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
 
 
 def request(*argv):

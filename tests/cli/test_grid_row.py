@@ -1,6 +1,6 @@
 """``raysm grid row``: from a command line to the rows of one child."""
 
-import os
+import contextlib
 
 import pytest
 
@@ -17,10 +17,8 @@ PLACES = ["--instance-type", "ml.g5.xlarge"]
 def folder(tmp_path):
     (tmp_path / "train.py").write_text("")
     (tmp_path / "array.txt").write_text("us-west-2,s3://drives/sf\neu-central-1,s3://drives/st\n")
-    before = os.getcwd()
-    os.chdir(tmp_path)
-    yield tmp_path
-    os.chdir(before)
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
 
 
 def arguments_of(*argv):

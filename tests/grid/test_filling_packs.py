@@ -9,7 +9,7 @@ from raysm.grid.packing import together
 from raysm.grid.place import Place
 from raysm.grid.rules import Rules
 from raysm.grid.task import MAX_RUNTIME_S, Task
-from raysm.request import Input, Script, TorchScript
+from raysm.request import Input, Local, Script, TorchScript
 from tests.support.sagemaker import REGION, aws
 
 PLACE = Place(region=REGION, instance_type="ml.m5.large")
@@ -71,6 +71,12 @@ def test_what_cannot_share_a_job_is_refused_with_what_to_do():
     assert "{name}" in refusal(template(workload=Script("{name}.py")))
     assert "row 1 (a), column 'checkpoint'" in refusal(template(), Task(key="a", checkpoint="s3://b/x"))
     assert "the column expected_s" in refusal(template(), rules=Rules(pack_minutes=10))
+
+
+def test_rows_of_instances_that_run_nothing_have_jobs_of_their_own():
+    made = Template(workload=Script("train.py"), target=Local(instance_kind="simulated"), options={})
+    assert "these instances run none" in refusal(made)
+    check_packs(made, [Task(key="a")], Rules())
 
 
 def test_what_is_the_same_for_all_rows_of_a_job_may_stand_anywhere():

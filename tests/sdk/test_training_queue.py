@@ -3,16 +3,11 @@
 The SDK runs in a process of its own, as its users run it: with nothing but environment variables that say where.
 """
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
-from raysm.contract.home import sdk_config_file
 from tests.support.batch_queues import make_service_queue
 from tests.support.sagemaker_server import ROLE, Server
+from tests.support.sdk_programs import run_program
 
 pytestmark = [pytest.mark.long, pytest.mark.namespace]
 
@@ -79,24 +74,7 @@ def told(server, tmp_path_factory):
     for name in ("a", "b"):
         server.put(f"data/{name}/{name}.txt", b"x")
     uris = [f"s3://test-bucket/data/{name}/" for name in ("a", "b")]
-    done = subprocess.run(
-        [sys.executable, "-c", QUEUE, json.dumps({"role": ROLE, "source": str(source), "uris": uris})],
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "AWS_ENDPOINT_URL": server.record.url,
-            "AWS_ACCESS_KEY_ID": "any",
-            "AWS_SECRET_ACCESS_KEY": "any",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(server.home)),
-        },
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert results, done.stdout[-3000:] + done.stderr[-3000:]
-    return json.loads(results[0].removeprefix("RESULT "))
+    return run_program(QUEUE, {"role": ROLE, "source": str(source), "uris": uris}, server, folder)
 
 
 def test_what_the_sdk_submits_and_maps_really_runs_and_is_found_under_its_own_name(server, told):

@@ -14,6 +14,7 @@ import boto3
 from botocore.config import Config
 
 from raysm.contract.home import ServerRecord
+from tests.support.leftovers import assert_nothing_left
 
 SOON_S = 180.0
 ROLE = "arn:aws:iam::123456789012:role/test"
@@ -129,6 +130,20 @@ class Server:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+
+@contextlib.contextmanager
+def serving(home, *, cores=4):
+    """Yield a server of process instances with a bucket; nothing is left of it, and no traceback in its log."""
+    running = Server(home, "--instance-kind", "process", "--cores", str(cores), "--stop-grace-s", "2")
+    try:
+        running.make_bucket()
+        yield running
+        running.end()
+        assert "Traceback" not in running.log()
+    finally:
+        running.kill()
+    assert_nothing_left(home, running.process.pid)
 
 
 def training_request(name, script, *, count=1, **fields):

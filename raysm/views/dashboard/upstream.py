@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from raysm.contract.web_relay import pass_on
 from raysm.errors import RaysmError
 from raysm.views.dashboard.headers import downstream_headers, upstream_headers
 from raysm.views.dashboard.parts import Asked
@@ -90,7 +91,7 @@ class Upstream:
                 return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
             headers = downstream_headers(answer.headers.items())
             response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
-            await _pass_on(answer, response, request)
+            await pass_on(answer, response, request)
             return response
 
     async def read(self, key: str) -> bytes:
@@ -207,19 +208,3 @@ class Upstream:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
             )
         return self._session
-
-
-async def _pass_on(answer: "aiohttp.ClientResponse", response: "web.StreamResponse", request: "web.Request") -> None:
-    """Pass on the body of an answer as it comes, until one of the two ends is gone."""
-    import aiohttp
-
-    try:
-        await response.prepare(request)
-        async for piece in answer.content.iter_any():
-            await response.write(piece)
-        await response.write_eof()
-    except (ConnectionError, aiohttp.ClientError):
-        # A page that was closed while its log streamed is no fault: aiohttp would write a traceback. Where it is the
-        # head that has gone, half an answer must not look like a whole one: ended in order, a browser would show it.
-        if request.transport is not None:
-            request.transport.abort()

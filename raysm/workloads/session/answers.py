@@ -10,13 +10,25 @@ from raysm.contract.session import CallStatus
 from raysm.errors import InvalidConfig, InvalidRequest, SessionEnded
 from raysm.workloads.session.calls import Call
 
-__all__ = ["NO_SUCH_CALL", "answer", "status_of"]
+__all__ = ["NO_SUCH_CALL", "answer", "seconds_of", "status_of"]
 
 MOST_WAIT_S = 25.0
 """For which a client may wait for an outcome before it asks again: less than any proxy's patience."""
 
 NO_SUCH_CALL = 404
 """Its own status: a client whose question was lost on the way asks once more, with all of it."""
+
+
+def seconds_of(wait: object) -> float:
+    """Return for how long a client waits for an outcome, seconds, as it came by either way.
+
+    Raises:
+        InvalidRequest: It is no number.
+    """
+    try:
+        return float(str(wait))
+    except ValueError as error:
+        raise InvalidRequest(f"wait is a number of seconds, got {wait!r}") from error
 
 
 async def answer(call: Call, wait_s: float, *, most_bytes: int | None = None) -> tuple[CallStatus, bytes | None]:

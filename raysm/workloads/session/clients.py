@@ -13,7 +13,7 @@ from aiohttp import WSMsgType, web
 
 from raysm.contract.session import CallRequest, frame, unframe
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.session.answers import NO_SUCH_CALL, answer, status_of
+from raysm.workloads.session.answers import NO_SUCH_CALL, answer, seconds_of, status_of
 from raysm.workloads.session.calls import IN_MEMORY_BYTES, Call
 from raysm.workloads.session.host import SessionHost
 
@@ -120,7 +120,7 @@ class _Connection:
 
     async def _outcome(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         # Both before anything is executed: what is refused must not run.
-        id, wait_s = str(head["call"]), float(head.get("wait", 0))
+        id, wait_s = str(head["call"]), seconds_of(head.get("wait", 0))
         if head.get("request") is None:
             call = self._host.calls.get(id)
             if call is None:

@@ -17,7 +17,7 @@ from aiohttp import web
 from raysm.contract.session import CallRequest, frame, proof, unframe
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.session.answers import answer, status_of
+from raysm.workloads.session.answers import answer, seconds_of, status_of
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.clients import Clients
 from raysm.workloads.session.files import receive, send, size_of
@@ -146,18 +146,20 @@ class SessionServer:
     # Calls
 
     async def _ask(self, request: web.Request) -> web.Response:
+        # Before anything is executed: what is refused must not run.
+        wait_s = seconds_of(request.query.get("wait", 0))
         head, body = unframe(await request.read())
         asked = from_json(CallRequest, head, "call")
         call = self._host.calls.ask(request.match_info["id"], asked, body, self._clients.wake)
-        return await self._answer(call, request)
+        return await self._answer(call, request, wait_s)
 
     async def _call(self, request: web.Request) -> web.Response:
-        return await self._answer(self._known(request), request)
+        return await self._answer(self._known(request), request, seconds_of(request.query.get("wait", 0)))
 
-    async def _answer(self, call: Call, request: web.Request) -> web.Response:
+    async def _answer(self, call: Call, request: web.Request, wait_s: float) -> web.Response:
         # Who wants no outcome is as one for whom every outcome is too large.
         most_bytes = None if request.query.get("outcome", "1") == "1" else 0
-        status, outcome = await answer(call, float(request.query.get("wait", 0)), most_bytes=most_bytes)
+        status, outcome = await answer(call, wait_s, most_bytes=most_bytes)
         return web.Response(body=frame(to_json(status), outcome or b""), content_type="application/octet-stream")
 
     async def _calls(self, request: web.Request) -> web.Response:

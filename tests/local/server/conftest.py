@@ -2,19 +2,10 @@
 
 import pytest
 
-from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import Server
+from tests.support.sagemaker_server import serving
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    home = tmp_path_factory.mktemp("home")
-    running = Server(home, "--instance-kind", "process", "--cores", "4", "--stop-grace-s", "2")
-    try:
-        running.make_bucket()
+    with serving(tmp_path_factory.mktemp("home")) as running:
         yield running
-        running.end()
-        assert "Traceback" not in running.log()
-    finally:
-        running.kill()
-    assert_nothing_left(home, running.process.pid)

@@ -106,7 +106,11 @@ def test_a_call_that_was_sent_before_is_asked_for_by_another_connection(server):
         ({"call": "unheard"}, 404, "None"),
         ({"call": "x", "request": {"kind": "dance", "name": "f"}}, 400, "no call of the kind 'dance'"),
         ({"call": "x", "request": {"kind": CALL, "name": "f", "python": "2.7"}}, 400, "pickled by Python 2.7"),
-        ({"call": "x", "wait": "soon", "request": {"kind": CALL, "name": "f"}}, 500, "could not convert"),
+        (
+            {"call": "x", "wait": "soon", "request": {"kind": CALL, "name": "f"}},
+            400,
+            "wait is a number of seconds, got 'soon'",
+        ),
         ({}, 500, "call"),
     ],
     ids=["unheard", "kind", "python", "wait", "nothing"],

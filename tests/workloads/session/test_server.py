@@ -123,6 +123,16 @@ def test_what_cannot_be_asked_for_is_refused_in_words(server, body, words):
     assert words in answer["error"]
 
 
+def test_a_question_whose_wait_is_no_number_is_refused_before_its_call_is_executed(server, tmp_path):
+    begun = tmp_path / "begun"
+    request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles)
+    body = frame(to_json(request), cloudpickle.dumps((begun.touch, (), {})))
+    status, answer = told(server, "POST", "/calls/unbegun", data=body, params={"wait": "soon"})
+    assert (status, answer["error"]) == (400, "wait is a number of seconds, got 'soon'")
+    assert asked(server, "GET", "/calls/unbegun")[0] == 404
+    assert not begun.exists()
+
+
 def test_a_call_is_interrupted(server):
     import time
 

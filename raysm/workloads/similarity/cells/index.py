@@ -57,7 +57,7 @@ class Index:
     share: float
     """What part of all pairs that is, by a sample."""
     sample: NDArray[np.int64]
-    """sample[n]: numbers of rows that had no part in choosing ``probes``."""
+    """sample[n]: numbers of rows by which ``probes`` was not chosen, and at most raised."""
     truth: NDArray[np.float32]
     """truth[n]: of each of them the score of its true k-th neighbor, by the exact engine."""
 

@@ -1,8 +1,8 @@
 """Top-k where a recall is asked for: rows look for their neighbors in the nearest cells of an inverted file alone.
 
 What flows in are strips of rows in the order of their cells, so that those of one task look into the same ones; what
-flows out is the same file as that of top-k, and what it misses, measured on rows that had no part in choosing how many
-cells are looked into. A task has all of its rows' neighbors: nothing is merged on the head.
+flows out is the same file as that of top-k, and what it misses, measured on other rows than those by which it was
+chosen how many cells are looked into. A task has all of its rows' neighbors: nothing is merged on the head.
 """
 
 from collections.abc import Sequence

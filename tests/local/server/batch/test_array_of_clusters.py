@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from tests.support.batch_queues import LOGS, define, make_queue
-from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import BUCKET, Server, wait_until
+from tests.support.sagemaker_server import BUCKET, serving, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -24,16 +23,9 @@ print("trained on", sorted(os.listdir(os.environ["SM_CHANNEL_DATA"])) if "SM_CHA
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    home = tmp_path_factory.mktemp("home")
-    running = Server(home, "--instance-kind", "process", "--cores", "2", "--stop-grace-s", "2")
-    try:
-        running.make_bucket()
+    with serving(tmp_path_factory.mktemp("home"), cores=2) as running:
         make_queue(running.client("batch"))
         yield running
-        running.end()
-    finally:
-        running.kill()
-    assert_nothing_left(home, running.process.pid)
 
 
 def jobs_of(server, region):
