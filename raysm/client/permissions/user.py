@@ -172,6 +172,27 @@ USER: tuple[Grant, ...] = (
         is_side=True,
     ),
     Grant(
+        purpose="Queue",
+        meaning="of `raysm grid run --queue` alone: jobs of the queue, whichever that is",
+        is_side=True,
+        actions=(
+            "batch:DescribeJobQueues",
+            "batch:SubmitServiceJob",
+            "batch:DescribeServiceJob",
+            "batch:ListServiceJobs",
+            "batch:TerminateServiceJob",
+            # Needed by whoever sends a job with tags, as all of raysm's are.
+            "batch:TagResource",
+        ),
+        calls=(
+            "batch:DescribeJobQueues",
+            "batch:SubmitServiceJob",
+            "batch:DescribeServiceJob",
+            "batch:ListServiceJobs",
+            "batch:TerminateServiceJob",
+        ),
+    ),
+    Grant(
         purpose="DoctorRole",
         meaning="of `raysm doctor` alone: the role, and what it may do",
         is_side=True,
