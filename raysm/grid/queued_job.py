@@ -68,7 +68,7 @@ def description_of(name: str, answer: Mapping[str, Any], training: Description |
     return _without_training_job(name, answer, end, reason=reason if end is Status.FAILED else "")
 
 
-def _without_training_job(name: str, answer: Mapping[str, Any], status: Status, **said: Any) -> Description:
+def _without_training_job(name: str, answer: Mapping[str, Any], status: Status, **words: Any) -> Description:
     return Description(
         name=name,
         arn=answer["jobArn"],
@@ -78,7 +78,7 @@ def _without_training_job(name: str, answer: Mapping[str, Any], status: Status, 
         # Of one that ran, and whose training job somebody has deleted, the cost is unknown; of all others it is none.
         started=_moment(answer.get("startedAt")),
         ended=_moment(answer.get("stoppedAt")) if status.is_terminal else None,
-        **said,
+        **words,
     )
 
 
