@@ -5,9 +5,9 @@ import resource
 import numpy as np
 import pytest
 
-from raysm.workloads.blocks import TileBlock, row_blocks
+from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.modes.threshold import merged_pairs
+from raysm.workloads.similarity.modes.merged_pairs import merged_pairs
 from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
 PARTS = 400
@@ -44,7 +44,7 @@ def test_there_may_be_more_tiles_beside_each_other_than_open_files(record, tmp_p
     for tile in tiles:
         record.save(tile, pairs_part([(0, tile.columns.start)]))
     with few_open_files():
-        (chunk,) = merged_pairs(record, list(map(str, tiles)), 1, lambda rows: None)
+        (chunk,) = merged_pairs(record, list(map(str, tiles)), RowBlock(0, 1), lambda rows: None)
     assert chunk[1].tolist() == list(range(PARTS))
 
 
@@ -54,7 +54,7 @@ def test_pairs_of_all_parts_come_sorted_wherever_they_were_found(record):
     for name in range(7):
         record.save(name, pairs_part(everyone[name::7]))
     done = []
-    chunks = list(merged_pairs(record, list(map(str, range(7))), 300, done.append))
+    chunks = list(merged_pairs(record, list(map(str, range(7))), RowBlock(0, 300), done.append))
     rows, neighbors = (np.concatenate(column).tolist() for column in list(zip(*chunks, strict=True))[:2])
     assert list(zip(rows, neighbors, strict=True)) == everyone
     assert sum(done) == 300
