@@ -173,24 +173,26 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="Queue",
-        meaning="of `raysm grid run --queue` alone: jobs of the queue, whichever that is",
+        meaning="of `raysm grid run --queue` alone: jobs of AWS Batch, through whichever queue",
         is_side=True,
         actions=(
-            "batch:DescribeJobQueues",
             "batch:SubmitServiceJob",
-            "batch:DescribeServiceJob",
-            "batch:ListServiceJobs",
             "batch:TerminateServiceJob",
             # Needed by whoever sends a job with tags, as all of raysm's are.
             "batch:TagResource",
         ),
-        calls=(
-            "batch:DescribeJobQueues",
-            "batch:SubmitServiceJob",
-            "batch:DescribeServiceJob",
-            "batch:ListServiceJobs",
-            "batch:TerminateServiceJob",
+        resources=(
+            "arn:{partition}:batch:{region}:{account}:job-queue/*",
+            "arn:{partition}:batch:{region}:{account}:service-job/*",
         ),
+        calls=("batch:SubmitServiceJob", "batch:TerminateServiceJob"),
+    ),
+    Grant(
+        purpose="QueueLooks",
+        meaning="the same",
+        is_side=True,
+        actions=("batch:DescribeJobQueues", "batch:DescribeServiceJob", "batch:ListServiceJobs"),
+        calls=("batch:DescribeJobQueues", "batch:DescribeServiceJob", "batch:ListServiceJobs"),
     ),
     Grant(
         purpose="DoctorRole",
