@@ -2,12 +2,14 @@
 
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 
 from raysm.contract.events import Progress
 from raysm.contract.result import Manifest
@@ -17,31 +19,49 @@ from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.modes.owned_collector import DONE, OwnedCollector
+from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
+from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import neighbors
+from tests.support.reference import neighbors, pairs
 from tests.support.similarity import queries_of, run_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
 """Zero rows and rows that are alike are among them."""
 
 
+WHOLE = TileBlock(RowBlock(0, 600), RowBlock(0, 600))
+
+
 class Stopped(Exception):
     """Stands for the end of a head in the middle of the work."""
 
 
-def go(folder, ranges, emit_event=lambda event: None, queries=None, rows=ROWS, lasting=True, **workload):
+def go(folder, ranges, emit_event=lambda event: None, **more):
+    return go_on(folder, ranges, emit_event, source=saved(ROWS, folder), **more)
+
+
+def go_on(folder, ranges, emit_event=lambda event: None, *, source, queries=None, lasting=True, **workload):
     return run(
         Similarity(**workload),
         job="job",
-        source=saved(rows, folder),
+        source=source,
         folders=Folders(result=folder / "result", records=folder / "records", lasting=lasting),
         emit_event=emit_event,
         queries=queries,
         choices=Choices(ranges=ranges),
     )
+
+
+def contents(folder, source, count, queries=None, **workload):
+    """Have a result merged by the head, and by owners; return both as tables."""
+    go_on(folder / "one", 0, source=source, queries=queries, **workload)
+    manifest = go_on(folder / "many", count, source=source, queries=queries, **workload)
+    assert len(manifest.files) == count
+    tables = [folder / "one" / "result" / "neighbors.parquet", folder / "many" / "result" / "neighbors"]
+    return [pq.read_table(table) for table in tables]
 
 
 def at_rows(rows, act):
@@ -123,6 +143,33 @@ def test_queries_are_owned_as_rows_are(ray_here, tmp_path):
     assert many.num_rows == 41
 
 
+def test_rows_that_are_compared_by_their_elements_are_owned_as_dense_ones_are(ray_here, tmp_path):
+    folder = tmp_path / "matrix"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    # In two files; a row in a few dozen has no element at all.
+    for name, rows in (("part-1", 200), ("part-2", 130)):
+        scipy.sparse.save_npz(folder / f"{name}.npz", scipy.sparse.random(rows, 900, 0.004, "csr", random_state=rng))
+    source = Source(channel="matrix", place=Place(folder, tmp_path / "scratch", "algo-1"))
+    one, many = contents(tmp_path, source, 3, top_k=6, block_rows=70)
+    assert many == one
+    assert Manifest.read(tmp_path / "many" / "result").engines == ("float32 sparse",)
+
+
+# Of one instance their places are their numbers: tests/jobs/test_sharded_similarity.py has three.
+@pytest.mark.parametrize("asked", [False, True])
+def test_rows_that_are_shared_out_are_owned_as_whole_ones_are(base, tmp_path, asked):
+    folder = tmp_path / "matrix"
+    folder.mkdir()
+    for at, rows in enumerate(np.split(ROWS, [70, 250, 251])):
+        np.save(folder / f"part-{at + 8}.npy", rows)
+    source = Source(channel="matrix", sharded=True, place=Place(folder, tmp_path / "scratch", "algo-1"))
+    queries = queries_of(ROWS[:90], tmp_path) if asked else None
+    one, many = contents(tmp_path, source, 4, queries, top_k=6, block_rows=60)
+    assert many == one
+    assert many.num_rows == (90 if asked else 600)
+
+
 def test_a_restarted_head_finds_what_the_owners_recorded(ray_here, tmp_path):
     with pytest.raises(Stopped):
         go(tmp_path, 3, at_rows(300, stop), top_k=7, block_rows=40)
@@ -157,6 +204,33 @@ def test_owners_that_are_killed_in_the_middle_leave_the_same_content(ray_here, t
     # Without records the tiles that were done by then are computed again.
     begins = sum(event.done == 0 for event in told if isinstance(event, Progress) and event.phase == "similarity")
     assert begins == (1 if lasting else 2)
+
+
+def test_pairs_are_owned_by_the_instances_of_their_first_rows(ray_here, tmp_path):
+    manifests = [go(tmp_path / str(ranges), ranges, threshold=0.5, block_rows=70) for ranges in (0, 3)]
+    assert [file.name for file in manifests[1].files] == [f"pairs/part-{at:05d}-of-00003.parquet" for at in range(3)]
+    many = pq.read_table(tmp_path / "3" / "result" / "pairs")
+    assert many == pq.read_table(tmp_path / "0" / "result" / "pairs.parquet")
+    assert many.num_rows == sum(file.shape[0] for file in manifests[1].files) > 0
+    # Pieces are recorded to be merged, also where nothing lasts, and are gone when they are.
+    assert not (tmp_path / "3" / "records").exists()
+
+
+def test_owners_of_pairs_that_are_killed_find_what_they_had(ray_here, tmp_path):
+    go(tmp_path, 3, at_rows(300, end_owners), lasting=False, threshold=0.5, block_rows=40)
+    columns = pq.read_table(tmp_path / "result" / "pairs").to_pydict().values()
+    found = [(row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)]
+    assert found == pairs(ROWS, 0.5)
+
+
+def test_of_a_tile_that_was_given_up_the_pieces_are_computed(ray_here, tmp_path):
+    run_, mode, task = run_of(ROWS, tmp_path, threshold=0.5), Threshold(np.float32(0.5)), FreeTile(WHOLE, True)
+    tiles = SimpleNamespace(tasks=[task], row_order=RowOrder.identity(600))
+    owned, record = mode.owned(run_, tiles, None), run_.record("threshold")
+    with closing(OwnedCollector(mode, owned, run_, tiles, record, 2)) as collector:
+        (piece,) = collector.take(task, replace(DONE, arrays={"overflowed": np.array([9])}))
+        assert piece == WHOLE
+        assert not collector.holds(task)
 
 
 def test_no_owner_is_left(ray_here, tmp_path):
