@@ -3,7 +3,8 @@
     python3 tests/benchmarks/scaling.py [--columns 768] [--top-k 10] [--cores 8]
 
 One line for each number of rows and instances: what merges, how long it takes, who is waited for longest, and all
-terms in seconds. ``docs/explanation/scaling.md`` has the table, and says what the terms are.
+terms in seconds; then one for each kind of rows, with what one file would take. ``docs/explanation/scaling.md`` has the
+tables, and says what the terms are.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from raysm.workloads.similarity.sizing.scaling import total_s, waits_for
-from tests.support.scaling import COLUMNS, CORES, INSTANCES, NEIGHBORS, ROWS, sizing_for
+from tests.support.scaling import COLUMNS, CORES, INSTANCES, NEIGHBORS, ROWS, kinds, sizing_for
 
 
 def lines(columns=COLUMNS, k=NEIGHBORS, cores=CORES):
@@ -22,7 +23,8 @@ def lines(columns=COLUMNS, k=NEIGHBORS, cores=CORES):
     for rows in ROWS:
         for instances in INSTANCES:
             sizing = sizing_for(rows, instances, columns=columns, k=k, cores=cores)
-            costs = sizing.expected(sizing.chosen_ranges)
+            # Here every instance has all rows: none travels.
+            costs = [term for term in sizing.expected(sizing.chosen_ranges) if term.name != "travel"]
             if heads is None:
                 heads = ["rows", "instances", "files", "total", "waits for", *(term.name for term in costs)]
                 yield from (row_of(heads), row_of(["---"] * len(heads)))
@@ -37,6 +39,17 @@ def lines(columns=COLUMNS, k=NEIGHBORS, cores=CORES):
             )
 
 
+def kind_lines():
+    """Yield the table of what ten million rows may be."""
+    yield from (row_of(["rows", "instances", "files", "total", "one file", "waits for"]), row_of(["---"] * 6))
+    for instances in INSTANCES:
+        for name, sizing in kinds(instances).items():
+            chosen = sizing.chosen_ranges
+            costs = sizing.expected(chosen)
+            totals = [f"{total_s(terms):,.0f} s" for terms in (costs, sizing.expected(0))]
+            yield row_of([name, instances, chosen or 1, *totals, "'s ".join(waits_for(costs)).replace("s's", "s'")])
+
+
 def row_of(cells):
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -47,7 +60,7 @@ def main():
     parser.add_argument("--top-k", type=int, default=NEIGHBORS, metavar="K")
     parser.add_argument("--cores", type=int, default=CORES, help="of each instance")
     asked = parser.parse_args()
-    for line in lines(asked.columns, asked.top_k, asked.cores):
+    for line in [*lines(asked.columns, asked.top_k, asked.cores), "", *kind_lines()]:
         print(line)
 
 

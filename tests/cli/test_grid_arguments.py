@@ -36,6 +36,7 @@ def test_a_misspelt_option_is_answered_with_the_nearest_one(capsys):
 
 @pytest.mark.parametrize("verb", [*ASKING, *NAMING])
 def test_each_verb_takes_one_thing_and_answers_as_json_where_that_is_wanted(verb):
-    arguments = parse(["grid", verb, "drives"])
+    # Of the row that is sent alone, which one.
+    arguments = parse(["grid", verb, "drives", *(["--index", "0"] if verb == "row" else [])])
     assert (arguments.command, arguments.verb) == ("grid", verb)
     assert "drives" in vars(arguments).values()

@@ -8,6 +8,7 @@ from raysm.contract.seal import Seal
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from raysm.request.batch import BatchInference
 from raysm.request.function import PickledFunction
+from raysm.request.pack import Pack, PackedRow
 from raysm.request.session import SessionWorkload
 from raysm.request.similarity import Similarity
 from raysm.request.space import loguniform
@@ -32,6 +33,7 @@ WORKLOADS = {
     "session": SessionWorkload(),
     "function_sweep": FunctionSweep(name="module.train", python="3.11", space=SPACE, metric="loss"),
     "script_sweep": ScriptSweep(script="train.py", space=SPACE, metric="loss"),
+    "pack": Pack("train.py", rows=(PackedRow(key="a", name="a", max_runtime_s=60),)),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8, channel="matrix"),
 }
 

@@ -185,7 +185,7 @@ def _prepared(workload: Similarity, layout: Layout, folders: Folders, computing:
 
 
 def _sizing(workload: Similarity, mode: Mode, layout: Layout, footprint: Footprint, choices: Choices) -> Sizing:
-    return Sizing(
+    sizing = Sizing(
         limits=mode.limits,
         footprint=footprint,
         queries=layout.queries,
@@ -197,6 +197,7 @@ def _sizing(workload: Similarity, mode: Mode, layout: Layout, footprint: Footpri
         merged_tiles=choices.merged_tiles,
         ranges=choices.ranges if workload.parts is None else workload.parts if workload.parts > 1 else 0,
     )
+    return replace(sizing, chunks=layout.chunks(sizing))
 
 
 def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:

@@ -28,6 +28,6 @@ def test_a_grid_that_is_gone_on_with_elsewhere_reads_the_same_file(tmp_path, mon
     assert source_again(description).path == tmp_path / name
 
 
-@pytest.mark.parametrize("rows", [["a.csv"], 3, None, "a.txt", "select * from drives"])
+@pytest.mark.parametrize("rows", [["a.csv"], 3, None, "a.xlsx", "select * from drives"])
 def test_what_is_no_such_name_is_no_file(rows):
     assert [kind.of(rows) for kind in (CsvFile, JsonlFile, ParquetFile)] == [None, None, None]

@@ -21,7 +21,7 @@ from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Report, Run
-from raysm.workloads.similarity.sizing.sizing import Sizing
+from raysm.workloads.similarity.sizing.sizing import Chunks, Sizing
 from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.preparing import prepared
@@ -207,6 +207,10 @@ class Layout(ABC):
         context = Context(matrix=operands[0], other_queries=(*operands, None)[1], engine=engine)
         # Waited for last: nothing but the record needs the digests, and rows are prepared meanwhile.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
+
+    def chunks(self, sizing: Sizing) -> Chunks | None:
+        """Return how the rows are shared out; None: each instance has all."""
+        return None
 
     @abstractmethod
     def cut(self, run: Run, mode: Mode, sizing: Sizing, record: BlockRecord[Any]) -> Dispatch:

@@ -10,11 +10,16 @@ With N rows of D columns in B blocks of n rows, T = B (B + 1) / 2 tiles, and W i
              known        head       network  N KNOWN_BYTES / rate * log2(W + 1)
              begin        head       cores    MERGING_S, where instances merge
     compare  product      tasks      cores    N**2 / 2 D PRODUCT_S / slots
+             travel       tasks      network  bytes of rows that come to an instance / rate, where they are shared out
              dispatch     head       cores    tasks of the head * PART_S
              merging      whoever    cores    parts * PART_S + their rows * row_s, by all who merge
              keys         whoever    network  rows of all parts * KEY_BYTES, by all who merge
     gather   writing      whoever    disk     N * bytes of a row / rate, by all who write
              finish       head       cores    W * FINISH_S
+
+Queries look into other rows: of Q of them, all Q N pairs are compared, and a tile has parts of its rows alone. Rows
+that are compared by their elements take less than this product, else they would be compared as dense ones: the model
+says then how long the tasks take at most.
 
 There are three ways to merge: the head takes in each tile's part; *groups* of tiles are merged on the instances, and
 the head takes in theirs (``modes.partial_merge``); or each instance owns *ranges* of rows, is sent the parts of its
@@ -89,13 +94,30 @@ class Problem:
     """What is asked for."""
 
     rows: int
-    """N."""
+    """Those that look for neighbors: N, or Q."""
     columns: int
     """D."""
     k: int
     """How many neighbors of each row."""
     row_s: float
     """What a row of a part costs whoever merges it."""
+    among: int | None = None
+    """Rows of another matrix among which they look; None: among themselves, each pair for both."""
+
+    @property
+    def pairs(self) -> float:
+        """How many are compared."""
+        return self.rows**2 / 2 if self.among is None else self.rows * self.among
+
+    @property
+    def prepared_rows(self) -> int:
+        """Rows whose norms have to be known."""
+        return self.rows + (self.among or 0)
+
+    @property
+    def sides(self) -> int:
+        """How many blocks of rows a tile has keys of: its rows, and of a self-join its columns."""
+        return 2 if self.among is None else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,17 +141,19 @@ class Cut:
     """How the pairs are cut, and who merges them."""
 
     block_rows: int
-    """n."""
+    """Rows of a tile, n."""
     tiles: int
     """T."""
     parts: int
     """What the head dispatches, and takes in: as many as there are tiles, or groups of them."""
     part_rows: int
-    """Rows of one of those, and as many columns."""
+    """Rows of one of those, and of a self-join as many columns."""
     mergers: int = 1
     """How many instances or processes merge; 1 is the head alone."""
     ranges: int = 0
     """Ranges of rows that the instances own; 0: the head has the result."""
+    coming_bytes: float = 0.0
+    """Of rows that come to each instance from the others; 0 where every instance has all."""
 
     @property
     def way(self) -> str:
@@ -168,14 +192,14 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
     # A part that the head only hears of costs as much as one that it takes in: most of it is Ray's.
     head_s = cut.parts * PART_S
     if cut.way == GROUPS:
-        head_s += cut.parts * 2 * cut.part_rows * problem.row_s
+        head_s += cut.parts * problem.sides * cut.part_rows * problem.row_s
     return (
         Term(
             name="norms",
             phase="prepare",
             who="tasks",
             bound="cores",
-            seconds=rows * problem.columns * NORM_S / slots,
+            seconds=problem.prepared_rows * problem.columns * NORM_S / slots,
         ),
         Term(
             name="known",
@@ -183,7 +207,7 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
             who="head",
             bound="network",
             # Ray's store hands an object on from whoever has it: each round doubles those who do.
-            seconds=rows * KNOWN_BYTES / machines.network_bytes_s * math.log2(instances + 1),
+            seconds=problem.prepared_rows * KNOWN_BYTES / machines.network_bytes_s * math.log2(instances + 1),
         ),
         Term(
             name="begin",
@@ -197,7 +221,14 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
             phase="compare",
             who="tasks",
             bound="cores",
-            seconds=rows**2 / 2 * problem.columns * PRODUCT_S / slots,
+            seconds=problem.pairs * problem.columns * PRODUCT_S / slots,
+        ),
+        Term(
+            name="travel",
+            phase="compare",
+            who="tasks",
+            bound="network",
+            seconds=cut.coming_bytes / machines.network_bytes_s,
         ),
         Term(name="dispatch", phase="compare", who="head", bound="cores", seconds=head_s),
         Term(
@@ -212,11 +243,15 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
             phase="compare",
             who=merges,
             bound="network",
-            seconds=cut.tiles * 2 * cut.block_rows * KEY_BYTES / _receivers(cut, instances) / machines.network_bytes_s,
+            seconds=_key_bytes(problem, cut) / _receivers(cut, instances) / machines.network_bytes_s,
         ),
         Term(name="writing", phase="gather", who=writes, bound="disk", seconds=written / machines.disk_bytes_s),
         Term(name="finish", phase="gather", who="head", bound="cores", seconds=cut.ranges * FINISH_S),
     )
+
+
+def _key_bytes(problem: Problem, cut: Cut) -> float:
+    return cut.tiles * problem.sides * cut.block_rows * KEY_BYTES
 
 
 def _receivers(cut: Cut, instances: int) -> int:
@@ -227,8 +262,8 @@ def _receivers(cut: Cut, instances: int) -> int:
 def _merging_s(problem: Problem, cut: Cut) -> float:
     """Return what merging takes whoever merges, beside the ``PART_S`` of the head, which is its dispatching."""
     # Where a range begins within a block of rows, its tiles' parts go to two owners.
-    pieces = 2 * (1 + cut.block_rows * cut.ranges / problem.rows) if cut.ranges else 1
-    part_s = (0.0 if cut.way == HEAD else pieces * PART_S) + 2 * cut.block_rows * problem.row_s
+    pieces = problem.sides * (1 + cut.block_rows * cut.ranges / problem.rows) if cut.ranges else 1
+    part_s = (0.0 if cut.way == HEAD else pieces * PART_S) + problem.sides * cut.block_rows * problem.row_s
     return cut.tiles * part_s / cut.mergers
 
 

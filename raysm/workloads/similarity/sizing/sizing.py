@@ -30,7 +30,7 @@ from raysm.workloads.similarity.sizing.scaling import (
     total_s,
 )
 
-__all__ = ["PartLimits", "Sizing"]
+__all__ = ["Chunks", "PartLimits", "Sizing"]
 
 MOST_MERGED = 32
 """Most tiles on a side of a group that is merged on an instance: a lost instance takes what was merged there along."""
@@ -61,6 +61,18 @@ class PartLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Chunks:
+    """How rows that lie on the instances are cut, as far as the costs follow from it: a tile is two of their chunks."""
+
+    rows: int
+    """Of the largest chunk of those that look for neighbors."""
+    columns: int
+    """Of the largest chunk of those among which they look."""
+    coming_bytes: float = 0.0
+    """Of rows that come to each instance from the others, about."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
     """All that sizes follow from."""
 
@@ -83,6 +95,8 @@ class Sizing:
     ranges: int | None = None
     """Ranges of rows that are asked for, each of which an instance owns; 0 leaves the result to the head; None chooses.
     """
+    chunks: Chunks | None = None
+    """How the rows are shared out; None: each instance has all, and computes any tile."""
 
     def max_tile_rows(self) -> int:
         """Return the most rows, and columns, that are made ready at once."""
@@ -147,10 +161,9 @@ class Sizing:
         """Return the same for a run that has no earlier one: one for each instance, where that is sooner."""
         if self.ranges is not None:
             return min(self.ranges, self.queries.rows)
-        if self.limits.joined_row_s is None or not self.footprint.foreseeable or self.instances < 2:
-            return 0
-        # The model is of the triangle; queries are cut so that little is left to merge.
-        if self.queries is not self.matrix:
+        # Not only where it is ``foreseeable``: rows that are compared by their elements, or by a GPU, take no longer
+        # than the model says, and so leave the head even less time beside them.
+        if self.limits.joined_row_s is None or self.instances < 2:
             return 0
         # By the whole time: where the tasks take longer than the head's merging beside them, one file costs nothing.
         alone, shared = (total_s(self.expected(ranges)) for ranges in (0, self.instances))
@@ -158,27 +171,48 @@ class Sizing:
 
     def expected(self, ranges: int) -> tuple[Term, ...]:
         """Return what the model says of top-k where so many ranges are owned by instances."""
-        size = self._triangle_rows(ranges)
-        blocks = math.ceil(self.matrix.rows / size)
-        on_a_side = 1 if ranges else self.chosen_group_tiles(size)
-        beside = math.ceil(blocks / on_a_side)
-        parts = beside * (beside + 1) // 2
+        tiles, size = self._tiles(ranges)
+        on_a_side = 1 if ranges or not self._grouped else self.chosen_group_tiles(size)
+        beside = math.ceil(math.ceil(self.matrix.rows / size) / on_a_side)
+        parts = tiles if on_a_side == 1 else beside * (beside + 1) // 2
         # As the run itself would be cut: what the model says holds for nothing else.
         cut = Cut(
             block_rows=size,
-            tiles=blocks * (blocks + 1) // 2,
+            tiles=tiles,
             parts=parts,
             part_rows=size * on_a_side,
             mergers=ranges or (1 if on_a_side == 1 else min(parts, self.mergers)),
             ranges=ranges,
+            coming_bytes=self.chunks.coming_bytes if self.chunks else 0.0,
         )
         problem = Problem(
-            rows=self.matrix.rows,
+            rows=self.queries.rows,
             columns=self.matrix.columns,
             k=self.limits.neighbors,
             row_s=self.limits.joined_row_s or 0.0,
+            among=None if self._self_join else self.matrix.rows,
         )
         return terms(problem, Machines(instances=self.instances, slots=self.slots), cut)
+
+    @property
+    def _self_join(self) -> bool:
+        return self.queries is self.matrix
+
+    @property
+    def _grouped(self) -> bool:
+        """Whether tiles may be merged in groups: those of the triangle of rows that any instance compares."""
+        return self._self_join and self.chunks is None
+
+    def _tiles(self, ranges: int) -> tuple[int, int]:
+        """Return how many tiles there are, and how many rows each has."""
+        if self.chunks is not None:
+            rows, columns = self.chunks.rows, self.chunks.columns
+        elif self._self_join:
+            rows = columns = self._triangle_rows(ranges)
+        else:
+            rows, columns = self._chosen_rectangle_rows()
+        blocks, beside = math.ceil(self.queries.rows / rows), math.ceil(self.matrix.rows / columns)
+        return (blocks * (blocks + 1) // 2 if self._self_join else blocks * beside), rows
 
     def group_tiles(self, record: BlockRecord[Any], tile_rows: int) -> int:
         """Return of how many tiles, on a side, the parts are merged on an instance; an earlier run's choice holds."""
@@ -233,17 +267,24 @@ class Sizing:
     def rectangle_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
         """Return how many rows of the queries, and how many columns of the matrix, one tile has.
 
-        Queries are cut first, which leaves nothing to merge; where they are few, the columns keep all slots busy.
+        Queries are cut first, which leaves nothing to merge; where they are few, the columns keep all slots busy. Of a
+        matrix that is too large for one operand, the columns are cut anyway, and the queries the less: 10**7 queries
+        among 10**6 rows of 768 columns, cut for 4096 slots without looking at that, would be 5 million tiles.
         """
+        chosen = self._chosen_rectangle_rows()
+        if self.block_rows:
+            return chosen
+        rows, columns = _kept(record, chosen, self.max_tile_rows())
+        return rows, columns
+
+    def _chosen_rectangle_rows(self) -> tuple[int, int]:
         most, least = self.max_tile_rows(), self.footprint.least_rows
         if self.block_rows:
             return min(self.block_rows, most), min(self.block_rows, most)
         tiles = tiling.TILES_A_SLOT * self.slots
-        rows = min(most, max(math.ceil(self.queries.rows / tiles), least))
+        rows = min(most, max(math.ceil(self.queries.rows * math.ceil(self.matrix.rows / most) / tiles), least))
         beside = math.ceil(tiles / math.ceil(self.queries.rows / rows))
-        columns = min(most, max(math.ceil(self.matrix.rows / beside), least))
-        chosen = _kept(record, (rows, columns), most)
-        return chosen[0], chosen[1]
+        return rows, min(most, max(math.ceil(self.matrix.rows / beside), least))
 
     def strip_rows(self, record: BlockRecord[Any], row_bytes: int) -> int:
         """Return how many rows one strip has, all of whose columns are one task's and take ``row_bytes`` a row."""

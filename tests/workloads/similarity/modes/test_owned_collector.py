@@ -8,6 +8,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 
 from raysm.contract.events import Progress
 from raysm.contract.result import Manifest
@@ -18,6 +19,7 @@ from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.modes.owned_collector import DONE, OwnedCollector
 from raysm.workloads.similarity.modes.topk import TopK
+from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
@@ -32,16 +34,29 @@ class Stopped(Exception):
     """Stands for the end of a head in the middle of the work."""
 
 
-def go(folder, ranges, emit_event=lambda event: None, queries=None, rows=ROWS, lasting=True, **workload):
+def go(folder, ranges, emit_event=lambda event: None, **more):
+    return go_on(folder, ranges, emit_event, source=saved(ROWS, folder), **more)
+
+
+def go_on(folder, ranges, emit_event=lambda event: None, *, source, queries=None, lasting=True, **workload):
     return run(
         Similarity(**workload),
         job="job",
-        source=saved(rows, folder),
+        source=source,
         folders=Folders(result=folder / "result", records=folder / "records", lasting=lasting),
         emit_event=emit_event,
         queries=queries,
         choices=Choices(ranges=ranges),
     )
+
+
+def contents(folder, source, count, queries=None, **workload):
+    """Have a result merged by the head, and by owners; return both as tables."""
+    go_on(folder / "one", 0, source=source, queries=queries, **workload)
+    manifest = go_on(folder / "many", count, source=source, queries=queries, **workload)
+    assert len(manifest.files) == count
+    tables = [folder / "one" / "result" / "neighbors.parquet", folder / "many" / "result" / "neighbors"]
+    return [pq.read_table(table) for table in tables]
 
 
 def at_rows(rows, act):
@@ -121,6 +136,33 @@ def test_queries_are_owned_as_rows_are(ray_here, tmp_path):
     many = pq.read_table(tmp_path / "3" / "result" / "neighbors")
     assert many == pq.read_table(tmp_path / "0" / "result" / "neighbors.parquet")
     assert many.num_rows == 41
+
+
+def test_rows_that_are_compared_by_their_elements_are_owned_as_dense_ones_are(ray_here, tmp_path):
+    folder = tmp_path / "matrix"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    # In two files; a row in a few dozen has no element at all.
+    for name, rows in (("part-1", 200), ("part-2", 130)):
+        scipy.sparse.save_npz(folder / f"{name}.npz", scipy.sparse.random(rows, 900, 0.004, "csr", random_state=rng))
+    source = Source(channel="matrix", place=Place(folder, tmp_path / "scratch", "algo-1"))
+    one, many = contents(tmp_path, source, 3, top_k=6, block_rows=70)
+    assert many == one
+    assert Manifest.read(tmp_path / "many" / "result").engines == ("float32 sparse",)
+
+
+# Of one instance their places are their numbers: tests/jobs/test_sharded_similarity.py has three.
+@pytest.mark.parametrize("asked", [False, True])
+def test_rows_that_are_shared_out_are_owned_as_whole_ones_are(base, tmp_path, asked):
+    folder = tmp_path / "matrix"
+    folder.mkdir()
+    for at, rows in enumerate(np.split(ROWS, [70, 250, 251])):
+        np.save(folder / f"part-{at + 8}.npy", rows)
+    source = Source(channel="matrix", sharded=True, place=Place(folder, tmp_path / "scratch", "algo-1"))
+    queries = queries_of(ROWS[:90], tmp_path) if asked else None
+    one, many = contents(tmp_path, source, 4, queries, top_k=6, block_rows=60)
+    assert many == one
+    assert many.num_rows == (90 if asked else 600)
 
 
 def test_a_restarted_head_finds_what_the_owners_recorded(ray_here, tmp_path):

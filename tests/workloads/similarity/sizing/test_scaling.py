@@ -20,8 +20,8 @@ from raysm.workloads.similarity.sizing.scaling import (
     total_s,
     waits_for,
 )
-from tests.benchmarks.scaling import lines
-from tests.support.scaling import INSTANCES, ROWS, expected, sizing_for
+from tests.benchmarks.scaling import kind_lines, lines
+from tests.support.scaling import INSTANCES, ROWS, expected, kinds, sizing_for
 
 PROBLEM = Problem(rows=10**7, columns=768, k=10, row_s=0.35e-6)
 MACHINES = Machines(instances=64, slots=512)
@@ -97,6 +97,37 @@ def test_the_largest_problem_waits_for_its_tasks_alone(instances):
     assert of_head(costs) < 0.55 * of_tasks(costs)
 
 
+def test_shared_out_rows_and_queries_are_owned_where_the_head_would_be_waited_for():
+    chosen = {name: sizing.chosen_ranges for name, sizing in kinds(64).items()}
+    assert chosen == {
+        "dense": 64,
+        "dense, shared out": 64,
+        # In a tenth of the columns that it says they take no longer, so that the head may not be waited for at all.
+        "sparse, 100 of 30,000, at most": 0,
+        "queries among 1e6 rows": 64,
+    }
+    assert kinds(512)["sparse, 100 of 30,000, at most"].chosen_ranges == 512
+
+
+def test_one_instance_owns_nothing_that_the_head_would_not():
+    assert {sizing.chosen_ranges for sizing in kinds(1).values()} == {0}
+
+
+def test_queries_have_parts_of_their_rows_alone_and_every_pair_of_theirs():
+    asked = replace(PROBLEM, among=10**6)
+    assert (asked.pairs, asked.prepared_rows, asked.sides) == (10**13, 11 * 10**6, 1)
+    own, other = (by_name(terms(problem, MACHINES, CUT)) for problem in (PROBLEM, asked))
+    assert other["keys"].seconds == pytest.approx(own["keys"].seconds / 2)
+    assert other["product"].seconds == pytest.approx(own["product"].seconds / 5)
+
+
+def test_rows_that_are_shared_out_travel_beside_the_computing():
+    costs = terms(PROBLEM, MACHINES, replace(OWNED, coming_bytes=1.25e9 * 5000))
+    assert by_name(costs)["travel"].seconds == 5000
+    assert waits_for(costs) == ("tasks", "network")
+
+
 def test_the_page_has_the_table_that_the_benchmark_prints():
     page = (Path(__file__).parents[4] / "docs" / "explanation" / "scaling.md").read_text()
     assert "\n".join(lines()) in page
+    assert "\n".join(kind_lines()) in page

@@ -49,6 +49,16 @@ def test_few_queries_keep_all_slots_busy(tmp_path):
     assert sizing(TopK(1), MANY, 4, queries=few).rectangle_rows(record) == (256, 1250)
 
 
+def test_queries_are_cut_the_less_the_more_the_matrix_has_to_be():
+    def tiles(slots):
+        rows, columns = sizing(TopK(10), MILLION, slots, queries=rows_of(10**7))._chosen_rectangle_rows()
+        return -(-(10**7) // rows) * -(-(10**6) // columns)
+
+    # As large as they may be, they are enough for all of these cores. Cut as for a matrix of one block, which leaves
+    # nothing to merge, they would be millions.
+    assert tiles(4096) == tiles(8) == 138 * 1374
+
+
 def test_parts_of_many_tasks_are_as_large_as_the_head_needs_them():
     def joined(slots, columns=768, mode=None):
         return sizing(mode or TopK(10), rows_of(10**8, columns), slots)._joined_rows(7281)

@@ -1,6 +1,6 @@
 """The matrix, the queries, or both are spread over the instances: tasks run where rows are, and chunks travel."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -13,10 +13,10 @@ from raysm.workloads.similarity.layouts.sharded import asking
 from raysm.workloads.similarity.layouts.sharded.pair_scheduler import BlockPair, PairScheduler, block_pairs
 from raysm.workloads.similarity.layouts.sharded.pair_task import compare_pair
 from raysm.workloads.similarity.layouts.sharded.query_schedule import QueryOperand, deal_queries
-from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer, deal
+from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Share, Transfer, deal
 from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.runs import Run
-from raysm.workloads.similarity.sizing.sizing import Sizing
+from raysm.workloads.similarity.sizing.sizing import Chunks, Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import Comparing
@@ -31,6 +31,17 @@ class Sharded(Layout):
     suffix: ClassVar[str] = " of shards"
     without_gpus: ClassVar[str] = "the rows of a sharded matrix are compared by CPUs, where they lie"
 
+    def chunks(self, sizing: Sizing) -> Chunks:
+        """Return how large the chunks are, and what travels."""
+        columns, rows = (max(_chunk_rows(self._shares(one, sizing))) for one in (self.operands[0], self.operands[-1]))
+        return Chunks(rows=rows, columns=columns, coming_bytes=self._coming_bytes())
+
+    def _coming_bytes(self) -> float:
+        every = [rows.described.rows * rows.row_bytes for rows in self.operands]
+        # Of a self-join half of all rows come to each instance (``schedule``); of what meets other rows all of the one
+        # that travels, and none where the other lies whole everywhere.
+        return every[0] / 2 if self.other_queries is None else min(every)
+
     def cut(self, run: Run, mode: Mode, sizing: Sizing, record: BlockRecord[Any]) -> Dispatch:
         """Cut every share into chunks, and say which of them meet where."""
         return _Dispatch(self, sizing, run.context)
@@ -43,7 +54,7 @@ class Sharded(Layout):
     def transfers(self, sizing: Sizing) -> Mapping[str, list[Transfer]]:
         """Return what comes to each instance, and what it is compared with there."""
         if self.other_queries is None:
-            return deal(self.rows.shares(self.slots, sizing.max_tile_rows(), sizing.block_rows))
+            return deal(self._shares(self.rows, sizing))
         queries, matrix = (
             self._operand(brings, rows, sizing)
             for brings, rows in (("queries", self.other_queries), ("matrix", self.rows))
@@ -51,8 +62,15 @@ class Sharded(Layout):
         return deal_queries(queries, matrix)
 
     def _operand(self, brings: Any, rows: LoadedRows, sizing: Sizing) -> QueryOperand:
-        shares = rows.shares(self.slots, sizing.max_tile_rows(), sizing.block_rows)
+        shares = self._shares(rows, sizing)
         return QueryOperand(brings=brings, shares=shares, everywhere=rows.everywhere, row_bytes=rows.row_bytes)
+
+    def _shares(self, rows: LoadedRows, sizing: Sizing) -> list[Share]:
+        return rows.shares(self.slots, sizing.max_tile_rows(), sizing.block_rows)
+
+
+def _chunk_rows(shares: Sequence[Share]) -> list[int]:
+    return [chunk.rows for share in shares for chunk in share.chunks]
 
 
 class _Dispatch(Dispatch):

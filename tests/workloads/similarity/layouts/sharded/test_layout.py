@@ -34,6 +34,7 @@ class Rows:
         self.source = SimpleNamespace(channel=channel)
         self.slots = {f"algo-{number}": 2 for number in range(1, len(counts) + 1)}
         self.order = RowOrder.identity(sum(counts))
+        self.described = SimpleNamespace(rows=sum(counts))
 
     def shares(self, slots, max_tile_rows, asked):
         return shares(self.counts, list(slots.values()), max_tile_rows)
@@ -89,3 +90,20 @@ def test_rows_on_one_instance_alone_are_never_sent():
     assert all(task.remote is None and task.needs == () for task in dispatch.tasks)
     task = next(dispatch.queue(Collected()))
     assert (task.host, task.hint, task.inputs) == ("algo-1", "hint", ())
+
+
+def test_what_the_costs_follow_from_is_the_largest_chunk_and_what_comes_to_an_instance():
+    rows, queries = Rows((25, 14, 3)), Rows((6, 0, 9), "queries")
+    largest = max(chunk.rows for share in rows.shares(rows.slots, 10, None) for chunk in share.chunks)
+    own = Sharded(rows, None).chunks(SIZING)
+    assert (own.rows, own.columns) == (largest, largest)
+    # Of the rows themselves half comes to each; of two channels the smaller one travels.
+    assert own.coming_bytes == 42 * 4.0 / 2
+    assert Sharded(rows, queries).chunks(SIZING).coming_bytes == 15 * 4.0
+    assert Sharded(rows, queries).chunks(SIZING).columns == largest
+
+
+def test_of_rows_that_meet_what_every_instance_has_none_travel():
+    everywhere = Rows((30, 30, 30))
+    everywhere.row_bytes = 0.0
+    assert Sharded(everywhere, Rows((6, 0, 9), "queries")).chunks(SIZING).coming_bytes == 0
