@@ -67,6 +67,7 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         return
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
     rows = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})")]
+    rows += [("result", expected.result)]
     rows += [("cores", _cores(expected, shape, of_type)), *(billed.lines(shape.instance_type) if is_billed else [])]
     for label, text in rows:
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True, highlight=False)
@@ -121,6 +122,7 @@ def _left(workload: Similarity, path: Path) -> int | None:
 
 def _as_json(expected: "Estimate", billed: Forecast | None) -> dict[str, Any]:
     answer: dict[str, Any] = {"engine": expected.engine, "slots": expected.slots, "tasks": expected.tasks}
+    answer |= {"merged_by": expected.way, "parts": expected.parts}
     answer |= {"phases_s": expected.phases_s, "total_s": expected.total_s, "usd": None}
     if billed is not None:
         answer["billed_s"] = {name: [span.least_s, span.most_s] for name, span in billed.phases.items()}

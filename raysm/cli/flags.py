@@ -193,7 +193,7 @@ SIMILARITY = (
     ),
     Flag("--dtype", "workload.dtype", "of the full matrix"),
     Flag("--id-column", "workload.id_column", "a column of MATRIX that names the rows", metavar="NAME"),
-    Flag("--parts", "workload.parts", "files of the result of top-k, each written by an instance (default: chosen)"),
+    Flag("--parts", "workload.parts", "files of the result, each written by an instance (default: chosen)"),
     Flag("--block-rows", "workload.block_rows", "rows of one task (default: chosen)", metavar="ROWS"),
 )
 

@@ -64,8 +64,8 @@ class Similarity(Workload):
     id_column: str | None = None
     """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
     parts: int | None = None
-    """Files of top-k's result, each some rows, merged and written by an instance; 1 is one file on the head; None is
-    one too, or one for each instance where the head would take longer than the computing."""
+    """Files of the result of top-k or a threshold, each some rows, merged and written by an instance; 1 is one file on
+    the head; None is one too, or of top-k one for each instance where the head would take longer than the computing."""
     block_rows: int | None = field(default=None, metadata=decides(result=False))
     """Rows of one task; None lets raysm choose. The result does not depend on it."""
 
@@ -90,10 +90,10 @@ class Similarity(Workload):
             raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
         if self.parts is not None and self.parts < 1:
             raise InvalidRequest(f"Similarity: parts must be at least 1, got {self.parts}")
-        if self.parts is not None and self.parts > 1 and (self.top_k is None or self.recall is not None):
+        if self.parts is not None and self.parts > 1 and (self.full or self.recall is not None):
             raise InvalidRequest(
-                f"Similarity: parts={self.parts} belongs to top_k without recall; every other result is one file on "
-                "the head"
+                f"Similarity: parts={self.parts} belongs to top_k without recall, and to threshold; every other result "
+                "is one file on the head"
             )
         if self.block_rows is not None and self.block_rows < 1:
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")

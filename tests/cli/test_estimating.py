@@ -74,7 +74,7 @@ def lines_of(tmp_path):
 
 
 def test_an_estimate_for_a_type_counts_its_cores_and_says_whose_they_are(lines_of):
-    _, cores, billed, money = lines_of(600, "--instance-type", "ml.c5.4xlarge", "--instances", "10")
+    _, _, cores, billed, money = lines_of(600, "--instance-type", "ml.c5.4xlarge", "--instances", "10")
     # 600 rows are too few for 160 cores; the seconds are those of the cores that have work.
     assert cores.startswith("cores    160: 10 x 16 vCPUs of ml.c5.4xlarge, of which only 3 have work, each taken to be")
     assert "10 x 0.816 USD/h (on demand in us-east-1, as of 2026-09)" in money
@@ -83,13 +83,26 @@ def test_an_estimate_for_a_type_counts_its_cores_and_says_whose_they_are(lines_o
 
 
 def test_an_estimate_without_a_type_says_that_the_cores_are_this_machines(lines_of):
-    _, cores = lines_of(600, "--instances", "2")
+    _, result, cores = lines_of(600, "--instances", "2")
     assert "this machine's, which its 2 instances share" in cores
     assert cores.endswith("--instance-type estimates for another")
+    assert result == "result   one file, merged by the head"
+
+
+def test_an_estimate_says_who_merges_and_in_how_many_files_it_comes(lines_of, tmp_path, capsys):
+    options = ("--instance-type", "ml.c5.4xlarge", "--instances", "4", "--parts", "3")
+    assert (
+        lines_of(600, *options)[1]
+        == "result   3 files, each of a range of rows that an instance owns, merges and writes"
+    )
+    argv = ["similarity", str(tmp_path / "m.npy"), "--top-k", "3", "--estimate", "--json", *options]
+    estimating.run(parse(argv), Console(), modelled)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["merged_by"], found["parts"]) == ("ranges", 3)
 
 
 def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured(lines_of):
-    _, cores, _, money = lines_of(600, "--instance-type", "ml.p5en.48xlarge")
+    *_, cores, _, money = lines_of(600, "--instance-type", "ml.p5en.48xlarge")
     assert "192 vCPUs of ml.p5en.48xlarge" in cores
     assert "its GPUs were not measured" in cores
     assert money == "money    unknown: no price of ml.p5en.48xlarge is at hand; give --price-per-hour"

@@ -24,6 +24,8 @@ from raysm.request.similarity import Similarity
         ({"top_k": 1, "block_rows": 0}, "block_rows must be at least 1"),
         ({"threshold": 0.5, "recall": 0.9}, "recall belongs to top_k"),
         ({"full": True, "recall": 0.9}, "recall belongs to top_k"),
+        ({"full": True, "parts": 2}, "belongs to top_k without recall, and to threshold"),
+        ({"top_k": 3, "recall": 0.9, "parts": 2}, "belongs to top_k without recall, and to threshold"),
         ({"top_k": 1, "recall": 0.0}, "above 0 and at most 0.999, got 0.0; without it the search is exact"),
         ({"top_k": 1, "recall": 1.0}, "above 0 and at most 0.999, got 1.0"),
         ({"top_k": 1, "recall": float("nan")}, "above 0 and at most 0.999, got nan"),

@@ -28,6 +28,7 @@ __all__ = [
     "NEIGHBORS",
     "NEIGHBORS_FOLDER",
     "PAIRS",
+    "PAIRS_FOLDER",
     "PAIRS_GROUP",
     "PairChunk",
     "QUERY_IDS",
@@ -39,11 +40,13 @@ __all__ = [
     "write_neighbors",
     "write_neighbors_part",
     "write_pairs",
+    "write_pairs_part",
 ]
 
 NEIGHBORS = "neighbors.parquet"
 NEIGHBORS_FOLDER = "neighbors"
 PAIRS = "pairs.parquet"
+PAIRS_FOLDER = "pairs"
 SIMILARITY = "similarity.npy"
 IDS = "ids.parquet"
 QUERY_IDS = "query_ids.parquet"
@@ -79,8 +82,9 @@ class ResultPart:
         """Return where it lies."""
         return self.folder / f"{self.name}{suffix}"
 
-    def described(self, file: ResultFile, how_to_read: str) -> ResultFile:
+    def described(self, file: ResultFile) -> ResultFile:
         """Return what the manifest says of it: which of the result's folders it is in, and how all are read."""
+        how_to_read = f'import pyarrow.parquet as pq; table = pq.read_table("{self.folder.name}")'
         return replace(file, name=f"{self.folder.name}/{file.name}", how_to_read=how_to_read)
 
 
@@ -111,7 +115,7 @@ def write_neighbors_part(
     """Write some rows of the neighbors; arguments as those of ``write_neighbors``."""
     # As the one file has them but for the row groups, which begin anew with each part.
     file = _write_neighbors(part.path(".parquet"), part.rows, keys, k, lambda rows: None, ids)
-    return part.described(file, f'import pyarrow.parquet as pq; table = pq.read_table("{part.folder.name}")')
+    return part.described(file)
 
 
 def _write_neighbors(
@@ -206,6 +210,15 @@ def write_ids_beside(folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
 
 def write_pairs(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
     """Write ``pairs.parquet`` from pairs that come sorted by row and neighbor."""
+    return _write_pairs(folder / PAIRS, chunks, ids)
+
+
+def write_pairs_part(part: ResultPart, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
+    """Write the pairs of some rows, which come sorted as those of ``write_pairs`` do."""
+    return part.described(_write_pairs(part.path(".parquet"), chunks, ids))
+
+
+def _write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None) -> ResultFile:
     named = {} if ids is None else {"id": ids.rows.type, "neighbor_id": ids.neighbors.type}
     schema = _schema(
         ("row", "id", "neighbor", "neighbor_id", "similarity"),
@@ -225,4 +238,4 @@ def write_pairs(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None = Non
                 columns |= {"id": take(ids.rows, rows), "neighbor_id": take(ids.neighbors, neighbors)}
             yield [columns[name] for name in schema.names]
 
-    return write_parquet(folder / PAIRS, schema, groups(), units=("pairs",), statistics=_sought(schema))
+    return write_parquet(path, schema, groups(), units=("pairs",), statistics=_sought(schema))

@@ -195,7 +195,7 @@ def _sizing(workload: Similarity, mode: Mode, layout: Layout, footprint: Footpri
         instances=instances(),
         block_rows=workload.block_rows,
         merged_tiles=choices.merged_tiles,
-        ranges=choices.ranges if workload.parts is None else workload.parts if workload.parts > 1 else 0,
+        ranges=choices.ranges if workload.parts is None else Sizing.ranges_of(workload.parts),
     )
     return replace(sizing, chunks=layout.chunks(sizing))
 

@@ -15,8 +15,10 @@ The whole square of the full matrix is computed, and leaves through the head:
 
 Otherwise the triangle is played through. The head's merging runs beside the tasks; where it is the slower one (many
 cores), it counts instead: of the parts of tiles, or of groups of them where the instances merge those
-(``partial_merge``). A tile's cost falls a little as lower bounds rise, and rises a little where all cores share their
-caches; the measurement, on all cores at once, has the second.
+(``partial_merge``). Where instances own ranges of rows, what counts is the head's dispatching, PART_S a tile, or the
+owners' merging, each of its share; and each writes its own part of the result. A tile's cost falls a little as lower
+bounds rise, and rises a little where all cores share their caches; the measurement, on all cores at once, has the
+second.
 """
 
 import heapq
@@ -42,6 +44,7 @@ from raysm.workloads.similarity.estimating.probe import Costs, Question
 from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.sizing.footprint import DENSE, PART_BYTES, SPARSE
+from raysm.workloads.similarity.sizing.scaling import GROUPS, HEAD, PART_S, RANGES
 from raysm.workloads.similarity.sizing.sizing import Sizing
 from raysm.workloads.similarity.tasks import preparing
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
@@ -73,6 +76,20 @@ class Estimate:
     """Pieces of the work: no more cores than these compute."""
     phases_s: dict[str, float]
     """``prepare``, ``similarity``, ``gathering``: as the manifest will say them."""
+    way: str = HEAD
+    """Who merges: ``scaling.HEAD``, ``GROUPS`` or ``RANGES``."""
+    parts: int = 1
+    """Files that the result will be, beside the manifest."""
+
+    @property
+    def result(self) -> str:
+        """What it will be, and who merges it, for people."""
+        merged_by = {
+            HEAD: "one file, merged by the head",
+            GROUPS: "one file; the instances merge tiles in groups, and the head merges those",
+            RANGES: f"{self.parts} files, each of a range of rows that an instance owns, merges and writes",
+        }
+        return merged_by[self.way]
 
     @property
     def total_s(self) -> float:
@@ -130,6 +147,7 @@ def sizing_of(workload: Similarity, matrix: Matrix, slots: int, instances: int =
         slots=slots,
         instances=instances,
         block_rows=workload.block_rows,
+        ranges=Sizing.ranges_of(workload.parts),
     )
 
 
@@ -140,9 +158,9 @@ def predict(workload: Similarity, sizing: Sizing, costs: Costs, measured_rows: i
     blocks = math.ceil(rows / block_rows)
     # The last block is smaller; the model takes all as N / B rows.
     scale = rows / blocks / measured_rows
-    joined = sizing.chosen_group_tiles(block_rows)
-    parts = math.ceil(blocks / joined)
-    merging = parts * (parts + 1) // 2 * costs.merge * scale * joined
+    ranges = sizing.chosen_ranges
+    joined = 1 if ranges else sizing.chosen_group_tiles(block_rows)
+    merging = _merging_s(math.ceil(blocks / joined), ranges, costs.merge * scale * joined)
     if mode_of(workload).in_strips:
         size = rows**2 * np.dtype(workload.dtype).itemsize
         tasks = math.ceil(size / PART_BYTES)
@@ -161,9 +179,18 @@ def predict(workload: Similarity, sizing: Sizing, costs: Costs, measured_rows: i
         phases_s={
             "prepare": rows / measured_rows * costs.prepare / slots,
             "similarity": max(computing, merging),
-            "gathering": gathering_s,
+            "gathering": gathering_s / max(1, min(ranges, sizing.instances)),
         },
+        way=RANGES if ranges else GROUPS if joined > 1 else HEAD,
+        parts=ranges or 1,
     )
+
+
+def _merging_s(blocks: int, ranges: int, part_s: float) -> float:
+    """Return what the parts of the triangle of so many blocks take whoever takes longest for them."""
+    parts = blocks * (blocks + 1) // 2
+    # An owner has its share of the parts' rows, beside what a part costs by itself.
+    return max(parts * PART_S, parts * part_s / ranges) if ranges else parts * part_s
 
 
 def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, operands_kept: int) -> float:

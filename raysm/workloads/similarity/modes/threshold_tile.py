@@ -4,7 +4,7 @@ How many those are nobody knows before. A tile that holds more than a task may h
 seen, and dispatched again in ``pieces`` that cannot.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from raysm.workloads.similarity.sizing.footprint import PART_BYTES
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
 
-__all__ = ["MOST_PAIRS", "pieces", "threshold_tile"]
+__all__ = ["MOST_PAIRS", "again", "pieces", "threshold_tile"]
 
 MOST_PAIRS = PART_BYTES // 8
 """Pairs of one part: a neighbor and a score are 8 bytes."""
@@ -56,6 +56,13 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
         "neighbors": np.concatenate([pairs.neighbors for pairs in lines]),
         "similarities": np.concatenate([pairs.similarities for pairs in lines]),
     }
+
+
+def again(tile: TileBlock, arrays: Mapping[str, NDArray[Any]]) -> list[TileBlock]:
+    """Return the pieces of a tile that was given up, in rows counted from its first; none of one that was not."""
+    if "overflowed" not in arrays:
+        return []
+    return list(pieces(TileBlock(RowBlock(0, tile.rows.rows), RowBlock(0, tile.columns.rows))))
 
 
 def pieces(tile: TileBlock) -> Iterator[TileBlock]:

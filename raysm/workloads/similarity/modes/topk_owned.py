@@ -63,7 +63,7 @@ class OwnedTopK(Owned):
         for at, sides in pieces.items():
             yield at, _piece(sides)
 
-    def merger(self, rows: RowBlock, scratch: Path, record: BlockRecord[Part] | None) -> RangeMerger:
+    def merger(self, rows: RowBlock, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
         """Begin with nobody known of any row."""
         return _Merger(self, rows, scratch)
 

@@ -100,11 +100,11 @@ class Owned(ABC):
         """
 
     @abstractmethod
-    def merger(self, rows: RowBlock, scratch: Path, record: BlockRecord[Part] | None) -> RangeMerger:
+    def merger(self, rows: RowBlock, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
         """Begin a range, on the instance that owns it.
 
         Args:
             rows: The numbers of its rows.
             scratch: Room for what is merged.
-            record: Where its pieces are kept; None: nothing is.
+            record: Where its pieces are, of one that keeps them.
         """

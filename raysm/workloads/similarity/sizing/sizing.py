@@ -156,6 +156,12 @@ class Sizing:
             return self.chosen_ranges
         return _kept(record, (self.chosen_ranges,), self.queries.rows, RANGE_COUNT, least=0)[0]
 
+    @staticmethod
+    def ranges_of(parts: int | None) -> int | None:
+        """Return the ranges that are asked for by so many files of the result; None: none are."""
+        # One file is the head's, and no range of all rows: it is written as all small results are.
+        return 0 if parts == 1 else parts
+
     @property
     def chosen_ranges(self) -> int:
         """Return the same for a run that has no earlier one: one for each instance, where that is sooner."""

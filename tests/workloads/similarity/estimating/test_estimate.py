@@ -9,7 +9,9 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import Similarity
 from raysm.workloads.similarity.estimating.estimate import START_S, estimate, predict, sizing_of
 from raysm.workloads.similarity.estimating.probe import Costs
+from raysm.workloads.similarity.sizing.scaling import PART_S
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
+from tests.support.scaling import sizing_for
 from tests.support.similarity import saved
 
 COSTS = Costs(engine="a", prepare=0.1, operand=0.0, operand_bytes=1000, diagonal=0.5, tile=1.0, merge=0.0)
@@ -62,6 +64,25 @@ def test_where_the_instances_merge_the_head_merges_the_groups(matrix):
     groups = math.ceil(160 / joined)
     assert many.phases_s["similarity"] == pytest.approx(groups * (groups + 1) / 2 * 0.05 * joined)
     assert many.phases_s["similarity"] < alone.phases_s["similarity"] / 5
+
+
+def test_where_instances_own_ranges_the_head_dispatches_and_each_writes_its_own(matrix):
+    slow, asked = replace(COSTS, merge=5.0), Similarity(top_k=1, block_rows=100)
+    one, many = (predicted(replace(asked, parts=parts), matrix, 1000, slow, 1000, 8.0, 4) for parts in (1, 40))
+    assert (one.way, one.parts, many.way, many.parts) == ("groups", 1, "ranges", 40)
+    # An owner has a fortieth of 12,880 parts, of a tenth of the rows; the head gives each out.
+    assert many.phases_s["similarity"] == pytest.approx(12_880 * 0.5 / 40)
+    quick = predicted(replace(asked, parts=40), matrix, 1000, COSTS, 1000, 8.0, 4)
+    assert quick.phases_s["similarity"] == pytest.approx(12_880 * PART_S)
+    # Ten of them on each instance, which has one disk.
+    assert (one.phases_s["gathering"], many.phases_s["gathering"]) == (8.0, 2.0)
+
+
+def test_the_estimate_takes_the_way_that_the_job_would(matrix):
+    large = replace(sizing_for(10**7, 64), block_rows=None)
+    found = predict(Similarity(top_k=10), large, COSTS, 4096, 8.0)
+    assert (found.way, found.parts) == ("ranges", 64)
+    assert predicted(Similarity(top_k=1), matrix, 4, COSTS, 1000, 0.0).way == "head"
 
 
 def test_of_the_full_matrix_the_whole_square_is_computed_while_it_is_written(matrix):

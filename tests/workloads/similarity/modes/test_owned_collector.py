@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,16 +19,20 @@ from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.modes.owned_collector import DONE, OwnedCollector
+from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import neighbors
+from tests.support.reference import neighbors, pairs
 from tests.support.similarity import queries_of, run_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
 """Zero rows and rows that are alike are among them."""
+
+
+WHOLE = TileBlock(RowBlock(0, 600), RowBlock(0, 600))
 
 
 class Stopped(Exception):
@@ -199,6 +204,33 @@ def test_owners_that_are_killed_in_the_middle_leave_the_same_content(ray_here, t
     # Without records the tiles that were done by then are computed again.
     begins = sum(event.done == 0 for event in told if isinstance(event, Progress) and event.phase == "similarity")
     assert begins == (1 if lasting else 2)
+
+
+def test_pairs_are_owned_by_the_instances_of_their_first_rows(ray_here, tmp_path):
+    manifests = [go(tmp_path / str(ranges), ranges, threshold=0.5, block_rows=70) for ranges in (0, 3)]
+    assert [file.name for file in manifests[1].files] == [f"pairs/part-{at:05d}-of-00003.parquet" for at in range(3)]
+    many = pq.read_table(tmp_path / "3" / "result" / "pairs")
+    assert many == pq.read_table(tmp_path / "0" / "result" / "pairs.parquet")
+    assert many.num_rows == sum(file.shape[0] for file in manifests[1].files) > 0
+    # Pieces are recorded to be merged, also where nothing lasts, and are gone when they are.
+    assert not (tmp_path / "3" / "records").exists()
+
+
+def test_owners_of_pairs_that_are_killed_find_what_they_had(ray_here, tmp_path):
+    go(tmp_path, 3, at_rows(300, end_owners), lasting=False, threshold=0.5, block_rows=40)
+    columns = pq.read_table(tmp_path / "result" / "pairs").to_pydict().values()
+    found = [(row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)]
+    assert found == pairs(ROWS, 0.5)
+
+
+def test_of_a_tile_that_was_given_up_the_pieces_are_computed(ray_here, tmp_path):
+    run_, mode, task = run_of(ROWS, tmp_path, threshold=0.5), Threshold(np.float32(0.5)), FreeTile(WHOLE, True)
+    tiles = SimpleNamespace(tasks=[task], row_order=RowOrder.identity(600))
+    owned, record = mode.owned(run_, tiles, None), run_.record("threshold")
+    with closing(OwnedCollector(mode, owned, run_, tiles, record, 2)) as collector:
+        (piece,) = collector.take(task, replace(DONE, arrays={"overflowed": np.array([9])}))
+        assert piece == WHOLE
+        assert not collector.holds(task)
 
 
 def test_no_owner_is_left(ray_here, tmp_path):

@@ -1,60 +1,32 @@
-import contextlib
-import os
-import resource
+"""What a threshold asks of a tile, without any cluster."""
 
 import numpy as np
-import pytest
 
-from raysm.workloads.blocks import TileBlock, row_blocks
-from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.modes.threshold import merged_pairs
-from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
+from raysm.request import Similarity
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.similarity.modes.threshold import Threshold
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.reference import pairs
+from tests.support.similarity import context_of, run_of, saved
 
-PARTS = 400
-
-
-@pytest.fixture
-def record(tmp_path):
-    return BlockRecord(tmp_path / "records", {}, encode=encode_part, decode=decode_part)
+ROWS = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
 
 
-@contextlib.contextmanager
-def few_open_files(more=32):
-    """Allow this process ``more`` open files than it has now."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/dev/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + more, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+def test_no_pair_that_does_not_reach_the_threshold_as_a_number_is_one():
+    assert Threshold.asked_by(Similarity(top_k=3)) is None
+    mode = Threshold.asked_by(Similarity(threshold=0.9))
+    # The float32 next to 0.9 lies below it.
+    assert float(np.float32(0.9)) < 0.9 <= float(mode.least)
 
 
-def pairs_part(pairs):
-    """Return the part of a task that found these pairs."""
-    rows, neighbors = (np.array(column, dtype=np.uint32) for column in zip(*pairs, strict=True))
-    first, counts = np.unique(rows, return_counts=True)
-    arrays = {"rows": first, "counts": counts.astype(np.uint32), "neighbors": neighbors}
-    return Part(arrays=arrays | {"similarities": np.ones(len(rows), np.float32)}, peaks={"algo-1": 0}, seconds=0.0)
+def test_a_part_names_each_row_that_has_pairs_once(tmp_path):
+    task = FreeTile(TileBlock(RowBlock(0, 40), RowBlock(0, 40)), True)
+    part = Threshold(np.float32(0.5)).compare(context_of(saved(ROWS, tmp_path)), task)
+    rows = np.repeat(part["rows"], part["counts"]).tolist()
+    found = list(zip(rows, part["neighbors"].tolist(), part["similarities"], strict=True))
+    assert found == pairs(ROWS, 0.5)
+    assert len(set(part["rows"].tolist())) == len(part["rows"])
 
 
-def test_there_may_be_more_tiles_beside_each_other_than_open_files(record, tmp_path):
-    cuts = row_blocks(PARTS, 1)
-    tiles = [TileBlock(cuts[0], columns) for columns in cuts]
-    for tile in tiles:
-        record.save(tile, pairs_part([(0, tile.columns.start)]))
-    with few_open_files():
-        (chunk,) = merged_pairs(record, list(map(str, tiles)), 1, lambda rows: None)
-    assert chunk[1].tolist() == list(range(PARTS))
-
-
-def test_pairs_of_all_parts_come_sorted_wherever_they_were_found(record):
-    rng = np.random.default_rng(0)
-    everyone = sorted({(int(i), int(j)) for i, j in rng.integers(0, 300, (2000, 2))})
-    for name in range(7):
-        record.save(name, pairs_part(everyone[name::7]))
-    done = []
-    chunks = list(merged_pairs(record, list(map(str, range(7))), 300, done.append))
-    rows, neighbors = (np.concatenate(column).tolist() for column in list(zip(*chunks, strict=True))[:2])
-    assert list(zip(rows, neighbors, strict=True)) == everyone
-    assert sum(done) == 300
+def test_instances_own_pairs_as_the_rows_look_for_them(tmp_path):
+    assert Threshold(np.float32(0.5)).owned(run_of(ROWS, tmp_path, threshold=0.5), None, None).self_join
