@@ -81,18 +81,18 @@ def source(channel, sharded, fields):
 
 for name, channel, fields, told in json.loads(sys.argv[1]):
     # Queries that look into the same matrix: both are shared out, or the queries alone.
-    queries = {"queries": "asked", "only queries": "asked"}.get(told)
+    queries = "asked" if "queries" in told else None
     for sharded in (True, False):  # in this order: a process keeps its largest peak
-        if told == "only sharded" and not sharded:
+        if ("only sharded" in told or told == "killed") and not sharded:
             continue
         before = probes()
         run(
             Similarity(**fields),
             job=name,
-            source=source(channel, sharded and told != "only queries", fields),
+            source=source(channel, sharded and "only queries" not in told, fields),
             queries=queries and source(queries, sharded, fields),
             folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
-            emit_event=Killing() if told == "only sharded" else emit_event,
+            emit_event=Killing() if told == "killed" else emit_event,
         )
         found[f"{name} {sharded}"] = {} if told else {"before": before, "after": probes()}
 (model / "probes.json").write_text(json.dumps(found))
@@ -126,7 +126,13 @@ CASES = [
     ("queries", "small", {"top_k": 6}, "queries"),
     ("query pairs", "small", {"threshold": 0.4}, "only queries"),
     ("all queries", "small", {"full": True}, "queries"),
-    ("killed", "big", {"top_k": 5, "block_rows": 500}, "only sharded"),
+    ("owned csv", "csv", {"top_k": 4, "parts": 4}, "only sharded"),
+    ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 3}, "only sharded"),
+    ("owned sparse", "sparse", {"top_k": 7, "parts": 3}, "only sharded"),
+    ("owned queries", "small", {"top_k": 6, "parts": 2}, "queries, only sharded"),
+    ("owned query pairs", "small", {"threshold": 0.4, "parts": 3}, "only queries, only sharded"),
+    ("owned pairs", "small", {"threshold": 0.35, "parts": 4, "block_rows": 300}, "only sharded"),
+    ("killed", "big", {"top_k": 5, "block_rows": 500}, "killed"),
 ]
 
 
@@ -165,13 +171,26 @@ def digests(folder):
 
 
 @pytest.mark.namespace
-@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if told != "only sharded"])
+@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if told in ("", "queries", "only queries")])
 def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, case):
     found = digests(job / case / "shards")
     assert found
     assert found == digests(job / case / "whole")
     whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
     assert list(shards.inputs.values()) == list(whole.inputs.values())
+
+
+@pytest.mark.namespace
+@pytest.mark.parametrize("case", [name for name, _, fields, _ in CASES if "parts" in fields])
+def test_shards_whose_result_instances_own_have_the_content_of_the_whole_matrix(job, case):
+    manifest = Manifest.read(job / case / "shards")
+    # Each instance leaves the files of its rows in its own folder; SageMaker brings them together.
+    models = [job.parents[2] / host / "ml" / "model" / case / "shards" for host in ("algo-1", "algo-2", "algo-3")]
+    found = {path.name: pq.read_table(path) for model in models for path in model.glob("*/*.parquet")}
+    files = [file.name.split("/") for file in manifest.files]
+    whole = pq.read_table(job / case.removeprefix("owned ") / "whole" / f"{files[0][0]}.parquet")
+    assert len(found) == len(files) > 1
+    assert pa.concat_tables(found[name] for _, name in files) == whole
 
 
 @pytest.mark.namespace
