@@ -1,4 +1,4 @@
-"""What is promised of the interactive side: docs/reference/interactive.md names the tests that hold it."""
+"""What is promised of the interactive side and of the grid: pages of the reference name the tests that hold it."""
 
 import re
 from pathlib import Path
@@ -8,28 +8,32 @@ import pytest
 from tests.test_findings import functions_in
 
 TESTS = Path(__file__).parent
-PAGE = (TESTS.parent / "docs/reference/interactive.md").read_text()
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| #"))]
+REFERENCE = TESTS.parent / "docs/reference"
+GOALS = {"interactive": [str(number) for number in range(1, 25)], "grid": [f"G{number}" for number in range(1, 26)]}
+PAGES = {name: (REFERENCE / f"{name}.md").read_text() for name in GOALS}
+ROWS = [
+    pytest.param(line, id=f"{name}-{line[2:40]}")
+    for name, page in PAGES.items()
+    for line in page.splitlines()
+    if line.startswith("| ") and not line.startswith("| ---") and "held by" not in line
+]
 HELD_BY = re.compile(r"`([\w/]+\.py)(?:::(\w+))?`")
 
 
-def goals():
-    """Return the numbers of the goals, in their order."""
-    return [int(number) for number in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
+@pytest.mark.parametrize("page", PAGES)
+def test_no_goal_is_left_out(page):
+    assert re.findall(r"^\| (G?\d+) \|", PAGES[page], re.MULTILINE) == GOALS[page]
 
 
-def test_no_goal_is_left_out():
-    assert goals() == [*range(1, 25)]
-
-
-def test_what_holds_a_promise_is_there():
-    named = HELD_BY.findall(PAGE)
+@pytest.mark.parametrize("page", PAGES)
+def test_what_holds_a_promise_is_there(page):
+    named = HELD_BY.findall(PAGES[page])
     assert len(named) > 60
     gone = [(file, name) for file, name in named if not (TESTS / file).is_file()]
     gone += [(file, name) for file, name in named if name and name not in functions_in(TESTS / file)]
     assert gone == []
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row[2:40]) for row in ROWS if "held by" not in row])
+@pytest.mark.parametrize("row", ROWS)
 def test_a_promise_has_what_holds_it(row):
     assert HELD_BY.search(row.rpartition(" | ")[2])

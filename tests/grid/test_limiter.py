@@ -70,13 +70,14 @@ def test_to_ask_for_calls_takes_none(limiter):
 
 
 class Service:
-    """Answers so many calls a second, and refuses all others."""
+    """Answers so many calls a second, ``burst`` of them at once after a while without any, and refuses all others."""
 
-    def __init__(self, rate):
-        self.rate, self.left, self.at_s, self.answered, self.refused = rate, 1.0, 0.0, 0, 0
+    def __init__(self, rate, burst=1.0, began=0.0):
+        self.rate, self.burst, self.left, self.at_s = rate, burst, burst, began
+        self.answered = self.refused = 0
 
     def answers(self, now):
-        self.left, self.at_s = min(max(1.0, self.rate), self.left + (now - self.at_s) * self.rate), now
+        self.left, self.at_s = min(max(1.0, self.burst), self.left + (now - self.at_s) * self.rate), now
         if self.left < 1:
             self.refused += 1
             return False
@@ -84,27 +85,65 @@ class Service:
         return True
 
 
-def used(limiter, rate, hours, began=0.0):
-    """Return the share of what a service allows that is used by who calls whenever the bucket lets him."""
-    service, now, end = Service(rate), began, began + hours * 3600
-    service.at_s = began
+def used(limiter, rate, hours, began=0.0, burst=1.0, look_s=0.25):
+    """Return the share of what a service allows that is used by who looks whether he may call, and what is refused."""
+    service, now, end = Service(rate, burst, began), began, began + hours * 3600
     while now < end:
         if limiter.take("r", "list", now) and not service.answers(now):
             limiter.throttled("r", "list", now)
-        now += max(limiter.wait_s("r", "list", now), 0.05)
+        now += max(limiter.wait_s("r", "list", now), look_s)
     return service.answered / (rate * hours * 3600), service.refused / (service.answered + service.refused)
 
 
+@pytest.mark.parametrize("burst", [1, 5, 20])
 @pytest.mark.parametrize("rate", [0.2, 0.35, 0.5, 0.9])
-def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refused(limiter, rate):
-    share, refused = used(limiter, rate, hours=2)
+def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refused(limiter, rate, burst):
+    # From the first call on, with all that has to be learned; and then for long.
+    share, refused = used(limiter, rate, hours=1 / 3, burst=burst)
     assert share >= 0.9
-    assert refused <= 0.1
+    assert refused <= 0.06
+    share, refused = used(limiter, rate, hours=2, began=1200.0, burst=burst)
+    assert share >= 0.95
+    assert refused <= 0.03
 
 
 def test_a_rate_that_the_service_raises_is_found_again(limiter):
     used(limiter, 0.2, hours=1)
-    assert used(limiter, 0.8, hours=3, began=3600.0)[0] >= 0.8
+    assert used(limiter, 0.8, hours=1, began=3600.0)[0] >= 0.8
+    assert used(limiter, 0.8, hours=2, began=7200.0)[0] >= 0.95
+
+
+def test_a_rate_that_others_take_their_part_of_is_left_to_them_at_once(limiter):
+    used(limiter, 0.8, hours=1)
+    share, refused = used(limiter, 0.2, hours=1, began=3600.0)
+    assert share >= 0.9
+    assert refused <= 0.05
+
+
+def test_how_a_measured_rate_grows_does_not_depend_on_how_often_anybody_looks():
+    bucket, most = Bucket(rate=0.2, tokens=0, at_s=0, is_measured=True), Rate(per_s=1.0)
+    often = bucket
+    for second in range(0, 601, 5):
+        often = often.at(second, most)
+    assert often.rate == pytest.approx(bucket.at(600, most).rate) == pytest.approx(0.27, abs=0.001)
+    assert bucket.at(1e9, most).rate == 1.0
+
+
+def test_a_call_that_comes_late_is_not_followed_by_one_that_comes_too_early(limiter):
+    measured = Bucket(rate=0.5, tokens=0, at_s=0, is_measured=True)
+    assert measured.at(60, Rate(per_s=1.0, burst=5)).tokens == 1
+    # Who looks a few times a second only has all of a great rate nevertheless.
+    assert measured.at(60, Rate(per_s=20.0, burst=50)).tokens == 1
+    fast = Bucket(rate=10.0, tokens=0, at_s=0, is_measured=True)
+    assert fast.at(0.25, Rate(per_s=20.0, burst=50)).tokens == pytest.approx(2.5, abs=0.01)
+
+
+def test_a_refusal_after_many_answers_costs_little_and_one_after_few_much():
+    def refused(answered):
+        return Bucket(rate=1.0, tokens=0, at_s=0, is_measured=True, answered=answered + 1).refused(100.0)
+
+    assert [round(refused(answered).rate, 3) for answered in (0, 1, 2, 5, 10, 100)] == [0.5, 0.5, 0.75, 0.9, 0.95, 0.97]
+    assert [refused(answered).is_measured for answered in (1, 2)] == [False, True]
 
 
 def test_who_called_seldom_is_not_slowed_down_to_how_seldom_he_called(limiter):

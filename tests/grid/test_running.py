@@ -121,6 +121,26 @@ def test_a_process_that_is_gone_is_followed_by_one_that_finds_its_jobs(bench):
     after.close()
 
 
+def objects(bench, part):
+    """Return the bytes of all objects of the bucket that have ``part`` in their keys."""
+    listed = bench.fake.s3.list_objects_v2(Bucket=bench.fake.service.bucket.name).get("Contents", ())
+    return {item["Key"]: item["Size"] for item in listed if part in item["Key"]}
+
+
+def test_what_rows_share_is_uploaded_once_and_a_row_adds_two_small_objects(bench):
+    rows = [{"key": f"k{number}", "lr": number / 7} for number in range(12)]
+    running = bench.open(bench.request(rows))
+    while running.store.open_count() < len(rows):
+        bench.now += max(running.step(bench.now), 1.0)
+    shared, own = objects(bench, "/shared/"), objects(bench, "/payloads/")
+    written = [key for operation, key in bench.fake.s3.calls if operation in ("put_object", "upload_file")]
+    # raysm itself, and the source: however many rows there are.
+    assert sorted(key for key in written if key in shared) == sorted(shared)
+    assert len(own) == 2 * len(rows)
+    assert sum(own.values()) <= 20 * 1024 * len(rows)
+    running.close()
+
+
 def test_another_script_under_the_same_name_is_refused(bench):
     bench.open(bench.request(ROWS)).close()
     with pytest.raises(InvalidRequest, match="give this one another --name"):

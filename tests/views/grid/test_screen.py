@@ -5,8 +5,9 @@ import time
 import pytest
 
 from raysm.grid.ledger import Money
-from raysm.grid.snapshot import Block, RegionView, Snapshot
+from raysm.grid.snapshot import Block, RegionView, Snapshot, snapshot
 from raysm.views.grid.screen import duration, screen_lines, unpriced_note
+from tests.support.campaigns import ended, page_of
 
 
 def region(name="us-east-1", **changes):
@@ -82,6 +83,16 @@ def test_a_frame_of_four_regions_takes_less_than_fifty_milliseconds_of_cpu():
     begin = time.process_time()
     screen_lines(many)
     assert time.process_time() - begin < 0.05
+
+
+@pytest.mark.long
+def test_of_a_thousand_rows_in_four_regions_a_frame_and_the_page_are_there_at_once(tmp_path):
+    bench = ended(tmp_path, rows=1_000)
+    begin = time.process_time()
+    lines = screen_lines(snapshot(bench.store, bench.clock.now))
+    assert time.process_time() - begin < 0.05
+    assert sum(name in line for name in bench.regions for line in lines[:20]) >= 4
+    assert len(page_of(bench).encode()) < 1_000_000
 
 
 def test_the_rate_of_all_jobs_is_told_with_its_curve_and_what_was_planned():

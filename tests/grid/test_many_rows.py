@@ -1,0 +1,169 @@
+"""What is promised of grids of a thousand rows and more, in numbers, under a virtual clock.
+
+One row shows how each of it is done, beside its own module; here it has to hold for all of them at once.
+"""
+
+import time
+from collections import Counter
+from datetime import date
+
+import pytest
+
+from raysm.client.costs.prices import PriceTable, RegionPrices
+from raysm.grid.filling import Template
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.limiter import Rate
+from raysm.grid.offers import offers_of
+from raysm.grid.place import Offer, Place, Quota
+from raysm.grid.placement import Cheapest
+from raysm.grid.plan import plan_grid
+from raysm.grid.rows.source import source_of
+from raysm.grid.rules import Rules
+from raysm.grid.task import Task
+from raysm.request import AWS, Script
+from tests.support.grid_world import Behaviour
+from tests.support.grids import FAST, TYPE, Bench
+
+USD = {"us-east-1": 1.0, "us-west-2": 1.1, "eu-west-1": 8.0, "eu-central-1": 9.0}
+TABLE = PriceTable.of(
+    [RegionPrices(region=name, as_of="2026-11-01", version="v1", usd={TYPE: usd}) for name, usd in USD.items()]
+)
+
+
+def cheapest(move_data=False):
+    return Cheapest(offers=offers_of(list(USD), [TYPE], TABLE), move_data=move_data)
+
+
+def at_home(count, input_bytes=10**9):
+    """Return rows of which each has its data in one of the four regions."""
+    homes = list(USD)
+    return [
+        Task(
+            key=f"row-{number}", position=number, region=homes[number % 4], input_bytes=input_bytes, max_runtime_s=7200
+        )
+        for number in range(count)
+    ]
+
+
+def away(bench):
+    """Return how many jobs ran in another region than that of their row's data."""
+    homes = {record.task.key: record.task.region for record in bench.store.tasks()}
+    return sum(homes[life.task] != name for name, region in bench.regions.items() for life in region.lives.values())
+
+
+def troubled(folder, tasks, move_data):
+    """Run rows where two regions are eight times as dear, one of them has little, and the other is silent for long."""
+    regions = {name: Behaviour(usd_per_hour=usd) for name, usd in USD.items()}
+    regions["eu-west-1"] = Behaviour(usd_per_hour=USD["eu-west-1"], capacity=40)
+    regions["eu-central-1"] = Behaviour(usd_per_hour=USD["eu-central-1"], silent=((1_800_000_300.0, 1_800_002_000.0),))
+    rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
+    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=cheapest(move_data))
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": len(tasks)}
+    return bench
+
+
+@pytest.mark.parametrize("rows", [80, pytest.param(1000, marks=pytest.mark.long)])
+def test_of_many_rows_none_leaves_the_region_of_its_data(tmp_path, rows):
+    assert away(troubled(tmp_path, at_home(rows), move_data=False)) == 0
+
+
+def test_where_they_may_rows_do_leave_a_dear_region_whose_data_are_few(tmp_path):
+    assert away(troubled(tmp_path, at_home(80), move_data=True)) > 0
+
+
+def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp_path):
+    # Of one price: a row rather waits a little for a far cheaper place than to go at once. One says it of a job that it
+    # took, the other one refuses the very call.
+    regions = {name: Behaviour() for name in USD}
+    regions["us-east-1"], regions["us-west-2"] = Behaviour(capacity=0), Behaviour(quota=0)
+    offers = [Offer(place=Place(region=name, instance_type=TYPE), usd_per_hour=1.0) for name in USD]
+    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(40)]
+    bench = Bench(tmp_path, tasks=tasks, regions=regions, placement=Cheapest(offers=offers))
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 40}
+    # By when its end was seen, which is up to a pause between two looks after it was.
+    refused_s, waits_s = {}, []
+    for event in bench.store.events(limit=10_000):
+        if event.attempt:
+            continue
+        if (event.was, event.now) == ("placed", "waiting"):
+            refused_s[event.task] = event.at_s
+        elif event.now == "placed" and event.task in refused_s:
+            waits_s.append(event.at_s - refused_s.pop(event.task))
+    assert len(waits_s) > 10
+    assert max(waits_s) <= 1
+    assert {"CAPACITY", "QUOTA"} <= {attempt.ending for attempt in bench.store.attempts()}
+
+
+def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_known(tmp_path):
+    template = Template(workload=Script("train.py"), target=AWS(role="arn:aws:iam::1:role/r"), options={})
+    rows = source_of([{"key": f"row-{number}", "expected_s": 900, "max_runtime_s": 7200} for number in range(100)])
+    request = GridRequest(
+        name="g", template=template, source=rows, regions=tuple(USD), instance_types=(TYPE,), rules=Rules(brake=0)
+    )
+    # Quotas send half of them to the dear regions; and what a row takes scatters by a fifth about what it says.
+    quotas = {Place(region=name, instance_type=TYPE): Quota(limit=20) for name in USD}
+    tasks = request.tasks()
+    low, high = plan_grid(request, tasks, TABLE, quotas, today=date(2026, 11, 22)).usd
+    regions = {name: Behaviour(usd_per_hour=usd, run_s=900, spread=0.2, quota=20) for name, usd in USD.items()}
+    bench = Bench(tmp_path, tasks=tasks, regions=regions, placement=cheapest())
+    bench.run()
+    bench.judge()
+    books = sum(region.usd() for region in bench.regions.values())
+    assert bench.states() == {"done": 100}
+    assert 0.9 * low <= books <= 1.1 * high
+    assert high <= 1.1 * low
+
+
+STOPS_PER_S = 2.0
+
+
+@pytest.mark.long
+def test_of_a_thousand_jobs_all_are_asked_to_stop_at_the_rate_of_the_bucket_and_none_is_begun(tmp_path):
+    regions = {name: Behaviour(start_s=60, run_s=1200, spread=0.5) for name in USD}
+    rates = FAST | {"stop": Rate(per_s=STOPS_PER_S, burst=2)}
+    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(1200)]
+    bench = Bench(tmp_path, tasks=tasks, regions=regions, rates=rates, rules=Rules(brake=0, parallel=1000))
+    while bench.states().get("done", 0) < 100:
+        assert bench.step()
+    assert bench.store.open_count() > 950
+    done = {record.task.key for record in bench.store.tasks() if record.state == "done"}
+    created = {name: region.calls["create"] for name, region in bench.regions.items()}
+    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    began_s = bench.clock.now
+    bench.run()
+    bench.judge()
+    lives = [(life, region) for region in bench.regions.values() for life in region.lives.values()]
+    asked_s = [life.asked_s - began_s for life, _ in lives if life.asked_s is not None]
+    assert len(asked_s) > 800
+    # A step may be a quarter of a second after a token has come.
+    assert max(asked_s) <= max(region.calls["stop"] for region in bench.regions.values()) / STOPS_PER_S * 1.1
+    assert {name: region.calls["create"] for name, region in bench.regions.items()} == created
+    assert bench.store.again(["stopped"], bench.clock.now) == bench.states()["waiting"]
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 1200}
+    tries = Counter(life.task for region in bench.regions.values() for life in region.lives.values())
+    assert {tries[key] for key in done} == {1}
+
+
+@pytest.mark.long
+def test_a_new_controller_takes_ten_thousand_open_jobs_over_in_seconds_and_starts_none_again(tmp_path):
+    rates = {name: Rate(per_s=500, burst=500) for name in FAST}
+    regions = {name: Behaviour(run_s=50_000) for name in USD}
+    bench = Bench(tmp_path, rows=10_000, regions=regions, rates=rates, rules=Rules(brake=0, parallel=10_000))
+    while bench.store.open_count() < 10_000:
+        assert bench.step()
+    names = {name: set(region.lives) for name, region in bench.regions.items()}
+    # As a process leaves it that is killed: nobody lets go of its lease.
+    bench.clock.now += 31
+    bench.open()
+    begin, ready_s = time.process_time(), bench.clock.now + 60
+    while bench.clock.now < ready_s:
+        assert bench.step()
+    assert time.process_time() - begin < 5
+    assert {name: set(region.lives) for name, region in bench.regions.items()} == names
+    assert bench.store.open_count() == 10_000
