@@ -123,6 +123,14 @@ def _add_request(verb: Any) -> None:
     )
     places.add_argument("--spot", action="store_true", default=None, help="on spare capacity, which can be interrupted")
     places.add_argument("--move-data", action="store_true", default=None, help="let rows run away from their data")
+    places.add_argument(
+        "--queue",
+        action="append",
+        default=[],
+        metavar="[REGION=]NAME",
+        help="queue of AWS Batch that its jobs go through, in all regions or in one; repeatable (default: directly)",
+    )
+    places.add_argument("--queue-share", metavar="NAME", help="of the queue's shares the one of its jobs")
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="of the grid (default: the file's or script's)")
     rules.add_argument("--budget", type=float, metavar="USD", help="is never exceeded")

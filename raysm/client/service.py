@@ -49,6 +49,7 @@ TRANSIENT = (
     "InternalError",  # S3's
     "InternalFailure",
     "InternalServer",  # …Error, …Exception
+    "ServerException",  # AWS Batch's
     "ServiceUnavailable",
     "RequestTimeout",
     # HEAD's answer has no body: its status is all the code there is.

@@ -114,8 +114,15 @@ class Attempt:
     """When the service was last asked to stop it."""
     pack: str = ""
     """Which rows it carries, of rows that share a job (``raysm.grid.packs``); empty is its task alone."""
+    job: str = ""
+    """Name of its job where that is not its own: who sends it through a queue has it named by that."""
     seen: str = ""
     """What List last said of it: Describe is asked where that changes."""
+
+    @property
+    def job_name(self) -> str:
+        """Under what the service knows its job."""
+        return self.job or self.name
 
     @property
     def usd(self) -> float | None:

@@ -32,12 +32,16 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     ),
     ("", r"no AWS credentials", "DENIED"),
     (r"^ValidationException", "", "INVALID"),
+    # AWS Batch has this one code for whatever is wrong with a request; its throttling has been taken above.
+    (r"^ClientException", "", "INVALID"),
     # botocore's own check, before anything is sent.
     ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
 )
 """What Create answers."""
 
 FAILURES: tuple[tuple[str, str], ...] = (
+    # A queue of AWS Batch: its own limit of time is over, or its environment is smaller than the job.
+    (r"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY|SERVICE_ENVIRONMENT_MAX_RESOURCE", "CAPACITY"),
     (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
     (r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity", "CAPACITY"),
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),

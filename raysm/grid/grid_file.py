@@ -36,7 +36,7 @@ __all__ = ["GridFile", "read_grid_file"]
 WORKLOAD = ("script", "args", "source_dir")
 """Written at the top for short: a grid is of scripts nearly always."""
 
-OWN = ("name", "regions", "instance_type", "count", "spot", "rows", "rules", "max_rows")
+OWN = ("name", "regions", "instance_type", "count", "spot", "rows", "rules", "max_rows", "queue", "queue_share")
 """What a grid has, and a job has not, or has otherwise."""
 
 ROWS = ("file", "sql", "on", "params")
@@ -66,6 +66,10 @@ class GridFile:
     """What holds for all of it."""
     max_rows: int | None = None
     """More are refused."""
+    queue: str | Mapping[str, str] | None = None
+    """Through which queue its jobs go, or which in each region."""
+    queue_share: str | None = None
+    """Which of the queue's shares they use."""
 
 
 def read_grid_file(path: Path) -> GridFile:
@@ -91,6 +95,8 @@ def read_grid_file(path: Path) -> GridFile:
         markets=None if "spot" not in own else (_typed(path, "spot", bool, own["spot"]),),
         rules=None if "rules" not in own else _typed(path, "rules", Rules, own["rules"]),
         max_rows=_typed(path, "max_rows", int | None, own.get("max_rows")),
+        queue=_queue(path, own.get("queue")),
+        queue_share=_typed(path, "queue_share", str | None, own.get("queue_share")),
     )
 
 
@@ -129,6 +135,14 @@ def _source(path: Path, rows: Any) -> Source:
         raise InvalidRequest(f"{path}: [rows] has a query and no database: on = 'sqlite:///campaigns.db', or env:NAME")
     sql, on = (_typed(path, f"rows.{name}", str, rows[name]) for name in ("sql", "on"))
     return source_of(Query(sql, on=on, params=rows.get("params", {})))
+
+
+def _queue(path: Path, value: Any) -> str | Mapping[str, str] | None:
+    # One queue is a text, several are a table; a union of the two cannot be read from a file as one type.
+    named: str | Mapping[str, str] | None = _typed(
+        path, "queue", Mapping[str, str] if isinstance(value, dict) else str | None, value
+    )
+    return named
 
 
 def _names(path: Path, name: str, value: Any) -> tuple[str, ...]:

@@ -79,7 +79,8 @@ cost AS (
             ELSE usd_per_hour * count * billable_s / 3600 / sharing END AS usd
         FROM carried)
     GROUP BY task)
-SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts, attempt.name AS job,
+SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts,
+    coalesce(nullif(attempt.job, ''), attempt.name) AS job,
     attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
     attempt.started_s, attempt.ended_s, cost.usd,
     rate.value AS rate

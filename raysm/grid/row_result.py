@@ -42,7 +42,7 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
     # The embedded SageMaker plays the regions that it is told of, and who asks for a row need not name them all.
     (there,) = services_in(service.target, (last.region,))
     if not last.pack:
-        return attach(last.name, there).result(to=to)
+        return attach(last.job_name, there).result(to=to)
     return _brought(store, record.task.key_hash, last, there, to)
 
 

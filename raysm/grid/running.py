@@ -29,7 +29,6 @@ from raysm.grid.rows.databases.database import Database
 from raysm.grid.rows.databases.opening import database_of
 from raysm.grid.rows.query import QuerySource
 from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
-from raysm.grid.service_region import ServiceRegion
 from raysm.grid.shared.fenced_region import FencedRegion
 from raysm.grid.shared.lease import Unreachable
 from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
@@ -250,7 +249,7 @@ def _controller(
     target = request.template.target
     prefix = store.grid().prefix
     own: dict[str, Region] = {
-        region: ServiceRegion(services(target.in_region(region)), make, prefix) for region in regions
+        region: request.queues.open(region, services(target.in_region(region)), make, prefix) for region in regions
     }
     return Controller(
         store,
@@ -269,8 +268,10 @@ def _unrepeated(services: Services) -> Services:
 
 
 def template_of(request: GridRequest) -> dict[str, Any]:
-    """Return what makes two grids the same: not where they may run, which can be widened at any time."""
-    return {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
+    """Return what makes two grids the same: not where they may run, which can be widened at any time, but how."""
+    template = {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
+    # A job is asked for where it was sent to: by another way out the grid would not find it, and send its row again.
+    return template | ({"queues": to_json(request.queues)} if request.queues.names else {})
 
 
 def _account(target: Any) -> str:

@@ -2,10 +2,10 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 6
+VERSION = 7
 """Of the tables; a store of another version is not touched."""
 
-# Version 6: rows that share jobs.
+# Version 7: jobs that a queue names.
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
@@ -33,7 +33,8 @@ CREATE TABLE attempt (
     intended_s REAL NOT NULL, sent_s REAL, started_s REAL, ended_s REAL, training_s REAL, billable_s REAL,
     max_runtime_s INTEGER NOT NULL, usd_per_hour REAL, price_version TEXT NOT NULL,
     calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
-    wish TEXT NOT NULL, asked_s REAL, pack TEXT NOT NULL, seen TEXT NOT NULL,
+    wish TEXT NOT NULL, asked_s REAL, pack TEXT NOT NULL,
+    job TEXT NOT NULL, seen TEXT NOT NULL,
     UNIQUE (task, number)
 ) STRICT, WITHOUT ROWID;
 -- Not a rule of the program alone: the database itself refuses a second open attempt.

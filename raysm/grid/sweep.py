@@ -14,7 +14,7 @@ from raysm.contract.row_record import RowOutcome
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end
-from raysm.grid.concluding import conclude
+from raysm.grid.concluding import conclude, named
 from raysm.grid.endings import ENDINGS
 from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
@@ -258,7 +258,7 @@ def apply(
         conclude(store, attempt, verdict, description, now, outcomes)
         return
     state = AttemptState.PENDING if description.secondary in WAITING else AttemptState.RUNNING
-    changes: dict[str, Any] = {"state": state, "seen": seen, "is_doubtful": False}
+    changes: dict[str, Any] = {"state": state, "seen": seen, "is_doubtful": False, "job": named(attempt, description)}
     if attempt.sent_s is None:
         changes["sent_s"] = now
     if description.started is not None:

@@ -10,6 +10,7 @@ from raysm.cli.arguments import parse
 from raysm.cli.grid import request_of
 from raysm.cli.main import main
 from raysm.errors import InvalidRequest
+from raysm.grid.queues import Queues
 
 ON = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/r"]
 PLACES = ["--regions", "us-east-1", "--instance-type", "ml.g5.12xlarge"]
@@ -46,6 +47,14 @@ def test_flags_win_over_the_file_and_the_file_over_the_project(folder):
     assert grid.template.options["cluster"].volume_gb == 7
     assert (grid.name, grid.count, grid.regions) == ("drives", 2, ("us-west-2",))
     assert (grid.rules.retries, grid.rules.parallel) == (0, 8)
+
+
+def test_jobs_go_through_the_queue_of_the_command_line_rather_than_that_of_the_file(folder):
+    (folder / "drives.toml").write_text('script = "train.py"\nrows = "rows.csv"\nqueue = "old"\nqueue_share = "red"\n')
+    assert request("drives.toml").queues == Queues(names={"": "old"}, share="red")
+    chosen = request("drives.toml", "--queue", "team", "--queue", "us-east-1=own", "--queue-share", "blue").queues
+    assert chosen == Queues(names={"": "team", "us-east-1": "own"}, share="blue")
+    assert request("train.py", "--rows", "rows.csv").queues == Queues()
 
 
 def test_rows_of_a_query_take_values_that_are_bound(folder):

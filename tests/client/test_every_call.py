@@ -17,10 +17,13 @@ from raysm.client.permissions import UNGUARDED, USER, covered
 from raysm.client.remote_debugging import switch_remote_debugging
 from raysm.client.service import Service
 from raysm.client.storage import SMALL, Storage
-from raysm.client.submit import submit
+from raysm.client.submit import prepare, submit
 from raysm.client.tunnel.session import Sessions, port_document, target_of
 from raysm.errors import ServiceError
+from raysm.grid.attempt import Attempt
+from raysm.grid.queues import queues_of
 from raysm.grid.service_region import ServiceRegion
+from raysm.grid.task import Task
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
@@ -35,6 +38,7 @@ from tests.support.sagemaker import (
     refusal,
     service_model,
 )
+from tests.support.scripted_batch import ScriptedBatch
 
 
 def everything(remote, script, folder):
@@ -129,6 +133,22 @@ def tuning_calls(remote, script):
     return operations_of("sagemaker", client)
 
 
+def queue_calls(remote, script):
+    """Have a grid send a job through a queue of AWS Batch, look for it, and end it; return what was called."""
+    client = ScriptedClient(ScriptedBatch(remote.sagemaker), [])
+    service = Service(aws(), clients=lambda name: client if name == "batch" else remote.clients[name])
+
+    def prepared(task, attempt):
+        return prepare(raysm.Script(str(script)), cluster=M5, on=service, job_name=attempt.name)
+
+    region = queues_of("training").open("us-east-1", service, prepared, "g-")
+    attempt = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=1)
+    region.create(Task(key="a"), attempt)
+    assert region.describe("g-a-a1").status == "InProgress"
+    region.stop("g-a-a1")
+    return operations_of("batch", client)
+
+
 class Ssm:
     """Systems Manager, as far as sessions go: moto has none of them."""
 
@@ -163,7 +183,7 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
         calls = remote.operations() - OF_INSTANCES | tuning_calls(remote, script)
-        calls |= doctors_calls() | images_calls() | sessions_calls()
+        calls |= doctors_calls() | images_calls() | sessions_calls() | queue_calls(remote, script)
     assert calls == covered()
 
 
@@ -171,6 +191,7 @@ def test_an_action_is_named_like_a_call_that_it_is_for():
     """Each action of a line is either an operation of the line, or one of those that others need beside their own."""
     beside = {
         "sagemaker:AddTags",
+        "batch:TagResource",
         "iam:PassRole",
         "s3:ListBucket",
         "s3:AbortMultipartUpload",

@@ -35,6 +35,15 @@ def read(tmp_path, text, name="drives.toml"):
     return read_grid_file(path)
 
 
+@pytest.mark.parametrize(
+    ("lines", "queue"),
+    [('queue = "team"\nqueue_share = "research"', "team"), ('[queue]\nus-east-1 = "a"', {"us-east-1": "a"})],
+)
+def test_a_file_names_the_queue_of_all_regions_or_of_each(tmp_path, lines, queue):
+    file = read(tmp_path, f'script = "train.py"\n{lines}\n')
+    assert (file.queue, file.queue_share) == (queue, "research" if "share" in lines else None)
+
+
 def test_the_whole_file_is_a_grid_and_the_options_of_its_jobs(tmp_path):
     file = read(tmp_path, DRIVES)
     assert (file.name, file.regions, file.count, file.markets) == ("drives", ("us-east-1", "eu-central-1"), 10, (True,))

@@ -18,6 +18,7 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
     # By the Service Authorization Reference these have no resource types, or are asked of all (List, Describe).
     assert {action.partition(":")[0] for action in everywhere} == {
         "sagemaker",
+        "batch",
         "cloudwatch",
         "servicequotas",
         "ec2",
@@ -26,6 +27,8 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
         "sts",
     }
     assert {action for action in everywhere if action.startswith("ecr:")} == {"ecr:GetAuthorizationToken"}
+    batch = [action.partition(":")[2] for action in everywhere if action.startswith("batch:")]
+    assert all(action.startswith(("Describe", "List")) for action in batch)
 
 
 def test_what_sessions_call_is_covered_and_asked_of_nobody_whose_job_is_not_entered():
