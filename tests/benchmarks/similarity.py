@@ -74,6 +74,18 @@ def clustered(rows, columns, size=250):
     return make
 
 
+def tight(rows, columns, count):
+    """Make clusters whose rows are within a thousandth of each other."""
+
+    def make(folder):
+        rng = np.random.default_rng(5)
+        centres = rng.standard_normal((count, columns), dtype=np.float32)
+        noise = rng.standard_normal((rows, columns), dtype=np.float32)
+        return kept(folder, centres[rng.integers(0, count, rows)] + np.float32(1e-3) * noise)
+
+    return make
+
+
 def nearly_alike(rows, columns):
     def make(folder):
         noise = np.random.default_rng(2).standard_normal((rows, columns), dtype=np.float32)
@@ -153,6 +165,8 @@ CASES = {
         other=gaussian(10_000, 768),
         beside=("faiss",),
     ),
+    "tight-2": Case(make=tight(50_000, 768, 2), goals={"raysm *": 1 / 3}, other=gaussian(50_000, 768)),
+    "tight-50": Case(make=tight(50_000, 768, 50), goals={"raysm *": 1 / 3}, other=gaussian(50_000, 768)),
     "threshold": Case(make=gaussian(50_000, 768), kind="threshold", threshold=0.11388, goals={"numpy": 3}),
     "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}, beside=("disk, pieces",)),
     "gather": Case(

@@ -1,10 +1,13 @@
 """Matrices that are hard for engines, cut into tiles, and what float64 says of them; with NumPy alone."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import prepare, scaled
+from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, unit_rows
 from raysm.workloads.similarity.engines import Best, Frame, unit_sum
 from tests.support.reference import neighbors, pairs, score_rows
 
@@ -58,6 +61,19 @@ def tiles(rows, cuts=None, start=0):
 def centred(rows):
     """Return the frame about the mean of the unit rows."""
     return Frame(centre=unit_sum(tiles(rows)[0]) / len(rows))
+
+
+def tight_rows(rows, columns, count, noise, seed=0):
+    """Return rows[n, D] in so many clusters, ``noise`` wide, beside centres of length sqrt(D); and places[n]."""
+    rng = np.random.default_rng(seed)
+    centres, places = rng.standard_normal((count, columns)), rng.integers(0, count, rows)
+    return (centres[places] + noise * rng.standard_normal((rows, columns))).astype(np.float32), places
+
+
+def clustered_frame(rows):
+    """Return the frame that a run has: about the mean of the unit rows, with their tight clusters."""
+    frame = centred(rows)
+    return replace(frame, clusters=find_clusters(unit_rows(tiles(rows)[0])[:1024], frame.centre))
 
 
 def best_of(engine, frame, rows, k, cuts, lower_bounds=None):

@@ -75,17 +75,22 @@ def run(program, folder, left, right, *, bits, k, threshold, same, frame=None, m
     """Return what ``program`` answers for two tiles."""
     columns, diagonal = left.rows.shape[1], left is right
     frame = frame or Frame.plain(columns)
-    centre = np.ascontiguousarray(frame.centre)
+    clusters = frame.clusters if bits < 32 else None
+    centres = np.concatenate([frame.centre[None], np.empty((0, columns)) if clusters is None else clusters.centres])
+    radii = np.empty(0) if clusters is None else clusters.radii
     numbers = struct.pack(
-        "10q5d",
+        "11q4d",
         *(left.rows.itemsize, columns, len(left), len(right), left.start, right.start, k, same, diagonal, mixed),
-        *(float(centre @ centre), bounds.slop(columns, centre)),
+        len(radii),
+        max(bounds.slop(columns, one) for one in centres),
         float(bounds.largest_integer(columns + 3, bits)) if bits < 32 else 0.0,
         bounds.growth(columns) if bits == 32 else 0.0,
         float(threshold),
     )
-    parts = [left.rows, right.rows, left.norms.astype(np.float64), right.norms.astype(np.float64), centre]
+    parts = [left.rows, right.rows, left.norms.astype(np.float64), right.norms.astype(np.float64)]
+    parts += [centres, np.array([one @ one for one in centres]), radii]
     parts += [bounds.signs(columns)] if mixed else []
+    parts += [] if clusters is None else [clusters.nearest(tile, frame.centre) for tile in (left, right)]
     for tile in (left, right):
         best = Best.empty(tile.norms, k)
         parts += [best.keys, best.lower_bounds]

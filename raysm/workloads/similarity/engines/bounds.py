@@ -8,6 +8,10 @@ y_i = Q (u_i - c). With b_i = c.u_i - c.c, exactly
 
 Rows that are nearly all alike have tiny y: their products are as good, relative to their spread, as those of others.
 
+**Tight clusters.** The same holds about any vector: of two rows of one tight cluster about its centre instead of c,
+where their y are tiny, too, and so is all that is lost. A pair is first compared about c; if it passes, and both rows
+have the same other centre, about that one. Either product misses nobody, so whoever fails one of them is out.
+
 **The product.** Of each row, a cheap one, z_i = s_i q_i, is kept, with q_i integers (or float32 numbers, s_i = 1). What
 is lost is *measured*, r_i >= ||y_i - z_i||, and X_i >= ||y_i||, ||z_i||. As y_i . y_j - z_i . z_j =
 (y_i - z_i) . z_j + y_i . (y_j - z_j), Cauchy and Schwarz give
@@ -30,6 +34,11 @@ g(D + 8, 2**-53), and r_i and X_i by a factor of 1 + D 2**-53, for which they ar
 where every number that is read was rounded up, or down for limits. Each of the six operations is wrong by 2**-24 of a
 magnitude of at most M = 4 X_i X_j + |b_i| + |b_j|, the largest of a tile taken; where the limit is larger than 2 M, the
 comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in dense.c).
+
+**Scores from both sides.** A closer product says between which float64 numbers the quotient lies. Rounding to float32
+is monotone, so the score lies between those two numbers, rounded: a row's bound is the k-th key of what its pairs reach
+at least, and whoever comes behind it with the most that he may reach is not scored. Keys, not scores alone: the scores
+of a tight cluster are few float32 numbers, and most are decided by the index.
 
 **Limits.** A score of at least the float32 number t comes from a float64 quotient of at least the middle between t and
 the float32 number below, and one above t from at least the middle between t and the one above. The second suffices

@@ -2,8 +2,9 @@
 
 **Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
 and once as right side; D' is D rounded up to whole 4 bytes, with NEON to whole 16, with AMX to whole 64, n to whole
-panels of up to 48 rows), n D' more for int8 (what it leaves of a row, for a closer look), and 32 n. A call of ``topk``
-takes 36 + 4 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, and no more.
+panels of up to 48 rows), n D' more for int8 (what it leaves of a row, for a closer look), and 32 n; twice as much where
+integers have tight clusters, whose rows are laid out about their own centres as well. A call of ``topk`` takes
+48 + 8 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, 32 more with tight clusters, and no more.
 """
 
 import ctypes
@@ -40,6 +41,10 @@ ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shif
 
 
 # As dense.c declares them, field by field: ctypes reads no header, and nothing would notice another order.
+class _Form(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("centres", "squares", "radii", "places", *ARRAYS)]
+
+
 class _Side(ctypes.Structure):
     _fields_ = [
         ("rows", ctypes.c_void_p),
@@ -50,8 +55,9 @@ class _Side(ctypes.Structure):
         ("start", ctypes.c_int64),
         ("norms", ctypes.c_void_p),
         ("groups", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ARRAYS),
         ("slop", ctypes.c_double),
+        ("overall", _Form),
+        ("local", _Form),
     ]
 
 
@@ -75,7 +81,10 @@ class _Prepared:
 
     structure: _Side
     arrays: tuple[NDArray[Any], ...]
-    squared: float
+    errors: NDArray[np.float32]
+    """errors[n]: how far each row's cheap form is from the row over its norm, at most."""
+    places: int
+    """How many tight clusters the rows may be in."""
 
 
 @functools.cache
@@ -86,11 +95,11 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     made.pack_rows.restype = made.panel_columns.restype = made.group_step.restype = number
     made.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
     made.all_scores.argtypes = [side, side, pointer, number]
-    made.prepare.argtypes = [side, pointer, real, pointer, real, real]
-    made.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
+    made.prepare.argtypes = [side, ctypes.POINTER(_Form), pointer, real, real]
+    made.topk.argtypes = [side, side, best, best, number, ctypes.c_int, ctypes.c_int]
     # How many pairs were scored: a tile may have more than a C int holds.
     made.topk.restype = number
-    made.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
+    made.pairs.argtypes = [side, side, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
     made.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
     made.free_pairs.restype = None
     return made
@@ -133,37 +142,54 @@ class CompiledEngine:
     def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
         """Make the tile's rows cheap, and measure what that loses."""
         structure, rows, norms = _structure(tile)
-        n, pack, panel = len(tile), self._library.pack_rows(), self._library.panel_columns()
-        size = _whole(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
-        cheap = _aligned(_whole(n, pack), size)
+        structure.groups = _whole(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
+        # Rows of float32 have no second form: with it an operand would take more than tasks reckon with.
+        clusters = frame.clusters if self._element < 32 else None
+        centres = np.concatenate([frame.centre[None], *([] if clusters is None else [clusters.centres])])
+        structure.slop = max(bounds.slop(self._columns, centre) for centre in centres)
+        arrays = self._laid_out(structure, structure.overall, centres[:1])
+        errors, places = arrays[ARRAYS.index("error")], 0
+        if clusters is not None:
+            places = len(clusters)
+            structure.local.radii = clusters.radii.ctypes.data
+            own = clusters.nearest(tile, frame.centre)
+            arrays += (*self._laid_out(structure, structure.local, centres[1:], own), clusters.radii)
+        # What is a view of the tile's rows takes no memory of its own.
+        arrays += () if np.shares_memory(rows, tile.rows) else (rows,)
+        prepared = _Prepared(structure, (*arrays, rows, norms), errors, places)
+        return PreparedTile(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in arrays))
+
+    def _laid_out(
+        self, side: _Side, form: _Form, centres: NDArray[np.float64], places: NDArray[np.int32] | None = None
+    ) -> tuple[NDArray[Any], ...]:
+        """Fill a form of the side's rows, each about the centre at its place; return all that it points to."""
+        n, size = side.n, side.groups
+        cheap = _aligned(_whole(n, self._library.pack_rows()), size)
         finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
-        panels = _aligned(_whole(n, panel), size)
-        arrays = (cheap, finer, panels, np.empty(n, np.int32), *np.empty((5, n), np.float32), np.empty(n))
+        panels = _aligned(_whole(n, self._library.panel_columns()), size)
+        # Zeros: of a row without a place, the kernels fill in nothing.
+        arrays = (cheap, finer, panels, np.zeros(n, np.int32), *np.zeros((5, n), np.float32), np.zeros(n))
         for name, array in zip(ARRAYS, arrays, strict=True):
-            setattr(structure, name, array.ctypes.data)
-        centre = np.ascontiguousarray(frame.centre)
+            setattr(form, name, array.ctypes.data)
+        centres = np.ascontiguousarray(centres)
+        squares = np.array([centre @ centre for centre in centres])
+        form.centres, form.squares = centres.ctypes.data, squares.ctypes.data
+        form.places = None if places is None else places.ctypes.data
         signs = bounds.signs(self._columns) if self._mixed else None
-        squared = float(centre @ centre)
-        structure.groups = size
-        structure.slop = bounds.slop(self._columns, centre)
         failed = self._library.prepare(
-            structure,
-            centre.ctypes.data,
-            squared,
+            side,
+            form,
             None if signs is None else signs.ctypes.data,
             float(bounds.largest_integer(self._columns + 3, self._element) if self._element < 32 else 0),
             bounds.growth(self._columns) if self._element == 32 else 0.0,
         )
         if failed:
-            raise MemoryError(f"no memory to prepare {len(tile)} rows")
-        # What is a view of the tile's rows takes no memory of its own.
-        own = arrays + (() if np.shares_memory(rows, tile.rows) else (rows,))
-        prepared = _Prepared(structure, (*own, rows, norms), squared)
-        return PreparedTile(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in own))
+            raise MemoryError(f"no memory to prepare {n} rows")
+        return (*arrays, centres, squares, *([] if places is None else [places]))
 
     def lost(self, side: PreparedTile[Tile]) -> NDArray[np.float32]:
         """Return r[n]: how far each row's cheap form is from the row over its norm, at most."""
-        errors: NDArray[np.float32] = side.prepared.arrays[ARRAYS.index("error")]
+        errors: NDArray[np.float32] = side.prepared.errors
         return errors
 
     def topk(
@@ -181,7 +207,7 @@ class CompiledEngine:
             raise ValueError("two tiles share one Best, but are not the same rows")
         mine, other = _best(best_left), None if best_right is None else _best(best_right)
         scored = self._library.topk(
-            left.prepared.structure, right.prepared.structure, mine, other, left.prepared.squared, same, diagonal
+            left.prepared.structure, right.prepared.structure, mine, other, left.prepared.places, same, diagonal
         )
         _check_result(scored, left.tile, right.tile, f"to compare {len(left)} rows with {len(right)}")
         self.scored += scored
@@ -190,9 +216,7 @@ class CompiledEngine:
         """See ``Engine.pairs``."""
         pairs = _PairList()
         try:
-            result = self._library.pairs(
-                left.prepared.structure, right.prepared.structure, left.prepared.squared, threshold, same, pairs
-            )
+            result = self._library.pairs(left.prepared.structure, right.prepared.structure, threshold, same, pairs)
             _check_result(result, left.tile, right.tile, f"for the {pairs.count} pairs of one tile")
             # The list of no pair may be a null pointer, which as_array refuses.
             if pairs.count == 0:

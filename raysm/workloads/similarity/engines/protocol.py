@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
+from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters
 
 __all__ = ["Best", "Engine", "Frame", "Pairs", "PreparedTile", "unit_sum"]
 
@@ -29,6 +30,8 @@ class Frame:
     """centre[D]: about the mean of all rows divided by their norms; zeros are allowed."""
     integral: bool = False
     """All elements of the matrix are integers."""
+    clusters: TightClusters | None = None
+    """Where many rows stand close together; None where they do not, or nobody looked."""
 
     @classmethod
     def plain(cls, columns: int) -> "Frame":

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define NOBODY UINT64_MAX
 
 typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
 typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
@@ -29,13 +28,11 @@ typedef element e8 __attribute__((vector_size(8 * sizeof(element)), aligned(size
 #define COLUMNS (LANES * VECTORS)
 #define FINER 254 /* s / s': what q leaves is at most s / 2, and q' at most 127 */
 
+/* The rows of a side less their centres, made cheap. */
 typedef struct {
-    const char *rows;    /* the rows themselves */
-    int64_t stride;      /* bytes from one to the next */
-    int64_t kind;        /* 2, 4 or 8: float16, float32 or float64 */
-    int64_t n, d, start; /* shape, and the number of the first row in the matrix */
-    const double *norms;
-    int64_t groups;      /* of 4 bytes in a row, a multiple of GROUP_STEP */
+    const double *centres, *squares; /* c, and c.c, of each place */
+    const double *radii; /* whoever is farther from its centre has no place; NULL: nobody is */
+    int32_t *places;     /* of each row the centre that it has, -1 for none; NULL: all have the first */
     int32_t *cheap;      /* [n][groups], q, with rows of zeros up to a multiple of ROWS */
     int32_t *finer;      /* [n][groups], q' */
     int32_t *panels;     /* [n / COLUMNS][groups][COLUMNS], q */
@@ -43,7 +40,18 @@ typedef struct {
     float *scale, *error, *length, *shift; /* s, r, X, b of each row */
     float *finer_error;  /* r' */
     double *middle;      /* b, not rounded */
+} form;
+
+typedef struct {
+    const char *rows;    /* the rows themselves */
+    int64_t stride;      /* bytes from one to the next */
+    int64_t kind;        /* 2, 4 or 8: float16, float32 or float64 */
+    int64_t n, d, start; /* shape, and the number of the first row in the matrix */
+    const double *norms;
+    int64_t groups;      /* of 4 bytes in a row, a multiple of GROUP_STEP */
     double slop;
+    form overall;        /* about the frame's centre */
+    form local;          /* about the centre of the tight cluster that a row is in; no places: there are none */
 } side;
 
 typedef struct {
@@ -294,16 +302,22 @@ static inline v8 load_part(const double *at, int64_t left) {
 #define store8(at, x) (*(e8 *)(at) = __builtin_convertvector(__builtin_convertvector(x, i8), e8))
 #endif
 
-/* Fill cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows.
+/* Fill a form's cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows.
  *
+ * A row without a place keeps its zeros: nobody asks what its products are.
  * signs[d], the signs over sqrt(m), or NULL for no rotation; most: the largest |q|; growth: the relative error of a
  * float32 sum. 0, or 1 without memory. */
-EXPORT int prepare(side *s, const double *centre, double squared, const double *signs, double most, double growth) {
+EXPORT int prepare(const side *s, form *f, const double *signs, double most, double growth) {
     int64_t d = s->d, m = 1;
     while (2 * m <= d) m *= 2;
     double *x = malloc(d * sizeof *x), slop = s->slop;
     if (!x) return 1;
     for (int64_t i = 0; i < s->n; i++) {
+        int32_t place = f->places ? f->places[i] : 0;
+        /* Not 0, by which `coarse_limits` would divide. */
+        f->scale[i] = 1;
+        if (place < 0) continue;
+        const double *centre = f->centres + place * d, squared = f->squares[place];
         double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i], shift = 0;
         const char *row = s->rows + i * s->stride;
         v8 wide_shift = {0};
@@ -328,7 +342,7 @@ EXPORT int prepare(side *s, const double *centre, double squared, const double *
         double largest = largest_in(largest_of_8);
         float scale = KIND == 32 ? 1 : up(fmax(largest / most, 0x1p-44));
         double per_unit = 1 / (double)scale;
-        element *q = (element *)(s->cheap + i * s->groups);
+        element *q = (element *)(f->cheap + i * s->groups);
         for (c = 0; c < d; c += 8) {
             v8 those = load_part(x + c, d - c);
 #if KIND == 32
@@ -349,21 +363,25 @@ EXPORT int prepare(side *s, const double *centre, double squared, const double *
             v8 more = nearest(off * (per_unit * FINER), 127);
             int8_t also[8];
             store8(also, more);
-            memcpy((int8_t *)(s->finer + i * s->groups) + c, also, d - c < 8 ? d - c : 8);
+            memcpy((int8_t *)(f->finer + i * s->groups) + c, also, d - c < 8 ? d - c : 8);
             off -= more * ((double)scale / FINER);
             finer_rests += off * off;
 #endif
         }
+        if (f->radii && fold(lengths) > f->radii[place] * f->radii[place]) {
+            f->places[i] = -1;
+            continue;
+        }
         double length = sqrt(fold(lengths)) * (1 + 0x1p-30) + slop, rest = sqrt(fold(rests)) * (1 + 0x1p-30) + slop;
-        s->length[i] = up(length + rest);
-        s->error[i] = up(rest + growth * (length + rest));
-        s->finer_error[i] = KIND == 8 ? up(sqrt(fold(finer_rests)) * (1 + 0x1p-30) + slop) : s->error[i];
-        s->middle[i] = shift - squared;
-        s->shift[i] = up(s->middle[i] + slop);
-        s->scale[i] = scale;
-        s->first[i] = FIRST_OF(fold(sums));
-        const int32_t *groups = s->cheap + i * s->groups;
-        int32_t *panel = s->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
+        f->length[i] = up(length + rest);
+        f->error[i] = up(rest + growth * (length + rest));
+        f->finer_error[i] = KIND == 8 ? up(sqrt(fold(finer_rests)) * (1 + 0x1p-30) + slop) : f->error[i];
+        f->middle[i] = shift - squared;
+        f->shift[i] = up(f->middle[i] + slop);
+        f->scale[i] = scale;
+        f->first[i] = FIRST_OF(fold(sums));
+        const int32_t *groups = f->cheap + i * s->groups;
+        int32_t *panel = f->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
         for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = groups[g] ^ PANEL_FLIP;
     }
     free(x);
@@ -443,8 +461,9 @@ typedef struct {
     void *memory;
 } numbers;
 
-static int copy_numbers(numbers *out, const side *s, double more) {
-    int64_t n = s->n, padded = n + ROWS + COLUMNS;
+/* `more`, of each place: what is added for the arithmetic; NULL adds nothing. */
+static int copy_numbers(numbers *out, const form *s, int64_t n, const double *more) {
+    int64_t padded = n + ROWS + COLUMNS;
     float *at = out->memory = calloc(8 * padded, sizeof(float));
     if (!at) return 1;
     float **fields[] = {&out->scale, &out->error, &out->length, &out->shift, &out->higher, &out->limit, &out->other};
@@ -455,22 +474,36 @@ static int copy_numbers(numbers *out, const side *s, double more) {
     memcpy(out->length, s->length, n * sizeof(float));
     memcpy(out->shift, s->shift, n * sizeof(float));
     memcpy(out->first, s->first, n * sizeof(int32_t));
-    for (int64_t i = 0; i < n; i++) out->higher[i] = up((double)s->shift[i] + more);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t place = s->places ? s->places[i] : 0;
+        out->higher[i] = up((double)s->shift[i] + (more && place >= 0 ? more[place] : 0));
+    }
     for (int64_t i = 0; i < padded; i++) out->limit[i] = out->other[i] = INFINITY;
     return 0;
 }
 
-static double largest_of(const float *x, int64_t n) {
+static row_part rows_of(const numbers *n, int64_t i) {
+    return (row_part){n->scale + i, n->error + i, n->length + i, n->shift + i, n->limit + i, n->first + i};
+}
+
+static column_part columns_of(const numbers *n, int64_t j) {
+    return (column_part){n->scale + j, n->error + j, n->length + j, n->higher + j, n->other + j};
+}
+
+/* The largest |x| of the rows that have a place. */
+static double largest_of(const float *x, const form *f, int64_t n, int32_t place) {
     double found = 0;
     /* Not fmax: of a loop of it, GCC 12 for aarch64 fails with an internal error. */
-    for (int64_t i = 0; i < n; i++) found = fabs(x[i]) > found ? fabs(x[i]) : found;
+    for (int64_t i = 0; i < n; i++)
+        if (!f->places || f->places[i] == place) found = fabs(x[i]) > found ? fabs(x[i]) : found;
     return found;
 }
 
-/* What the float32 arithmetic of `compare` may be wrong by. */
-static double slack(const side *l, const side *r) {
-    double length = largest_of(l->length, l->n) * largest_of(r->length, r->n);
-    double shift = largest_of(l->shift, l->n) + largest_of(r->shift, r->n);
+/* What the float32 arithmetic of `compare` may be wrong by, for two rows of one place. Of all places together it would
+ * be the loosest cluster's, beside which the scores of a tight one do not differ. */
+static double slack(const form *l, int64_t n, const form *r, int64_t m, int32_t place) {
+    double length = largest_of(l->length, l, n, place) * largest_of(r->length, r, m, place);
+    double shift = largest_of(l->shift, l, n, place) + largest_of(r->shift, r, m, place);
     return 0x1p-21 * (4 * length + shift) + 0x1p-80;
 }
 
@@ -530,22 +563,22 @@ static inline int offer(best *b, int64_t i, uint64_t key) {
 }
 
 /* A second, closer look at one pair, in float64: y_i . y_j within *off. */
-static inline double look(const side *l, int64_t i, const side *r, int64_t j, double *off) {
-    const int32_t *a = l->cheap + i * l->groups, *b = r->cheap + j * r->groups;
+static inline double look(const form *l, int64_t i, const form *r, int64_t j, int64_t groups, double *off) {
+    const int32_t *a = l->cheap + i * groups, *b = r->cheap + j * groups;
     double length_i = l->length[i], length_j = r->length[j], error_i = l->finer_error[i], error_j = r->finer_error[j];
 #if KIND == 8
     double whole, rest;
-    closer(a, b, l->finer + i * l->groups, r->finer + j * r->groups, l->groups, l->first[i], r->first[j], &whole, &rest);
+    closer(a, b, l->finer + i * groups, r->finer + j * groups, groups, l->first[i], r->first[j], &whole, &rest);
     double found = (double)l->scale[i] * r->scale[j] * (whole + rest * (1.0 / FINER));
     *off = ((double)l->error[i] + error_i) * ((double)r->error[j] + error_j) + (length_i + error_i) * error_j +
            error_i * length_j;
 #else
     int64_t g = 0;
     sum_t sum = BEGIN_LOOK;
-    for (; g + LANES <= l->groups; g += LANES) sum = accumulate(sum, READ(b + g, 0), READ(a + g, 0));
+    for (; g + LANES <= groups; g += LANES) sum = accumulate(sum, READ(b + g, 0), READ(a + g, 0));
     element rest_a[64] = {0}, rest_b[64] = {0};
-    memcpy(rest_a, a + g, (l->groups - g) * 4);
-    memcpy(rest_b, b + g, (l->groups - g) * 4);
+    memcpy(rest_a, a + g, (groups - g) * 4);
+    memcpy(rest_b, b + g, (groups - g) * 4);
     sum = accumulate(sum, READ((const int32_t *)rest_b, 0), READ((const int32_t *)rest_a, 0));
     double found = 0;
     for (int at = 0; at < LANES; at++) found += ((const lane *)&sum)[at];
@@ -563,20 +596,18 @@ typedef struct {
 
 /* What is asked of each pair of a row: small, for it is read at random. */
 typedef struct {
-    float last;     /* the k-th best score so far, or the floor; whoever has less does not enter */
-    uint32_t index; /* of the k-th best; the largest where a floor is higher */
-    float near;     /* a score that k rows reach, among them some that wait */
-    int32_t count;  /* of those that wait */
+    uint64_t bound; /* a key that k rows reach, among them some that wait, or the floor's; who has a larger is out */
+    int64_t count;  /* of those that wait */
 } state;
 
 /* The rows of one side while they are searched. */
 typedef struct {
     const side *s;
     best *b; /* NULL: they are not served */
-    numbers numbers;
+    numbers overall, local;
     state *states;
-    float *near;         /* near[n, k], falling */
-    candidate *waiting;  /* waiting[n, room] */
+    uint64_t *reached;  /* reached[n, k], rising: keys, of those that wait the last that they may have */
+    candidate *waiting; /* waiting[n, room] */
     int64_t room;
     void *memory;
 } searched;
@@ -590,40 +621,53 @@ typedef struct {
 
 typedef struct {
     searched *rows, *columns; /* one and the same where a tile is compared with itself */
-    double squared;           /* c.c */
-    int same, diagonal;
+    int same, diagonal, local; /* local: both sides have tight clusters */
+    uint64_t *alike;           /* of each place, which columns of the panel have it */
     int64_t scored;
     int64_t count; /* of hits */
     hit hits[HITS + ROWS * COLUMNS];
 } search;
 
-/* Take what is known of row i from its keys and its floor; nobody waits. */
-static void begin_row(searched *p, int64_t i) {
-    const uint64_t *keys = p->b->keys + i * p->b->k;
-    float *near = p->near + i * p->b->k, floor = p->b->floors[i];
-    for (int64_t at = 0; at < p->b->k; at++) near[at] = keys[at] == NOBODY ? -INFINITY : key_score(keys[at]);
-    float last = near[p->b->k - 1];
-    int known = last > -INFINITY && last >= floor;
-    p->states[i] = (state){known ? last : floor, known ? (uint32_t)keys[p->b->k - 1] : UINT32_MAX, last, 0};
+static inline void lower_bound(searched *p, int64_t i) {
+    uint64_t last = p->reached[(i + 1) * p->b->k - 1];
+    if (last < p->states[i].bound) p->states[i].bound = last;
 }
 
-static int begin_search(searched *p, const side *s, best *b, double more) {
-    memset(p, 0, sizeof *p);
+/* Take what is known of row i from its keys and its floor; nobody waits. */
+static void begin_row(searched *p, int64_t i) {
+    memcpy(p->reached + i * p->b->k, p->b->keys + i * p->b->k, p->b->k * sizeof *p->reached);
+    /* Whoever ties with the floor may have a lower index than those that reach it. */
+    p->states[i] = (state){key_of(p->b->floors[i], UINT32_MAX), 0};
+    lower_bound(p, i);
+}
+
+static int begin_search(searched *p, const side *s, best *b) {
     p->s = s, p->b = b;
-    if (copy_numbers(&p->numbers, s, more)) return 1;
     if (!b) return 0;
     p->room = 4 * b->k < 16 ? 16 : 4 * b->k > 64 ? 64 : 4 * b->k;
-    p->memory = malloc(s->n * (b->k * sizeof *p->near + p->room * sizeof *p->waiting + sizeof *p->states));
+    p->memory = malloc(s->n * (b->k * sizeof *p->reached + p->room * sizeof *p->waiting + sizeof *p->states));
     if (!p->memory) return 1;
     p->waiting = p->memory;
     p->states = (state *)(p->waiting + s->n * p->room);
-    p->near = (float *)(p->states + s->n);
+    p->reached = (uint64_t *)(p->states + s->n);
     for (int64_t i = 0; i < s->n; i++) begin_row(p, i);
     return 0;
 }
 
+/* Copy the numbers of both sides' forms, with what the arithmetic may be wrong by in those of the columns. */
+static int begin_form(numbers *rows, numbers *columns, const side *l, const side *r, int64_t places, int local) {
+    const form *a = local ? &l->local : &l->overall, *b = local ? &r->local : &r->overall;
+    double *more = malloc(places * sizeof *more);
+    if (!more) return 1;
+    for (int64_t place = 0; place < places; place++) more[place] = slack(a, l->n, b, r->n, (int32_t)place);
+    int failed = copy_numbers(rows, a, l->n, more) || (columns != rows && copy_numbers(columns, b, r->n, more));
+    free(more);
+    return failed;
+}
+
 static void end_search(searched *p) {
-    free(p->numbers.memory);
+    free(p->overall.memory);
+    free(p->local.memory);
     free(p->memory);
 }
 
@@ -631,26 +675,39 @@ static void end_search(searched *p) {
  *
  * Whoever comes later and only ties with the last of the k does not enter, and no score is above 1. */
 static inline double least(const state *now, int64_t from) {
-    float least = now->last > now->near ? now->last : now->near;
+    float least = key_score(now->bound);
     if (least == INFINITY || least == -INFINITY) return least;
-    if (least > now->last || (int64_t)now->index >= from) return ((double)least + next_down(least)) / 2;
+    if ((int64_t)(uint32_t)now->bound > from) return ((double)least + next_down(least)) / 2;
     return least >= 1 ? INFINITY : ((double)least + next_up(least)) / 2;
 }
 
 static inline void limit_row(search *f, int64_t i, int64_t from) {
-    numbers *n = &f->rows->numbers;
-    n->limit[i] = down(least(f->rows->states + i, from) - f->squared - n->shift[i]);
+    searched *p = f->rows;
+    double score = least(p->states + i, from);
+    p->overall.limit[i] = down(score - p->s->overall.squares[0] - p->overall.shift[i]);
+    int32_t place = f->local ? p->s->local.places[i] : -1;
+    if (place >= 0) p->local.limit[i] = down(score - p->s->local.squares[place] - p->local.shift[i]);
 }
 
 static inline void limit_column(search *f, int64_t j, int64_t from) {
-    if (f->columns->b) f->columns->numbers.other[j] = down(least(f->columns->states + j, from) - f->squared);
+    searched *p = f->columns;
+    if (!p->b) return;
+    double score = least(p->states + j, from);
+    p->overall.other[j] = down(score - p->s->overall.squares[0]);
+    int32_t place = f->local ? p->s->local.places[j] : -1;
+    if (place >= 0) p->local.other[j] = down(score - p->s->local.squares[place]);
+}
+
+/* The first key that a candidate may have. */
+static inline uint64_t first_key(const candidate *one, const side *others) {
+    return key_of(one->most, others->start + one->index);
 }
 
 /* Score those of row i that may still enter, and forget them all. */
 static void score_waiting(search *f, searched *p, const side *others, int64_t i) {
     const candidate *waiting = p->waiting + i * p->room;
-    for (int32_t at = 0; at < p->states[i].count; at++) {
-        if (waiting[at].most < p->states[i].near) continue;
+    for (int64_t at = 0; at < p->states[i].count; at++) {
+        if (first_key(waiting + at, others) > p->states[i].bound) continue;
         if (at + 1 < p->states[i].count) {
             const char *row = others->rows + waiting[at + 1].index * others->stride;
             for (int64_t c = 0; c < others->d * others->kind; c += 64) __builtin_prefetch(row + c);
@@ -661,41 +718,60 @@ static void score_waiting(search *f, searched *p, const side *others, int64_t i)
     begin_row(p, i);
 }
 
+/* Note that row i reaches a key, and return whether its limit may rise. */
+static inline int note_reached(searched *p, int64_t i, uint64_t key) {
+    uint64_t *reached = p->reached + i * p->b->k;
+    int64_t at = p->b->k - 1;
+    if (key >= reached[at]) return 0;
+    for (; at > 0 && reached[at - 1] > key; at--) reached[at] = reached[at - 1];
+    reached[at] = key;
+    lower_bound(p, i);
+    return 1;
+}
+
 /* Note that the score of row i with `index` of the others is from low to high; return whether its limit may rise. */
 static inline int wait(search *f, searched *p, const side *others, int64_t i, int64_t index, float low, float high) {
     state *now = p->states + i;
-    if (high < now->last || high < now->near) return 0;
-    candidate *waiting = p->waiting + i * p->room;
-    waiting[now->count++] = (candidate){high, (uint32_t)index};
-    int rises = low > now->near;
-    if (rises) {
-        float *near = p->near + i * p->b->k;
-        int64_t at = p->b->k - 1;
-        for (; at > 0 && near[at - 1] < low; at--) near[at] = near[at - 1];
-        near[at] = low;
-        now->near = near[p->b->k - 1];
-    }
+    candidate *waiting = p->waiting + i * p->room, one = {high, (uint32_t)index};
+    if (first_key(&one, others) >= now->bound) return 0;
+    waiting[now->count++] = one;
+    int rises = note_reached(p, i, key_of(low, others->start + index));
     if (now->count < p->room) return rises;
-    int32_t kept = 0;
-    for (int32_t old = 0; old < p->room; old++) {
-        candidate one = waiting[old];
-        waiting[kept] = one;
-        kept += one.most >= now->near;
+    int64_t kept = 0;
+    for (int64_t old = 0; old < p->room; old++) {
+        waiting[kept] = waiting[old];
+        /* The bound may be the key of this very one. */
+        kept += first_key(waiting + kept, others) <= now->bound;
     }
     now->count = kept;
     if (2 * kept > p->room) score_waiting(f, p, others, i);
     return 1;
 }
 
+/* The tight cluster that two rows are both in, or -1. */
+static inline int32_t place_of_both(const search *f, int64_t i, int64_t j) {
+    if (!f->local) return -1;
+    int32_t place = f->rows->s->local.places[i];
+    return place == f->columns->s->local.places[j] ? place : -1;
+}
+
+/* Find what the score of a pair is at least and at most: rounded to float32 as it is, since rounding is monotone. By
+ * more than that, all scores of a tight cluster would be one. */
+static inline void look_at(const search *f, hit *h) {
+    const side *l = f->rows->s, *r = f->columns->s;
+    int32_t place = place_of_both(f, h->i, h->j);
+    const form *a = place < 0 ? &l->overall : &l->local, *b = place < 0 ? &r->overall : &r->local;
+    double off, middle = look(a, h->i, b, h->j, l->groups, &off);
+    middle += a->middle[h->i] + b->middle[h->j] + a->squares[place < 0 ? 0 : place];
+    off += l->slop + r->slop;
+    /* No negative zero, which has a key of its own. */
+    h->low = (float)(middle - off) + 0.0f, h->high = (float)(middle + off) + 0.0f;
+}
+
 /* Look at the hits. Those to come have rows from next_row and columns from next_column on, or were looked at. */
 static void take_hits(search *f, int64_t next_row, int64_t next_column) {
     const side *l = f->rows->s, *r = f->columns->s;
-    for (int64_t at = 0; at < f->count; at++) {
-        hit *h = f->hits + at;
-        double off, middle = look(l, h->i, r, h->j, &off) + l->middle[h->i] + r->middle[h->j] + f->squared;
-        off += l->slop + r->slop;
-        h->low = down(middle - off), h->high = up(middle + off);
-    }
+    for (int64_t at = 0; at < f->count; at++) look_at(f, f->hits + at);
     for (int64_t at = 0; at < f->count; at++) {
         hit *h = f->hits + at;
         /* Where a tile is compared with itself, a row's limit changes on both sides. */
@@ -711,19 +787,49 @@ static void take_hits(search *f, int64_t next_row, int64_t next_column) {
     f->count = 0;
 }
 
+/* Set which columns of a panel are in each tight cluster, or with 0 in none. */
+static void mark_places(search *f, int64_t j, int there) {
+    const side *r = f->columns->s;
+    if (!f->local) return;
+    for (int64_t c = j; c < j + COLUMNS && c < r->n; c++) {
+        int32_t place = r->local.places[c];
+        if (place >= 0) f->alike[place] = there ? f->alike[place] | (uint64_t)1 << (c - j) : 0;
+    }
+}
+
+/* As many pairs of one product, looked at one by one, take about the time of another product. */
+#define CROWD (ROWS * COLUMNS / 32)
+
+/* Take from reached[r] those of its own cluster whose product about that cluster's centre does not reach. */
+static inline void only_near(search *f, int64_t i, int64_t j, uint64_t *reached) {
+    const side *l = f->rows->s, *r = f->columns->s;
+    uint64_t alike[ROWS], near[ROWS] = {0};
+    int crowd = 0;
+    for (int at = 0; at < ROWS; at++) {
+        int32_t place = i + at < l->n ? l->local.places[i + at] : -1;
+        alike[at] = place < 0 ? 0 : f->alike[place];
+        crowd += __builtin_popcountll(reached[at] & alike[at]);
+    }
+    if (crowd < CROWD) return;
+    compare(l->local.cheap + i * l->groups, r->local.panels + j * r->groups, l->groups, rows_of(&f->rows->local, i),
+            columns_of(&f->columns->local, j), near);
+    for (int at = 0; at < ROWS; at++) reached[at] &= ~alike[at] | near[at];
+}
+
 static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
     const side *l = f->rows->s, *r = f->columns->s;
-    const numbers *a = &f->rows->numbers, *b = &f->columns->numbers;
     int64_t next_column = r->start + j + COLUMNS, i = i0;
     for (int64_t c = j; c < j + COLUMNS && c < r->n; c++) limit_column(f, c, l->start + i0);
-    column_part column = {b->scale + j, b->error + j, b->length + j, b->higher + j, b->other + j};
-    const int32_t *panel = r->panels + j * r->groups;
+    column_part column = columns_of(&f->columns->overall, j);
+    const int32_t *panel = r->overall.panels + j * r->groups;
+    mark_places(f, j, 1);
     for (; i < i1; i += ROWS) {
         if (f->diagonal && i >= j + COLUMNS) break;
         uint64_t reached[ROWS];
-        row_part row = {a->scale + i, a->error + i, a->length + i, a->shift + i, a->limit + i, a->first + i};
-        if (!compare(l->cheap + i * l->groups, panel, l->groups, row, column, reached)) continue;
+        row_part row = rows_of(&f->rows->overall, i);
+        if (!compare(l->overall.cheap + i * l->groups, panel, l->groups, row, column, reached)) continue;
         if (!only_pairs(reached, l, r, i, j, f->same, f->diagonal)) continue;
+        if (f->local) only_near(f, i, j, reached);
         for (int at = 0; at < ROWS; at++)
             for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
                 f->hits[f->count].i = (uint32_t)(i + at);
@@ -732,18 +838,20 @@ static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
         if (f->count >= HITS) take_hits(f, l->start + i + ROWS, next_column);
     }
     take_hits(f, l->start + i, next_column);
+    mark_places(f, j, 0);
 }
 
-/* See Engine.topk; `diagonal`: both sides, and both bests, are the same. Return the pairs scored, -1 without memory. */
-EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, double squared, int same, int diagonal) {
+/* See Engine.topk; `diagonal`: both sides, and both bests, are the same; places: of their tight clusters. Return the
+ * pairs scored, -1 without memory. */
+EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, int64_t places, int same, int diagonal) {
     if (of_two_types(l, r)) return TWO_TYPES;
-    searched rows, columns;
-    double more = slack(l, r);
-    int failed = begin_search(&rows, l, bl, more);
-    if (!diagonal) failed |= begin_search(&columns, r, br, more);
+    searched rows = {0}, columns = {0};
     search f;
-    f.rows = &rows, f.columns = diagonal ? &rows : &columns, f.squared = squared, f.same = same;
-    f.diagonal = diagonal, f.scored = f.count = 0;
+    f.rows = &rows, f.columns = diagonal ? &rows : &columns, f.same = same, f.diagonal = diagonal;
+    f.scored = f.count = 0, f.local = places > 0, f.alike = calloc(places + 1, sizeof *f.alike);
+    int failed = !f.alike || begin_form(&rows.overall, &f.columns->overall, l, r, 1, 0);
+    if (f.local) failed = failed || begin_form(&rows.local, &f.columns->local, l, r, places, 1);
+    failed = failed || begin_search(&rows, l, bl) || (!diagonal && begin_search(&columns, r, br));
     int64_t step = chunk_rows(l);
     begin_products();
     for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
@@ -756,7 +864,8 @@ EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, double squ
     for (int64_t i = 0; i < l->n && !failed; i++) score_waiting(&f, &rows, r, i);
     for (int64_t j = 0; br && !diagonal && j < r->n && !failed; j++) score_waiting(&f, &columns, l, j);
     end_search(&rows);
-    if (!diagonal) end_search(&columns);
+    end_search(&columns);
+    free(f.alike);
     return failed ? -1 : f.scored;
 }
 
@@ -793,14 +902,12 @@ EXPORT void free_pairs(found_pairs *p) {
 
 static int pairs_of_panel(found_pairs *p, const side *l, const side *r, numbers *rows, numbers *columns, int64_t i0,
                           int64_t i1, int64_t j, float threshold, int same) {
-    column_part column = {columns->scale + j, columns->error + j, columns->length + j, columns->higher + j,
-                          columns->other + j};
+    column_part column = columns_of(columns, j);
     for (int64_t i = i0; i < i1; i += ROWS) {
         if (same && l->start + i >= r->start + j + COLUMNS) break;
         uint64_t reached[ROWS];
-        row_part row = {rows->scale + i, rows->error + i, rows->length + i, rows->shift + i, rows->limit + i,
-                        rows->first + i};
-        if (!compare(l->cheap + i * l->groups, r->panels + j * r->groups, l->groups, row, column, reached)) continue;
+        const int32_t *lines = l->overall.cheap + i * l->groups, *panel = r->overall.panels + j * r->groups;
+        if (!compare(lines, panel, l->groups, rows_of(rows, i), column, reached)) continue;
         if (!only_pairs(reached, l, r, i, j, same, same)) continue;
         for (int at = 0; at < ROWS; at++)
             for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
@@ -813,19 +920,14 @@ static int pairs_of_panel(found_pairs *p, const side *l, const side *r, numbers 
 }
 
 /* See Engine.pairs; each row's pairs come in rising order. 0, or -1 without memory. Call free_pairs after either. */
-EXPORT int pairs(const side *l, const side *r, double squared, float threshold, int same, found_pairs *p) {
-    numbers rows, columns;
+EXPORT int pairs(const side *l, const side *r, float threshold, int same, found_pairs *p) {
+    numbers rows = {0}, columns = {0};
     memset(p, 0, sizeof *p);
     if (of_two_types(l, r)) return TWO_TYPES;
-    if (copy_numbers(&rows, l, 0)) return -1;
-    if (copy_numbers(&columns, r, slack(l, r))) {
-        free(rows.memory);
-        return -1;
-    }
-    double limit = ((double)threshold + nextafterf(threshold, -INFINITY)) / 2 - squared;
-    for (int64_t i = 0; i < l->n; i++) rows.limit[i] = down(limit - rows.shift[i]);
+    int failed = begin_form(&rows, &columns, l, r, 1, 0);
+    double limit = ((double)threshold + nextafterf(threshold, -INFINITY)) / 2 - l->overall.squares[0];
+    for (int64_t i = 0; i < l->n && !failed; i++) rows.limit[i] = down(limit - rows.shift[i]);
     int64_t step = chunk_rows(l);
-    int failed = 0;
     begin_products();
     for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
         int64_t i1 = i0 + step < l->n ? i0 + step : l->n;

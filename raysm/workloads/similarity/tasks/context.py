@@ -18,6 +18,7 @@ from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import scaled
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
+from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters
 from raysm.workloads.similarity.engines import Frame
 from raysm.workloads.similarity.reading.matrix import Matrix
 from raysm.workloads.similarity.reading.resident_rows import ResidentRows
@@ -143,6 +144,8 @@ class Operand(RowShape):
     """All elements are integers."""
     centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
+    clusters: TightClusters | None = None
+    """Where many rows stand close together, see ``Frame``."""
 
     def tile(self, start: int, stop: int) -> Tile | SparseTile:
         """Read the rows at places start to stop."""
@@ -195,7 +198,11 @@ class Context:
         """Return what engines see both matrices in."""
         centre = self.matrix.centre if len(self.matrix.centre) else np.zeros(self.matrix.columns)
         # Of both: a product of an integer with another number is rounded, and an engine that trusts it would be wrong.
-        return Frame(centre=centre, integral=self.matrix.integral and self.queries.integral)
+        return Frame(
+            centre=centre,
+            integral=self.matrix.integral and self.queries.integral,
+            clusters=self.matrix.clusters,
+        )
 
     def sample(self, rows: int) -> Tile | SparseTile:
         """Return some rows that can be read here, at most so many: the matrix's, or else the queries'."""

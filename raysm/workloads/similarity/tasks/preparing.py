@@ -1,8 +1,9 @@
-"""What has to be known of every row before two are compared: norms, what cannot be used, and the rows' centre.
+"""What has to be known of every row before two are compared: norms, what cannot be used, the rows' centre and clusters.
 
 The rows are prepared in share-nothing blocks, which are cut into steps whose size depends on the number of columns
 alone: each step's contribution to the centre is computed in one order, and the head adds them in the order of the
-steps. So the centre does not depend on the number of instances, blocks or tasks.
+steps. So the centre does not depend on the number of instances, blocks or tasks; nor do the tight clusters, which the
+head finds among some rows that are chosen by their places.
 """
 
 import math
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock, row_blocks
 from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import Norms, prepare, scaled
+from raysm.workloads.similarity.arithmetic.score import Norms, Rows, prepare, scaled
 from raysm.workloads.similarity.arithmetic.sparse_rows import SAMPLED, sparse_pays
+from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, sample_stride, unit_rows
 from raysm.workloads.similarity.engines import unit_sum
 from raysm.workloads.similarity.engines.sparse import sparse_norms
 from raysm.workloads.similarity.reading.matrix import Matrix
@@ -66,25 +68,32 @@ def _step_rows(columns: int) -> int:
 
 
 def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
-    """Return of a block's rows ``norms`` and ``exponents``, ``integral``, ``first_bad`` (-1: none) and ``sums``.
+    """Return of a block's rows ``norms`` and ``exponents``, ``integral``, ``first_bad`` (-1: none), ``sums``, ``some``.
 
-    ``sums[steps, D]`` are of every ``stride``-th row of each step, divided by its norm.
+    ``sums[steps, D]`` are of every ``stride``-th row of each step, divided by its norm, ``some[n, D]`` a few such rows.
     """
     resident = shape.open()
     if shape.sparse:
         return _prepare_sparse(shape, block)
     step, stride = _step_rows(shape.columns), max(1, shape.rows // CENTRE_ROWS)
-    parts, sums = [], []
+    parts, sums, some_rows = [], [], []
     for start in range(block.start, block.stop, step):
         rows = resident.read(start, min(start + step, block.stop))
         norms = prepare(rows)
         parts.append(norms)
         # Chosen by their places in the whole matrix, or the centre would depend on how it is cut.
-        some = slice(-start % stride, None, stride)
-        tile = Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
+        tile = _every(stride, start, rows, norms)
         # Zeros instead of NaN, which nobody will use: the run ends for that row.
         sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
-    return _arrays(parts, block.start, step) | {"sums": np.stack(sums)}
+        few = _every(sample_stride(shape.rows, shape.columns), start, rows, norms)
+        some_rows.append(unit_rows(few) if norms.first_bad is None else np.empty((0, shape.columns), np.float32))
+    return _arrays(parts, block.start, step) | {"sums": np.stack(sums), "some": np.concatenate(some_rows)}
+
+
+def _every(stride: int, start: int, rows: Rows, norms: Norms) -> Tile:
+    """Return every ``stride``-th row of the matrix, of those that begin at ``start``."""
+    some = slice(-start % stride, None, stride)
+    return Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
 
 
 def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
@@ -93,7 +102,8 @@ def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]
     step = max(1, SPARSE_ELEMENTS * own.rows // max(1, own.elements))
     starts = range(block.start, block.stop, step)
     parts = [sparse_norms(resident.read_sparse(start, min(start + step, block.stop))) for start in starts]
-    return _arrays(parts, block.start, step) | {"sums": np.empty((0, shape.columns))}
+    none = np.empty((0, shape.columns))
+    return _arrays(parts, block.start, step) | {"sums": none, "some": none.astype(np.float32)}
 
 
 def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]]:
@@ -115,12 +125,13 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
     rows = shape.rows
     norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
     sums: dict[int, NDArray[np.float64]] = {}
+    some: dict[int, NDArray[np.float32]] = {}
     integral, first_bad = True, rows
     for block, part in parts:
         norms[block.start : block.stop] = part.arrays["norms"]
         exponents[block.start : block.stop] = part.arrays["exponents"]
         # Added when all are there, since parts come in any order.
-        sums[block.start] = part.arrays["sums"]
+        sums[block.start], some[block.start] = part.arrays["sums"], part.arrays["some"]
         integral = integral and bool(part.arrays["integral"])
         bad = int(part.arrays["first_bad"])
         first_bad = min(first_bad, bad if bad >= 0 else rows)
@@ -129,12 +140,14 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         raise InvalidInput(
             f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
         )
+    centre = _centre(sums, rows, shape.columns)
     return shape.prepared(
         norms,
         # Nearly no matrix needs them: then nothing is multiplied, and nothing is shipped.
         exponents if exponents.any() else np.empty(0, dtype=np.int16),
         integral=integral,
-        centre=_centre(sums, rows, shape.columns),
+        centre=centre,
+        clusters=find_clusters(np.concatenate([some[start] for start in sorted(some)]), centre),
     )
 
 

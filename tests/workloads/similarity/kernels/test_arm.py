@@ -9,7 +9,7 @@ from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 from raysm.workloads.similarity.kernels.instructions import DOT, NEON
 from tests.support import emulated
-from tests.support.dense_rows import centred
+from tests.support.dense_rows import centred, clustered_frame, tight_rows
 
 pytestmark = [
     pytest.mark.long,
@@ -103,6 +103,16 @@ def test_rows_that_are_hard_to_tell_apart_are_exact(folder, kind, content, mixed
 def test_two_tiles_are_exact_whatever_is_left_over(folder, kind, cut, count, same):
     rows = rows_of("random", count, 40)
     check(folder, kind, tile_of(rows[:cut]), tile_of(rows[cut:], start=cut), same=same)
+
+
+@pytest.mark.parametrize("cut", [80, 150])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_tight_clusters_are_exact_and_few_of_their_pairs_are_scored(folder, cut, mixed):
+    rows, _ = tight_rows(230, 96, 2, 1e-3)
+    frame = clustered_frame(rows)
+    tile = tile_of(rows)
+    assert check(folder, "int8", tile, tile, threshold=0.5, frame=frame, mixed=mixed).scored < 230 * 40
+    check(folder, "int8", tile_of(rows[:cut]), tile_of(rows[cut:], start=cut), frame=frame, mixed=mixed)
 
 
 def test_cheap_products_leave_most_pairs_unscored(folder):

@@ -5,9 +5,10 @@ import scipy.sparse
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.similarity.tasks.context import tile_rows
+from raysm.workloads.similarity.tasks.context import Context, tile_rows
 from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepare_blocks, prepared
+from tests.support.dense_rows import tight_rows
 from tests.support.similarity import saved, shape_of
 
 COLUMNS = 8192
@@ -37,6 +38,23 @@ def test_the_centre_is_the_same_to_the_last_bit_however_the_rows_are_cut_and_in_
     assert np.array_equal(whole.norms, cut.norms)
     unit = rows / np.linalg.norm(rows.astype(np.float64), axis=1)[:, None]
     np.testing.assert_allclose(whole.centre, unit.mean(axis=0), atol=1e-12)
+
+
+def test_the_clusters_are_the_same_to_the_last_bit_however_the_rows_are_cut(tmp_path):
+    rows, _ = tight_rows(1200, COLUMNS, 3, 1e-3)
+    shape = shape_of(saved(rows, tmp_path))
+    step = tile_rows(2 * COLUMNS)
+    whole = ready(shape, [RowBlock(0, 1200)])
+    cut = ready(shape, [RowBlock(step, 1200), RowBlock(0, step)])
+    assert len(whole.clusters) == 3
+    assert np.array_equal(whole.clusters.centres, cut.clusters.centres)
+    assert np.array_equal(whole.clusters.radii, cut.clusters.radii)
+    assert Context(matrix=whole).frame().clusters is whole.clusters
+
+
+def test_most_rows_have_no_clusters(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((300, 20))
+    assert ready(shape_of(saved(rows, tmp_path)), [RowBlock(0, 300)]).clusters is None
 
 
 def test_the_first_row_that_cannot_be_used_is_named_whoever_finds_another(tmp_path):

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.score import prepare
+from raysm.workloads.similarity.arithmetic.tight_clusters import SAMPLE_ROWS, find_clusters, sample_stride, unit_rows
+from tests.support.dense_rows import tight_rows, tiles
+
+
+def clusters_of(rows):
+    units = unit_rows(tiles(rows)[0])
+    return find_clusters(units, units.mean(axis=0, dtype=np.float64))
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-3, 1e-2, 0.05])
+@pytest.mark.parametrize("count", [2, 3, 20])
+def test_every_cluster_is_found_whole_however_tight_it_is(count, noise):
+    rows, places = tight_rows(600, 100, count, noise)
+    clusters = clusters_of(rows)
+    units = unit_rows(tiles(rows)[0])
+    means = np.stack([units[places == place].mean(axis=0) for place in range(count)])
+    distances = np.linalg.norm(clusters.centres[:, None] - means, axis=2)
+    assert len(clusters) == count
+    assert sorted(distances.argmin(axis=1)) == list(range(count))
+    assert distances.min(axis=1).max() < 1e-6
+    assert (clusters.radii < 5 * noise).all()
+
+
+def test_a_tight_cluster_within_a_loose_one_is_found_by_itself():
+    rows, places = tight_rows(400, 100, 2, 1e-4)
+    loose = rows[places == 1]
+    loose += np.random.default_rng(1).normal(0, 0.02, loose.shape).astype(np.float32) + rows[places == 0][0] - loose[0]
+    rows[places == 1] = loose
+    clusters = clusters_of(np.concatenate([rows, np.random.default_rng(2).standard_normal(rows.shape)]))
+    assert clusters.radii[0] < 1e-3 < 0.01 < clusters.radii[1]
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "loose clusters", "nearly alike", "all equal", "zeros", "few", "pairs"])
+def test_where_no_cluster_pays_there_is_none(kind):
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((500, 64)).astype(np.float32)
+    if kind == "loose clusters":
+        rows = rows[rng.integers(0, 10, 500)] + np.float32(0.5) * rows
+    rows = {
+        "nearly alike": 1 + np.float32(0.01) * rows,
+        "all equal": np.ones_like(rows),
+        "zeros": np.zeros_like(rows),
+        "few": rows[:3] * 0 + 1,
+        "pairs": np.repeat(rows[:250], 2, axis=0),
+    }.get(kind, rows)
+    assert clusters_of(rows) is None
+
+
+def test_rows_that_are_nearly_alike_have_clusters_at_their_own_scale():
+    rows, _ = tight_rows(500, 64, 2, 1e-3)
+    clusters = clusters_of(1 + np.float32(0.01) * rows)
+    assert len(clusters) == 2
+    assert (clusters.radii < 1e-4).all()
+
+
+def test_a_row_has_the_place_of_the_nearest_centre_or_none():
+    rows, places = tight_rows(300, 80, 3, 1e-3)
+    clusters = clusters_of(rows)
+    centre = unit_rows(tiles(rows)[0]).mean(axis=0, dtype=np.float64)
+    others = np.random.default_rng(4).standard_normal((40, 80))
+    rows = np.concatenate([rows, others, np.zeros((2, 80))])
+    found = clusters.nearest(tiles(rows)[0], centre)
+    assert len({(mine, theirs) for mine, theirs in zip(found[:300].tolist(), places.tolist(), strict=True)}) == 3
+    assert (found[:300] >= 0).all()
+    assert np.count_nonzero(found[300:340] < 0) > 30
+    assert found[340:].tolist() == [-1, -1]
+
+
+def test_rows_of_any_type_and_size_have_the_same_units():
+    rows = np.random.default_rng(5).standard_normal((9, 12))
+    expected = unit_rows(tiles(rows)[0])
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-6)
+    for factor in (1e-200, 1e200):
+        huge = Tile(start=0, rows=rows * factor, norms=prepare(rows).norms * factor)
+        np.testing.assert_allclose(unit_rows(huge), expected, rtol=1e-6)
+    assert unit_rows(tiles((rows * 5).astype(np.int8))[0]).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 5), (1024, 768), (1025, 768), (10**6, 768), (10**4, 10**6), (5, 10**8)]
+)
+def test_those_that_are_looked_at_are_few_and_take_little(rows, columns):
+    looked_at = len(range(0, rows, sample_stride(rows, columns)))
+    assert 1 <= looked_at <= SAMPLE_ROWS
+    assert looked_at == 1 or looked_at * columns * 4 <= 8 << 20

@@ -1,0 +1,121 @@
+"""Rows of tight clusters: as exact as others, and hardly more of their pairs are scored; counted, not timed."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysm.workloads.similarity.arithmetic.keys import decode
+from raysm.workloads.similarity.engines import Best, Frame
+from raysm.workloads.similarity.engines.compiled import CompiledEngine
+from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.instructions import this_machine
+from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
+from tests.support.dense_rows import best_of, clustered_frame, expected_keys, tight_rows, tiles
+
+MADE = {
+    f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)
+    for bits, instructions in (*INTEGERS, *FLOATS)
+    if instructions.runs_on(this_machine())
+    for mixed in (False, True)
+}
+ENGINES = ["NumPy", *MADE]
+WHOLE = [name for name in MADE if not name.startswith("32")]
+"""Those that know of clusters."""
+
+
+def engine_of(name, columns):
+    if name == "NumPy":
+        return PlainEngine()
+    bits, instructions, mixed = MADE[name]
+    try:
+        return CompiledEngine(bits, instructions, columns, mixed=mixed)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@functools.cache
+def problem(noise):
+    """Return rows of three clusters beside some of none, zero rows, and one near two centres at once; and the keys."""
+    rows, _ = tight_rows(230, 70, 3, noise)
+    rows[::20] = np.random.default_rng(1).standard_normal(rows[::20].shape)
+    rows[5::60] = 0
+    rows[7] = (rows[1] + rows[2]) / 2
+    return rows, clustered_frame(rows), expected_keys(rows, 9)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("noise", [1e-8, 1e-4, 1e-3, 0.03])
+def test_their_neighbors_are_those_of_float64(name, noise):
+    rows, frame, expected = problem(noise)
+    engine, some = engine_of(name, 70), rows.any(axis=1)
+    assert len(frame.clusters) >= 3
+    for cuts in ([0, 230], [0, 33, 150, 230]):
+        assert np.array_equal(best_of(engine, frame, rows, 9, cuts)[some], expected[some])
+        lower_bounds = decode(expected[:, -1])[0]
+        assert np.array_equal(best_of(engine, frame, rows, 9, cuts, lower_bounds)[some], expected[some])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_queries_find_them_in_another_matrix(name, dtype):
+    rows, _ = tight_rows(260, 50, 2, 2e-3)
+    rows = rows.astype(dtype)
+    engine, frame = engine_of(name, 50), clustered_frame(rows[60:])
+    queries, corpus = tiles(rows[:60])[0], tiles(rows[60:])[0]
+    left, right = engine.prepare(queries, frame), engine.prepare(corpus, frame)
+    best, expected = Best.empty(queries.norms, 8), Best.empty(queries.norms, 8)
+    engine.topk(left, right, best, None, same=False)
+    plain = PlainEngine()
+    plain.topk(plain.prepare(queries, frame), plain.prepare(corpus, frame), expected, None, same=False)
+    assert np.array_equal(best.keys, expected.keys)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_no_cluster_breaks_the_bound(name, data):
+    count, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(2, 90))
+    n, k = data.draw(st.integers(8, 140)), data.draw(st.integers(1, 7))
+    rows, _ = tight_rows(n, columns, count, 2.0 ** -data.draw(st.integers(2, 26)), seed=data.draw(st.integers(0, 99)))
+    # Few numbers, so that many scores are equal: the index decides between them.
+    if data.draw(st.booleans()):
+        rows = np.round(rows * 2**12).astype(np.float64)
+    rows[n // 2 :: 7] = data.draw(st.sampled_from([0.0, 1.0])) * rows[:1]
+    engine, frame, some = engine_of(name, columns), clustered_frame(rows), rows.any(axis=1)
+    found = best_of(engine, frame, rows, k, [0, data.draw(st.integers(1, n - 1)), n])
+    assert np.array_equal(found[some], expected_keys(rows, k)[some])
+
+
+def scored_of(engine, rows, frame):
+    n = len(rows)
+    before = engine.scored
+    best_of(engine, frame, rows, 10, [0, n // 3, 2 * n // 3, n])
+    return (engine.scored - before) / n
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("count", [2, 50])
+def test_hardly_more_of_their_pairs_are_scored_than_of_others(name, count):
+    n, columns = 1500, 128
+    engine = engine_of(name, columns)
+    rows, _ = tight_rows(n, columns, count, 1e-3)
+    frame = clustered_frame(rows)
+    usual = np.random.default_rng(1).standard_normal((n, columns)).astype(np.float32)
+    others = scored_of(engine, usual, clustered_frame(usual))
+    assert scored_of(engine, rows, frame) < 2 * others
+    # What it was before, and is without the clusters' centres: every pair of a cluster.
+    if count == 2 and "mixed" not in name:
+        assert scored_of(engine, rows, Frame(centre=frame.centre)) > 10 * others
+
+
+def test_a_side_of_integers_takes_twice_the_memory_and_one_of_floats_as_much_as_ever():
+    rows, _ = tight_rows(200, 64, 2, 1e-3)
+    frame = clustered_frame(rows)
+    for bits, times in ((16, 2), (32, 1)):
+        engine = engine_of(f"{bits} AVX2", 64)
+        plain, clustered = (engine.prepare(tiles(rows)[0], one).nbytes for one in (Frame(centre=frame.centre), frame))
+        assert times * plain <= clustered < times * plain + 16 * len(rows)
