@@ -57,6 +57,10 @@ def succeeded(store: Store, attempt: Attempt) -> None:
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     execute("DELETE FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key)
+    # Of a place that never lacked any nobody asks how many it has: to count its jobs for each that begins or ends took
+    # half of the time of a grid of 100,000 rows.
+    if not execute("SELECT 1 FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone():
+        return
     # One that has ended has just given its instances back.
     own = 0 if attempt.state is AttemptState.RUNNING else attempt.count
     execute(
