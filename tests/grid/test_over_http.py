@@ -109,12 +109,15 @@ def test_another_process_sees_stops_and_takes_up_what_a_killed_one_left(home, tm
     code, text = raysm("grid", "stop", "grid")
     assert code == 0, text
     after = grid.run(grid.request(rows_in(REGIONS[:2], 6), limits=Limits(max_runtime_s=3600)))
-    assert set(after.store.states()) == {"stopped"}
+    # A job may have ended by itself while the command that stops it was still starting: the clock is a fast one.
+    states = set(after.store.states())
+    assert "stopped" in states
+    assert states <= {"stopped", "done"}
     names = [attempt.name for attempt in after.store.attempts()]
     assert len(names) == len(set(names)) <= 6
     prefix = after.store.grid().prefix
     after.close()
-    assert {job["TrainingJobStatus"] for jobs in grid.jobs(prefix).values() for job in jobs} <= {"Stopped"}
+    assert {job["TrainingJobStatus"] for jobs in grid.jobs(prefix).values() for job in jobs} <= {"Stopped", "Completed"}
 
 
 @pytest.mark.timeout(900)
