@@ -71,7 +71,9 @@ int main(int count, char **names) {
     give(of_left.keys, 8 * p->left * p->k);
     give(of_right.keys, 8 * p->right * p->k);
     found_pairs found;
-    if (pairs(&l, &r, (float)p->threshold, p->same, &found)) return 4;
+    int64_t scored_pairs = pairs(&l, &r, (float)p->threshold, p->clusters, p->same, &found);
+    if (scored_pairs < 0) return 4;
+    give(&scored_pairs, 8);
     give(&found.count, 8);
     give(found.i, 4 * found.count);
     give(found.j, 4 * found.count);

@@ -34,6 +34,7 @@ __all__ = [
     "QUERY_IDS",
     "ResultPart",
     "SIMILARITY",
+    "SIMILARITY_FOLDER",
     "pair_bytes",
     "write_ids",
     "write_ids_beside",
@@ -48,6 +49,7 @@ NEIGHBORS_FOLDER = "neighbors"
 PAIRS = "pairs.parquet"
 PAIRS_FOLDER = "pairs"
 SIMILARITY = "similarity.npy"
+SIMILARITY_FOLDER = "similarity"
 IDS = "ids.parquet"
 QUERY_IDS = "query_ids.parquet"
 

@@ -40,7 +40,7 @@ from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.engines import CUDA
 from raysm.workloads.similarity.layouts import Layout, compare, load
 from raysm.workloads.similarity.modes import Mode, mode_of
-from raysm.workloads.similarity.modes.owned_collector import OwnedCollector
+from raysm.workloads.similarity.modes.owned.collector import OwnedCollector
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Folders, Report, Run
@@ -67,6 +67,9 @@ class Choices:
     ranges: int | None = None
     """Ranges of rows, each of which an instance owns and writes; 0 leaves the result to the head; None takes what costs
     least."""
+    dealt: bool | None = None
+    """Of rows that are shared out, whether an instance hands out the pairs of chunks that it compares, where instances
+    own ranges; None takes what costs least."""
 
 
 def run(
@@ -105,13 +108,13 @@ def run(
     report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
         layout = load(source, queries)
-    if not mode.is_worth_keeping(layout.matrix, task_slots()):
-        folders = replace(folders, lasting=False)
     # Before the rows are prepared, which reads all of them.
     _check(mode, layout)
     with report.phase("prepare"):
         computing = _chosen(mode, layout, choices, report)
     sizing = _sizing(workload, mode, layout, computing.footprint, choices)
+    if not mode.is_worth_keeping(layout.matrix, sizing.slots, sizing.writers):
+        folders = replace(folders, lasting=False)
     # Owners look for room themselves, each on its own instance.
     if not sizing.chosen_ranges:
         mode.check_room(layout.queries, layout.matrix, folders, source.here().scratch)
@@ -185,7 +188,7 @@ def _prepared(workload: Similarity, layout: Layout, folders: Folders, computing:
 
 
 def _sizing(workload: Similarity, mode: Mode, layout: Layout, footprint: Footprint, choices: Choices) -> Sizing:
-    sizing = Sizing(
+    return Sizing(
         limits=mode.limits,
         footprint=footprint,
         queries=layout.queries,
@@ -196,8 +199,9 @@ def _sizing(workload: Similarity, mode: Mode, layout: Layout, footprint: Footpri
         block_rows=workload.block_rows,
         merged_tiles=choices.merged_tiles,
         ranges=choices.ranges if workload.parts is None else Sizing.ranges_of(workload.parts),
+        dealt=choices.dealt,
+        spread=layout.spread,
     )
-    return replace(sizing, chunks=layout.chunks(sizing))
 
 
 def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:

@@ -64,6 +64,15 @@ def test_sparse_queries_look_into_a_sparse_matrix(ray_here, tmp_path):
         assert found[i] == np.lexsort((np.arange(200), -scores))[:5].tolist()
 
 
+def test_ranges_of_sparse_rows_hold_the_rows_of_their_full_matrix(ray_here, tmp_path):
+    matrix = made(330, 900, 0.01)
+    manifest = go(saved(tmp_path / "matrix", all=matrix), tmp_path, full=True, parts=3, block_rows=70)
+    assert manifest.engines == ("float32 sparse",)
+    parts = [np.load(tmp_path / "result" / file.name) for file in manifest.files]
+    assert [len(part) for part in parts] == [110, 110, 110]
+    assert np.array_equal(np.concatenate(parts), score_rows(matrix.toarray().astype(np.float64), range(330)))
+
+
 def test_what_is_dense_in_truth_is_compared_by_dense_products(ray_here, tmp_path):
     matrix = made(120, 40, 0.5)
     manifest = go(saved(tmp_path / "matrix", all=matrix), tmp_path, top_k=3)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RowOrder", "Run", "consecutive"]
+from raysm.workloads.blocks import RowBlock, TileBlock
+
+__all__ = ["RowOrder", "Run", "consecutive", "rectangles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,18 @@ def consecutive(numbers: NDArray[np.int64]) -> Iterator[Run]:
     edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers) != 1) + 1, [len(numbers)]]).tolist()
     for first, stop in zip(edges, edges[1:], strict=False):
         yield Run(int(numbers[first]), first, stop - first)
+
+
+def rectangles(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tuple[TileBlock, slice, slice]]:
+    """Yield the rectangles of a matrix that rising numbers of rows and columns are, and where in their tile each is."""
+    beside = list(consecutive(columns))
+    for above in consecutive(rows):
+        for right in beside:
+            block = TileBlock(
+                RowBlock(above.start, above.start + above.rows), RowBlock(right.start, right.start + right.rows)
+            )
+            yield (
+                block,
+                slice(above.offset, above.offset + above.rows),
+                slice(right.offset, right.offset + right.rows),
+            )

@@ -7,7 +7,8 @@ gives every row a first bound, and the tiles behind it, all of one size, leave t
 
 The number of blocks is a compromise: a tile costs as much as its pairs, plus what its rows cost once (reading,
 quantising, keys that travel), so few large ones are better; but all slots have to be busy to the end. ``blocks_for``
-takes, from those that give each slot ``TILES_A_SLOT`` or somewhat more, the number that leaves the least idle time.
+takes, from those that give each slot ``TILES_A_SLOT``, or as many as are asked for, or somewhat more, the number that
+leaves the least idle time.
 """
 
 import math
@@ -36,7 +37,7 @@ def rounds_in_halves(blocks: int, slots: int) -> int:
     return each + 2 * rounds + last
 
 
-def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> int:
+def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int, tiles_a_slot: int = TILES_A_SLOT) -> int:
     """Return into how many blocks to cut ``rows`` rows, for the triangle on ``slots`` slots.
 
     Args:
@@ -44,9 +45,10 @@ def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> in
         rows: N.
         least_rows: Smaller blocks are not wanted: what a task costs by itself would show.
         max_tile_rows: Larger blocks are not possible: a task would hold too much.
+        tiles_a_slot: Fewer tiles than so many for each slot are not wanted.
     """
     fewest = math.ceil(rows / max_tile_rows)
-    wanted = math.ceil(math.sqrt(2 * slots * TILES_A_SLOT))
+    wanted = math.ceil(math.sqrt(2 * slots * tiles_a_slot))
     # Where both cannot be had, what a task can hold comes before what a task should cost.
     most = max(fewest, rows // least_rows, 1)
     start = min(max(fewest, wanted), most)

@@ -33,7 +33,7 @@ g(D + 8, 2**-53), and r_i and X_i by a factor of 1 + D 2**-53, for which they ar
 **float32 rounding.** What is compared is U = s_i (s_j P) + r_i X_j + X_i r_j + b_j with a limit less b_i, in float32,
 where every number that is read was rounded up, or down for limits. Each of the six operations is wrong by 2**-24 of a
 magnitude of at most M = 4 X_i X_j + |b_i| + |b_j|, the largest of a tile taken; where the limit is larger than 2 M, the
-comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in dense.c).
+comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in numbers.h).
 
 **Scores from both sides.** A closer product says between which float64 numbers the quotient lies. Rounding to float32
 is monotone, so the score lies between those two numbers, rounded: a row's bound is the k-th key of what its pairs reach

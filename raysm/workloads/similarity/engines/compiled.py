@@ -3,8 +3,9 @@
 **Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
 and once as right side; D' is D rounded up to whole 4 bytes, with NEON to whole 16, with AMX to whole 64, n to whole
 panels of up to 48 rows), n D' more for int8 (what it leaves of a row, for a closer look), and 32 n; twice as much where
-integers have tight clusters, whose rows are laid out about their own centres as well. A call of ``topk`` takes
-48 + 8 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, 32 more with tight clusters, and no more.
+there are tight clusters, whose rows are laid out about their own centres as well. A call of ``topk`` takes
+48 + 8 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, 32 more with tight clusters, and no more; one of ``pairs``
+32 bytes a row of both sides, twice as much with tight clusters, and the pairs.
 """
 
 import ctypes
@@ -40,7 +41,8 @@ LINE = 16
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
 
-# As dense.c declares them, field by field: ctypes reads no header, and nothing would notice another order.
+# As the kernels' sides.h, keys.h and pairs.h declare them, field by field: ctypes reads no header, and nothing would
+# notice another order.
 class _Form(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("centres", "squares", "radii", "places", *ARRAYS)]
 
@@ -98,8 +100,8 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     made.prepare.argtypes = [side, ctypes.POINTER(_Form), pointer, real, real]
     made.topk.argtypes = [side, side, best, best, number, ctypes.c_int, ctypes.c_int]
     # How many pairs were scored: a tile may have more than a C int holds.
-    made.topk.restype = number
-    made.pairs.argtypes = [side, side, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
+    made.topk.restype = made.pairs.restype = number
+    made.pairs.argtypes = [side, side, ctypes.c_float, number, ctypes.c_int, ctypes.POINTER(_PairList)]
     made.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
     made.free_pairs.restype = None
     return made
@@ -143,9 +145,8 @@ class CompiledEngine:
         """Make the tile's rows cheap, and measure what that loses."""
         structure, rows, norms = _structure(tile)
         structure.groups = _whole(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
-        # Rows of float32 have no second form: with it an operand would take more than tasks reckon with.
-        clusters = frame.clusters if self._element < 32 else None
-        centres = np.concatenate([frame.centre[None], *([] if clusters is None else [clusters.centres])])
+        clusters = frame.clusters
+        centres = frame.centre[None] if clusters is None else np.concatenate([frame.centre[None], clusters.centres])
         structure.slop = max(bounds.slop(self._columns, centre) for centre in centres)
         arrays = self._laid_out(structure, structure.overall, centres[:1])
         errors, places = arrays[ARRAYS.index("error")], 0
@@ -216,8 +217,11 @@ class CompiledEngine:
         """See ``Engine.pairs``."""
         pairs = _PairList()
         try:
-            result = self._library.pairs(left.prepared.structure, right.prepared.structure, threshold, same, pairs)
-            _check_result(result, left.tile, right.tile, f"for the {pairs.count} pairs of one tile")
+            scored = self._library.pairs(
+                left.prepared.structure, right.prepared.structure, threshold, left.prepared.places, same, pairs
+            )
+            _check_result(scored, left.tile, right.tile, f"for the {pairs.count} pairs of one tile")
+            self.scored += scored
             # The list of no pair may be a null pointer, which as_array refuses.
             if pairs.count == 0:
                 i, j, scores = np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)

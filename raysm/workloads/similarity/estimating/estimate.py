@@ -15,10 +15,11 @@ The whole square of the full matrix is computed, and leaves through the head:
 
 Otherwise the triangle is played through. The head's merging runs beside the tasks; where it is the slower one (many
 cores), it counts instead: of the parts of tiles, or of groups of them where the instances merge those
-(``partial_merge``). Where instances own ranges of rows, what counts is the head's dispatching, PART_S a tile, or the
-owners' merging, each of its share; and each writes its own part of the result. A tile's cost falls a little as lower
-bounds rise, and rises a little where all cores share their caches; the measurement, on all cores at once, has the
-second.
+(``partial_merge``). Where instances own ranges of rows, what counts is the head's dispatching, PART_S a tile, or a
+batch of those that an instance hands out itself, or the owners' merging, each of its share; and each writes its own
+part of the result. Of rows that are shared out, a tile is two chunks, and what comes to an instance counts where the
+network is the slower one (``scaling.alone_s``). A tile's cost falls a little as lower bounds rise, and rises a little
+where all cores share their caches; the measurement, on all cores at once, has the second.
 """
 
 import heapq
@@ -44,8 +45,16 @@ from raysm.workloads.similarity.estimating.probe import Costs, Question
 from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.sizing.footprint import DENSE, PART_BYTES, SPARSE
-from raysm.workloads.similarity.sizing.scaling import GROUPS, HEAD, PART_S, RANGES
+from raysm.workloads.similarity.sizing.scaling import (
+    GROUPS,
+    HEAD,
+    NETWORK_BYTES_S,
+    PART_S,
+    RANGES,
+    alone_s,
+)
 from raysm.workloads.similarity.sizing.sizing import Sizing
+from raysm.workloads.similarity.sizing.spread import Spread
 from raysm.workloads.similarity.tasks import preparing
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 
@@ -80,6 +89,10 @@ class Estimate:
     """Who merges: ``scaling.HEAD``, ``GROUPS`` or ``RANGES``."""
     parts: int = 1
     """Files that the result will be, beside the manifest."""
+    chunk_rows: int = 0
+    """Rows of what travels at once; 0 where every instance has all rows."""
+    coming_bytes: float = 0.0
+    """Of rows that come to each instance from the others."""
 
     @property
     def result(self) -> str:
@@ -92,13 +105,29 @@ class Estimate:
         return merged_by[self.way]
 
     @property
+    def travelling(self) -> str:
+        """What travels, for people; empty where nothing does."""
+        if not self.coming_bytes:
+            return ""
+        return (
+            f"{self.tasks} pairs of chunks of {self.chunk_rows} rows at most; {self.coming_bytes / 1e9:.2f} GB of rows "
+            f"come to each instance, in {self.coming_bytes / NETWORK_BYTES_S:.1f} s at 10 Gbit/s"
+        )
+
+    @property
     def total_s(self) -> float:
         """From the formed cluster to the end of the job."""
         return sum(self.phases_s.values()) + START_S
 
 
 def estimate(
-    path: Path, workload: Similarity, slots: int, processes: int | None = None, instances: int = 1
+    path: Path,
+    workload: Similarity,
+    slots: int,
+    processes: int | None = None,
+    instances: int = 1,
+    *,
+    shared_out: bool = False,
 ) -> Estimate:
     """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` cores.
 
@@ -108,6 +137,7 @@ def estimate(
         slots: Cores of all instances together; each is taken to be as fast as one of this machine.
         processes: Cores to measure on at once; None is all of this machine, at most ``slots``.
         instances: How many there are.
+        shared_out: Each of them has a share of the rows, and not all.
 
     Raises:
         InvalidInput: The files are no matrix.
@@ -119,7 +149,7 @@ def estimate(
         raise InvalidRequest(f"--estimate cannot say how long it will take: {mode.without_estimate}")
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), workload.id_column)
-        sizing = sizing_of(workload, matrix, slots, instances)
+        sizing = sizing_of(workload, matrix, slots, instances, shared_out=shared_out)
         # Half of the matrix at most: a tile beside the diagonal needs two blocks.
         rows = max(1, min(MOST_PROBE_ROWS, matrix.rows // 2, sizing.chosen_triangle_rows()))
         question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows)
@@ -133,12 +163,15 @@ def estimate(
             operand_bytes=answers[0].operand_bytes,
             **{name: mean(getattr(one, name) for one in answers) for name in seconds},
         )
-        gathering = mode.gathering_seconds(matrix, Path(scratch), slots)
+        gathering = mode.gathering_seconds(matrix, Path(scratch), sizing)
     return predict(workload, sizing, costs, rows, gathering)
 
 
-def sizing_of(workload: Similarity, matrix: Matrix, slots: int, instances: int = 1) -> Sizing:
+def sizing_of(
+    workload: Similarity, matrix: Matrix, slots: int, instances: int = 1, *, shared_out: bool = False
+) -> Sizing:
     """Return how a job of so many cores would cut the matrix."""
+    row_bytes = matrix.nbytes / matrix.rows
     return Sizing(
         limits=mode_of(workload).limits,
         footprint=SPARSE if preparing.compares_elements(matrix) else DENSE,
@@ -148,6 +181,8 @@ def sizing_of(workload: Similarity, matrix: Matrix, slots: int, instances: int =
         instances=instances,
         block_rows=workload.block_rows,
         ranges=Sizing.ranges_of(workload.parts),
+        # Whatever the instances' object stores hold, which only they say: the smallest may have room for less.
+        spread=Spread.even(matrix.rows, row_bytes, instances, slots) if shared_out else None,
     )
 
 
@@ -159,38 +194,54 @@ def predict(workload: Similarity, sizing: Sizing, costs: Costs, measured_rows: i
     # The last block is smaller; the model takes all as N / B rows.
     scale = rows / blocks / measured_rows
     ranges = sizing.chosen_ranges
-    joined = 1 if ranges else sizing.chosen_group_tiles(block_rows)
-    merging = _merging_s(math.ceil(blocks / joined), ranges, costs.merge * scale * joined)
-    if mode_of(workload).in_strips:
-        size = rows**2 * np.dtype(workload.dtype).itemsize
+    # Pairs of chunks are never merged in groups: each goes where one of the two lies.
+    joined = 1 if ranges or sizing.spread else sizing.chosen_group_tiles(block_rows)
+    batches = sizing.batch_count(ranges)
+    merging = _merging_s(math.ceil(blocks / joined), ranges, costs.merge * scale * joined, batches)
+    # Each writes its own files to its own disk.
+    gathering_s /= sizing.writers
+    # Of a threshold and of top-k, what is found is small beside the work.
+    size = rows**2 * np.dtype(workload.dtype).itemsize if mode_of(workload).in_strips else 0
+    if size and sizing.spread is None:
         tasks = math.ceil(size / PART_BYTES)
-        work = (rows / measured_rows) ** 2 * costs.tile + size * BYTE_S
-        computing = (work + tasks * TASK_S) / slots
-        # It is written beside the computing: what the disk has not taken by then remains.
-        gathering_s = max(0.0, gathering_s - computing)
+        computing = ((rows / measured_rows) ** 2 * costs.tile + tasks * TASK_S) / slots
     else:
         operands_kept = max(2, int(KEPT_BYTES / max(1, costs.operand_bytes * scale)))
         tasks = blocks * (blocks + 1) // 2
         computing = _last_slot_ends(blocks, slots, costs, scale, operands_kept)
+    computing += size * BYTE_S / slots
+    if size:
+        # It is written beside the computing: what the disk has not taken by then remains.
+        gathering_s = max(0.0, gathering_s - computing)
+    travelling_s = 0.0
+    if sizing.spread is not None:
+        travelling_s = sizing.spread.coming_bytes / NETWORK_BYTES_S
+        coming = sizing.spread.coming_chunks(block_rows)
+        travelling_s += alone_s(coming, computing, travelling_s, sizing.instances)
     return Estimate(
         engine=costs.engine,
         slots=slots,
         tasks=tasks,
         phases_s={
             "prepare": rows / measured_rows * costs.prepare / slots,
-            "similarity": max(computing, merging),
-            "gathering": gathering_s / max(1, min(ranges, sizing.instances)),
+            "similarity": max(computing, merging, travelling_s),
+            "gathering": gathering_s,
         },
         way=RANGES if ranges else GROUPS if joined > 1 else HEAD,
         parts=ranges or 1,
+        chunk_rows=block_rows if sizing.spread else 0,
+        coming_bytes=sizing.spread.coming_bytes if sizing.spread else 0.0,
     )
 
 
-def _merging_s(blocks: int, ranges: int, part_s: float) -> float:
-    """Return what the parts of the triangle of so many blocks take whoever takes longest for them."""
+def _merging_s(blocks: int, ranges: int, part_s: float, batches: int) -> float:
+    """Return what the parts of the triangle of so many blocks take whoever takes longest for them.
+
+    Where instances hand out their own, the head tells them of theirs in so many batches; else that is 0.
+    """
     parts = blocks * (blocks + 1) // 2
     # An owner has its share of the parts' rows, beside what a part costs by itself.
-    return max(parts * PART_S, parts * part_s / ranges) if ranges else parts * part_s
+    return max((batches or parts) * PART_S, parts * part_s / ranges) if ranges else parts * part_s
 
 
 def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, operands_kept: int) -> float:

@@ -56,7 +56,17 @@ static inline vi accumulate(vi sum, vi panel, vi row) {
 #elif KIND == 16
 typedef vi sum_t;
 typedef int16_t element;
+#if defined(__AVX512F__)
 #define accumulate(sum, panel, row) vi_add(sum, vi_madd(panel, row))
+#else
+/* Not the intrinsics: of them, GCC 12 makes several products before it adds one, has no register left for them, and
+ * keeps half of the sums in memory. */
+static inline vi accumulate(vi sum, vi panel, vi row) {
+    vi product;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(panel), "x"(row));
+    return sum;
+}
+#endif
 #else
 typedef vf sum_t;
 typedef float element;

@@ -2,7 +2,6 @@
 
 import math
 
-from raysm.workloads.blocks import map_blocks
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.layouts.layout import Dispatch
 from raysm.workloads.similarity.modes import Collector, Mode
@@ -27,9 +26,8 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
     pieces: dict[str, float] = {}
     report.count(dispatch.tasks, collector.recorded)
     function = dispatch.function(collector.comparing or mode, run.context)
-    parts = map_blocks(function, queue, record=collector.recorded, **dispatch.options(queue))
     with report.phase("similarity"):
-        for task, part in parts:
+        for task, part in dispatch.parts(function, queue, collector.recorded):
             report.add(part)
             again = queue.finished(task, collector.take(task, part))
             # The next part comes while this name would still hold the last.

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.blocks import Record, RowBlock, TileBlock, map_blocks
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.layouts.sharded.schedule import Share
@@ -21,7 +21,8 @@ from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Report, Run
-from raysm.workloads.similarity.sizing.sizing import Chunks, Sizing
+from raysm.workloads.similarity.sizing.sizing import Sizing
+from raysm.workloads.similarity.sizing.spread import Spread
 from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.preparing import prepared
@@ -60,7 +61,17 @@ class LoadedRows(Protocol):
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a row that travels, on average."""
+        """Bytes of a row that travels, on average; 0 where none ever does."""
+        ...
+
+    @property
+    def largest_share(self) -> int:
+        """Most rows that an instance has."""
+        ...
+
+    @property
+    def store_bytes(self) -> float:
+        """What the smallest object store holds, of the instances that send rows."""
         ...
 
     def as_type(self, dtype: np.dtype[Any]) -> Described:
@@ -83,13 +94,12 @@ class LoadedRows(Protocol):
         """Yield what preparing each block of the rows made, by its places; ``name`` is for messages."""
         ...
 
-    def shares(self, slots: Mapping[str, int], max_tile_rows: int, asked: int | None) -> list[Share]:
+    def shares(self, slots: Mapping[str, int], chunk_rows: int) -> list[Share]:
         """Return the rows in chunks, by the instance that has them.
 
         Args:
             slots: Tasks that each instance runs at once.
-            max_tile_rows: No chunk has more rows.
-            asked: How many are asked for; None: as many as keep the work balanced.
+            chunk_rows: No chunk has more rows.
         """
         ...
 
@@ -135,6 +145,12 @@ class Dispatch(ABC):
     @abstractmethod
     def options(self, queue: Queue) -> Mapping[str, Any]:
         """Return what ``map_blocks`` is told beside."""
+
+    def parts(
+        self, function: Callable[..., Part], queue: Any, record: Record[Part] | None
+    ) -> Iterator[tuple[TileTask, Part]]:
+        """Have the tasks done, or read from the record; yield each with its part."""
+        return map_blocks(function, queue, record=record, **self.options(queue))
 
     def sent_bytes(self, queue: Queue) -> Mapping[str, int]:
         """Return how many bytes of rows each instance sent to others."""
@@ -208,8 +224,9 @@ class Layout(ABC):
         # Waited for last: nothing but the record needs the digests, and rows are prepared meanwhile.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
-    def chunks(self, sizing: Sizing) -> Chunks | None:
-        """Return how the rows are shared out; None: each instance has all."""
+    @property
+    def spread(self) -> Spread | None:
+        """How the rows are shared out; None: each instance has all."""
         return None
 
     @abstractmethod

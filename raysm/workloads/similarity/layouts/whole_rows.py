@@ -1,5 +1,6 @@
 """Rows that every instance has all of (FullyReplicated): loaded everywhere at once, prepared by whoever is free."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -38,6 +39,12 @@ class WholeRows:
     everywhere: ClassVar[bool] = True
     slots: ClassVar[Mapping[str, int]] = {}
     row_bytes: ClassVar[float] = 0.0
+    store_bytes: ClassVar[float] = math.inf
+
+    @property
+    def largest_share(self) -> int:
+        """All of them."""
+        return self.described.rows
 
     @property
     def order(self) -> RowOrder:
@@ -73,21 +80,11 @@ class WholeRows:
         blocks = preparing.prepare_blocks(shape, task_slots())
         yield from map_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
 
-    def shares(self, slots: Mapping[str, int], max_tile_rows: int, asked: int | None) -> list[Share]:
+    def shares(self, slots: Mapping[str, int], chunk_rows: int) -> list[Share]:
         """Return all rows for each of those instances, in the chunks in which every instance has them."""
         runs = (Run(0, 0, self.described.rows),)
         return [
-            Share(
-                host=host,
-                slots=count,
-                # Of one slot, whatever the instance has: a result must not depend on where its rows lie.
-                chunks=cut(
-                    Shard(host=host, runs=runs, bytes=0),
-                    slots=1,
-                    max_tile_rows=min(max_tile_rows, asked or max_tile_rows),
-                    exact=asked is not None,
-                ),
-            )
+            Share(host=host, slots=count, chunks=cut(Shard(host=host, runs=runs, bytes=0), chunk_rows))
             for host, count in slots.items()
         ]
 

@@ -44,8 +44,11 @@ from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
-from raysm.workloads.similarity.arithmetic.row_order import consecutive
+from raysm.workloads.similarity.arithmetic.row_order import consecutive, rectangles
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
+from raysm.workloads.similarity.modes.owned.full import OwnedFull, numbers_of
+from raysm.workloads.similarity.owning.owned import Owned
+from raysm.workloads.similarity.owning.ranges import Ranges
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.reading.npy import header
 from raysm.workloads.similarity.runs import Folders, Run
@@ -110,22 +113,29 @@ class Full(Mode):
         recorded = size - occupied_bytes(folders.records) if folders.lasting else 0
         check_room([(folders.result, size), (folders.records, recorded)], free)
 
-    def is_worth_keeping(self, matrix: Described, slots: int) -> bool:
+    def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
         """See ``Mode``: with the columns grows what a score costs, and not what it takes to keep it."""
         # Not its columns: of sparse rows only the elements that they have are compared.
         score_s = matrix.elements / matrix.rows * SCORE_S / slots
-        return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S
+        return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S / writers
 
     def record(self, run: Run, kind: str) -> BlockRecord[Any]:
         """Return where finished tasks are kept, which are in the file already."""
         return run.record(kind, for_later=True)
 
     def tiles(self, sizing: Sizing, record: BlockRecord[Any], *, self_join: bool) -> list[FreeTile]:
-        """Return strips of whole rows, top down; each pair is computed in both of its rows' strips."""
-        rows = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)
+        """Return strips of whole rows, top down; of owned ones range by range in turn.
+
+        Each pair is computed in both of its rows' strips.
+        """
+        most = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)
         columns = RowBlock(0, sizing.matrix.rows)
+        ranges = Ranges.even(sizing.queries.rows, sizing.chosen_ranges)
+        starts = [(start - own.start, start, own.stop) for own in ranges for start in range(own.start, own.stop, most)]
+        # Of each range in turn, so that all owners have something to write from the beginning on.
+        cuts = [RowBlock(start, min(start + most, stop)) for _, start, stop in sorted(starts)]
         # Never as a self-join: a strip serves its own rows alone, and has no mirror image that would be written too.
-        return [FreeTile(TileBlock(cut, columns), self_join=False) for cut in row_blocks(sizing.queries.rows, rows)]
+        return [FreeTile(TileBlock(cut, columns), self_join=False) for cut in cuts]
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Return ``scores[rows, columns]``."""
@@ -137,14 +147,18 @@ class Full(Mode):
             return _Strips(self, run, record, sizing.max_tile_rows())
         return _Tiles(self, run, tiles, record)
 
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, slots: int) -> float:
-        """Return how long the disk takes for all that is written."""
-        return self.written_bytes(matrix, slots) / _disk_rate(scratch)
+    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned:
+        """Return how instances own ranges of rows."""
+        return OwnedFull(columns=run.matrix.rows, dtype=self.dtype, max_tile_rows=sizing.max_tile_rows())
 
-    def written_bytes(self, matrix: Described, slots: int) -> int:
-        """Return the bytes of the whole file, and of the parts that a Training job keeps beside it."""
+    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
+        """Return how long a disk takes for all that is written."""
+        return self.written_bytes(matrix, sizing.slots, sizing.writers) / _disk_rate(scratch)
+
+    def written_bytes(self, matrix: Described, slots: int, writers: int = 1) -> int:
+        """Return the bytes of the whole result, and of the parts that a Training job keeps beside it."""
         # Once among the parts, once into the file.
-        times = 2 if self.is_worth_keeping(matrix, slots) else 1
+        times = 2 if self.is_worth_keeping(matrix, slots, writers) else 1
         return times * matrix.rows**2 * np.dtype(self.dtype).itemsize
 
 
@@ -247,7 +261,7 @@ class _Tiles(_Written):
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
         """Write a tile, and digest the rows that are whole now."""
         scores = part.arrays["scores"]
-        for block, above, beside in _rectangles(task):
+        for block, above, beside in rectangles(*numbers_of(task)):
             self._array.write(block, scores[above, beside])
             if task.mirrored:
                 self._array.write(block, scores[above, beside], mirrored=True)
@@ -290,21 +304,6 @@ def _runs_of(task: TileTask, block: RowBlock) -> Iterator[Consecutive]:
 def _consecutive(numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]], block: RowBlock) -> Iterator[Consecutive]:
     """Return the rows of a block in runs of consecutive numbers; offsets count from the block's first row."""
     return consecutive(numbers(np.arange(block.start, block.stop)))
-
-
-def _rectangles(task: TileTask) -> Iterator[tuple[TileBlock, slice, slice]]:
-    """Yield, of a tile, the rectangles of the matrix and where in the tile they are."""
-    columns = list(_consecutive(task.column_numbers, task.tile.columns))
-    for above in _consecutive(task.row_numbers, task.tile.rows):
-        for beside in columns:
-            block = TileBlock(
-                RowBlock(above.start, above.start + above.rows), RowBlock(beside.start, beside.start + beside.rows)
-            )
-            yield (
-                block,
-                slice(above.offset, above.offset + above.rows),
-                slice(beside.offset, beside.offset + beside.rows),
-            )
 
 
 def _disk_rate(folder: Path) -> float:

@@ -129,7 +129,7 @@ class Mode(ABC):
             NoRoom: A disk has too little room.
         """
 
-    def is_worth_keeping(self, matrix: Described, slots: int) -> bool:
+    def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
         """Whether another run has a part sooner from its record than by computing it.
 
         Most parts are small beside the work in them.
@@ -137,6 +137,7 @@ class Mode(ABC):
         Args:
             matrix: The rows among which neighbors are looked for.
             slots: Tasks that the cluster runs at once.
+            writers: Instances that keep parts, each on its own disk.
         """
         return True
 
@@ -202,5 +203,5 @@ class Mode(ABC):
         return None
 
     @abstractmethod
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, slots: int) -> float:
-        """Measure, on a part of it, how long the last phase takes for the whole matrix."""
+    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
+        """Measure, on a part of it, how long one disk takes for the whole result."""

@@ -22,7 +22,7 @@ from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.score import least_score
 from raysm.workloads.similarity.modes.merged_pairs import merged_pairs, packed
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
-from raysm.workloads.similarity.modes.threshold_owned import OwnedPairs
+from raysm.workloads.similarity.modes.owned.threshold import OwnedPairs
 from raysm.workloads.similarity.modes.threshold_tile import again, threshold_tile
 from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
@@ -78,7 +78,7 @@ class Threshold(Mode):
         """Return how instances own ranges of rows."""
         return OwnedPairs(self_join=run.context.self_join)
 
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, slots: int) -> float:
+    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
         """Return nothing: it follows from the number of pairs."""
         return 0.0
 

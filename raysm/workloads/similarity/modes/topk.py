@@ -25,8 +25,8 @@ from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
+from raysm.workloads.similarity.modes.owned.topk import OwnedTopK
 from raysm.workloads.similarity.modes.partial_merge import TileGroups, groups_of
-from raysm.workloads.similarity.modes.topk_owned import OwnedTopK
 from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
 from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.reading.ids import gather
@@ -155,7 +155,7 @@ class TopK(Mode):
         finally:
             accumulator.close()
 
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, slots: int) -> float:
+    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
         """Write some rows of the result."""
         k = min(self.k, matrix.rows - 1)
         rows = min(matrix.rows, max(1, WRITTEN_KEYS // k))

@@ -38,7 +38,11 @@ class RangeFile:
     folder: Path
     """Where to; below it they have a folder of their own."""
     name: str
-    """Its own, behind that folder's: ``part-00003-of-00008.parquet``; in the order of the rows."""
+    """Its own, behind that folder's and without a suffix: ``part-00003-of-00008``; in the order of the rows."""
+    rows: RowBlock
+    """The numbers of its rows."""
+    host: str
+    """The instance that writes it."""
 
 
 # Not the mode's ``Collector``: that sees whole parts, on the head, and knows places. This one sees numbers alone, so
@@ -69,8 +73,8 @@ class RangeMerger(ABC):
         """Take in what was found of a tile, or a part of it; it is never told of the same twice."""
 
     @abstractmethod
-    def write(self, file: RangeFile, ids: Ids | None) -> ResultFile:
-        """Write its file of the result."""
+    def write(self, ids: Ids | None) -> ResultFile:
+        """Write its file of the result, or what is left of it to write; asked again, return the same."""
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is held; some hold nothing."""
@@ -100,11 +104,15 @@ class Owned(ABC):
         """
 
     @abstractmethod
-    def merger(self, rows: RowBlock, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+    def merger(self, file: RangeFile, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
         """Begin a range, on the instance that owns it.
 
         Args:
-            rows: The numbers of its rows.
+            file: Its rows, and where they are to be written.
             scratch: Room for what is merged.
             record: Where its pieces are, of one that keeps them.
         """
+
+    def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
+        """Write, on the head, what the result has beside the ranges; of most modes nothing."""
+        return ()

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
+from raysm.errors import NoRoom
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.gather import check_room
 from raysm.workloads.record import BlockRecord
@@ -39,7 +40,9 @@ class OwnedRange:
     rows: RowBlock
     """The numbers of its rows."""
     file: str
-    """Name of its file."""
+    """Name of its file, see ``RangeFile``."""
+    on_instance: int = 1
+    """Ranges that its instance owns: they share its disks."""
     source: Source
     """The matrix: it knows this instance's scratch."""
     folders: Callable[[], Folders]
@@ -122,7 +125,7 @@ class Owner:
             merger = self._opened()
             if not self._held.issuperset(names):
                 return None
-            file = merger.write(RangeFile(folder=self._range.folders().result, name=self._range.file), ids)
+            file = merger.write(ids)
             return Written(file=file, host=self._range.source.here().host, peak_memory_bytes=peak_memory_bytes())
 
     def end(self) -> None:
@@ -141,13 +144,21 @@ class Owner:
     def _opened(self) -> RangeMerger:
         if self._merger is not None:
             return self._merger
-        folders, scratch = self._range.folders(), self._range.source.here().scratch
+        folders, place = self._range.folders(), self._range.source.here()
+        scratch, host = place.scratch, place.host
         record: BlockRecord[Part] = BlockRecord(
             folders.records, self._range.depends_on, encode=encode_part, decode=decode_part
         )
-        merger = self._range.owned.merger(self._range.rows, scratch, record)
-        # Here, and not on the head, which has but its own disks to look at.
-        check_room([(folders.result, merger.result_bytes), (scratch, merger.scratch_bytes)])
+        file = RangeFile(folder=folders.result, name=self._range.file, rows=self._range.rows, host=host)
+        merger = self._range.owned.merger(file, scratch, record)
+        # Here, and not on the head, which has but its own disks to look at; and for all that share them, or each would
+        # be promised the room that only one of them gets.
+        needs = [(folders.result, merger.result_bytes), (scratch, merger.scratch_bytes)]
+        try:
+            check_room([(folder, size * self._range.on_instance) for folder, size in needs], where=host)
+        except NoRoom:
+            merger.close()
+            raise
         self._record = record if folders.lasting or merger.keeps_pieces else None
         self._merger = merger
         return merger

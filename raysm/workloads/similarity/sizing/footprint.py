@@ -7,6 +7,7 @@
       of which one takes, for n rows, at most                    n D 8 + n D itemsize (if the rows cannot be mapped)
   + the best of its rows and columns, and what is handed back    (n + m) (3 * 8 k + 8)
   + what the engine takes for products                           ENGINE_BYTES, and nothing if it is compiled
+    instead, where it multiplies float32 of tight clusters       (n + m) D 8, which is about as much at most
 
 An operand is at most ``OPERAND_BYTES``, which bounds n and m, and a result at most ``PART_BYTES``, whatever N is. Where
 many tasks run at once, one of top-k does several tiles: its result alone bounds n and m then, its operands are as large

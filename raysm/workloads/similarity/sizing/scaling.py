@@ -11,7 +11,9 @@ With N rows of D columns in B blocks of n rows, T = B (B + 1) / 2 tiles, and W i
              begin        head       cores    MERGING_S, where instances merge
     compare  product      tasks      cores    N**2 / 2 D PRODUCT_S / slots
              travel       tasks      network  bytes of rows that come to an instance / rate, where they are shared out
-             dispatch     head       cores    tasks of the head * PART_S
+             alone        tasks      network  own rows, but for the first chunk's travel; the last chunk: none travels
+             dispatch     head       cores    tasks of the head, or batches of the instances' * PART_S
+             dealing      instances  cores    tasks of an instance * PART_S, where each hands out its own
              merging      whoever    cores    parts * PART_S + their rows * row_s, by all who merge
              keys         whoever    network  rows of all parts * KEY_BYTES, by all who merge
     gather   writing      whoever    disk     N * bytes of a row / rate, by all who write
@@ -41,6 +43,7 @@ __all__ = [
     "HEAD",
     "HEAD_SHARE",
     "MERGING_S",
+    "NETWORK_BYTES_S",
     "PART_S",
     "PRODUCT_S",
     "RANGES",
@@ -48,6 +51,7 @@ __all__ = [
     "Machines",
     "Problem",
     "Term",
+    "alone_s",
     "terms",
     "total_s",
     "waits_for",
@@ -83,6 +87,10 @@ KEY_BYTES = 24
 """Of each row of a part that travels: the bound that its task is told, 4 bytes, how many keys it has, 4, and two keys.
 
 A row has 0.2 to 2 keys that reach the bounds, once the first tiles have given it one."""
+
+NETWORK_BYTES_S = 1.25e9
+"""Of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/co.html)."""
 
 Who = Literal["tasks", "head", "instances"]
 Bound = Literal["cores", "network", "disk"]
@@ -128,9 +136,8 @@ class Machines:
     """W; each has one network interface and one disk."""
     slots: int
     """Tasks that all of them run at once, about their cores."""
-    network_bytes_s: float = 1.25e9
-    """Of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
-    (https://docs.aws.amazon.com/ec2/latest/instancetypes/co.html)."""
+    network_bytes_s: float = NETWORK_BYTES_S
+    """Of one instance, each way."""
     disk_bytes_s: float = 250e6
     """Of one instance: gp2, all that SageMaker offers beside instances' own disks, takes no more
     (https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html)."""
@@ -152,8 +159,12 @@ class Cut:
     """How many instances or processes merge; 1 is the head alone."""
     ranges: int = 0
     """Ranges of rows that the instances own; 0: the head has the result."""
+    batches: int = 0
+    """In how many the head tells the instances which tiles are theirs to hand out; 0: it hands out all parts."""
     coming_bytes: float = 0.0
     """Of rows that come to each instance from the others; 0 where every instance has all."""
+    coming_chunks: float = 0.0
+    """In how many pieces those come, one after the other."""
 
     @property
     def way(self) -> str:
@@ -190,9 +201,11 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
     # Of each neighbor an int64 and a float32, and the row's own number.
     written = rows * (12 * problem.k + 8) / (min(cut.ranges, instances) or 1)
     # A part that the head only hears of costs as much as one that it takes in: most of it is Ray's.
-    head_s = cut.parts * PART_S
+    head_s = (cut.batches or cut.parts) * PART_S
     if cut.way == GROUPS:
         head_s += cut.parts * problem.sides * cut.part_rows * problem.row_s
+    product_s = problem.pairs * problem.columns * PRODUCT_S / slots
+    travel_s = cut.coming_bytes / machines.network_bytes_s
     return (
         Term(
             name="norms",
@@ -221,16 +234,31 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
             phase="compare",
             who="tasks",
             bound="cores",
-            seconds=problem.pairs * problem.columns * PRODUCT_S / slots,
+            seconds=product_s,
         ),
         Term(
             name="travel",
             phase="compare",
             who="tasks",
             bound="network",
-            seconds=cut.coming_bytes / machines.network_bytes_s,
+            seconds=travel_s,
+        ),
+        Term(
+            name="alone",
+            phase="compare",
+            who="tasks",
+            bound="network",
+            seconds=alone_s(cut.coming_chunks, product_s, travel_s, instances),
         ),
         Term(name="dispatch", phase="compare", who="head", bound="cores", seconds=head_s),
+        Term(
+            name="dealing",
+            phase="compare",
+            who="instances",
+            bound="cores",
+            # Beside its tasks it asks for the chunks that come, each by a task of its own.
+            seconds=PART_S * (cut.tiles / instances + cut.coming_chunks) if cut.batches else 0.0,
+        ),
         Term(
             name="merging",
             phase="compare",
@@ -248,6 +276,23 @@ def terms(problem: Problem, machines: Machines, cut: Cut) -> tuple[Term, ...]:
         Term(name="writing", phase="gather", who=writes, bound="disk", seconds=written / machines.disk_bytes_s),
         Term(name="finish", phase="gather", who="head", bound="cores", seconds=cut.ranges * FINISH_S),
     )
+
+
+def alone_s(coming_chunks: float, product_s: float, travel_s: float, instances: int) -> float:
+    """Return what of the product is computed while no rows travel, which adds up with their travelling.
+
+    Args:
+        coming_chunks: How many come to each instance; 0: none ever travels.
+        product_s: Seconds that all slots need for all pairs.
+        travel_s: Seconds that all chunks need to come, one after the other.
+        instances: Among how many the rows are shared out.
+    """
+    if not coming_chunks:
+        return 0.0
+    own_s = product_s / instances
+    # The first chunk comes beside the instance's own rows, each other one beside the one before, and nothing comes
+    # beside the last.
+    return max(0.0, own_s - travel_s / coming_chunks) + (product_s - own_s) / coming_chunks
 
 
 def _key_bytes(problem: Problem, cut: Cut) -> float:

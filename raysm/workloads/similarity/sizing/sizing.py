@@ -29,8 +29,9 @@ from raysm.workloads.similarity.sizing.scaling import (
     terms,
     total_s,
 )
+from raysm.workloads.similarity.sizing.spread import Spread
 
-__all__ = ["Chunks", "PartLimits", "Sizing"]
+__all__ = ["PartLimits", "Sizing"]
 
 MOST_MERGED = 32
 """Most tiles on a side of a group that is merged on an instance: a lost instance takes what was merged there along."""
@@ -39,8 +40,16 @@ RANGES_PAY = 0.9
 """Of the time with one file on the head, what it may take at most for instances to own ranges of rows: a result in
 several files is for a reason."""
 
+BATCHES_PAY = 0.9
+"""Of the head's dispatching of all pairs, what all else may take at most for instances to hand out their own: with
+few instances the head keeps slots as busy, and what it loses is a pair, not a batch."""
+
 DISPATCH_SHARE = 0.1
 """Of the tasks' time, what the head may take where it only dispatches: it need not merge as well."""
+
+FEWER_TASKS = (tiling.TILES_A_SLOT, 4, 2, 1)
+"""Tasks for each slot that are tried where the head only dispatches, or rows are shared out: fewer where it would be
+waited for."""
 
 BLOCK_ROWS, MERGED_TILES, RANGE_COUNT = "block-rows", "merged-tiles", "ranges"
 """Names of the files, in the record's folder, with the sizes that were chosen."""
@@ -58,18 +67,6 @@ class PartLimits:
     """Nobody knows before how much a tile's part holds."""
     neighbors: int = 0
     """Neighbors that are kept of each row; 0 where it is not so many of each."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chunks:
-    """How rows that lie on the instances are cut, as far as the costs follow from it: a tile is two of their chunks."""
-
-    rows: int
-    """Of the largest chunk of those that look for neighbors."""
-    columns: int
-    """Of the largest chunk of those among which they look."""
-    coming_bytes: float = 0.0
-    """Of rows that come to each instance from the others, about."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +92,9 @@ class Sizing:
     ranges: int | None = None
     """Ranges of rows that are asked for, each of which an instance owns; 0 leaves the result to the head; None chooses.
     """
-    chunks: Chunks | None = None
+    dealt: bool | None = None
+    """Whether instances that own ranges hand out their own pairs of chunks, see ``batch_count``; None chooses."""
+    spread: Spread | None = None
     """How the rows are shared out; None: each instance has all, and computes any tile."""
 
     def max_tile_rows(self) -> int:
@@ -112,20 +111,29 @@ class Sizing:
         # What was asked for is part of what the record depends on, and need not be kept beside it.
         if self.block_rows:
             return chosen
-        # A run on fewer cores goes on with the blocks of one on many.
-        most = max(self.max_tile_rows(), self.limits.rows or 0 if self.limits.joined_row_s is not None else 0)
-        return _kept(record, (chosen,), most)[0]
+        return _kept(record, (chosen,), self._most_joined())[0]
+
+    def _most_joined(self) -> int:
+        """Return the most rows of a tile, on however many cores: a run on few goes on with the tiles of one on many."""
+        return max(self.max_tile_rows(), self.limits.rows or 0 if self.limits.joined_row_s is not None else 0)
 
     def chosen_triangle_rows(self) -> int:
         """Return the same for a run that has no earlier one."""
-        return self._triangle_rows(self.chosen_ranges)
+        return self._tiles(self.chosen_ranges)[1]
 
     def _triangle_rows(self, ranges: int) -> int:
         most, rows = self.max_tile_rows(), self.matrix.rows
         if self.block_rows:
             return min(self.block_rows, most)
-        blocks = tiling.blocks_for(self.slots, rows, self.footprint.least_rows, self._joined_rows(most, ranges))
-        return math.ceil(rows / blocks)
+        most, least = self._joined_rows(most, ranges), self.footprint.least_rows
+        choices = [
+            math.ceil(rows / tiling.blocks_for(self.slots, rows, least, most, tasks)) for tasks in _tried_tasks(ranges)
+        ]
+        return min(choices, key=lambda size: self._compared_seconds(self._tile_count(size, size)))
+
+    def _compared_seconds(self, tasks: int, batches: int = 0) -> float:
+        """Return what so many tasks take, the last of which are few; the head hands them out, or tells of so many."""
+        return max((batches or tasks) * PART_S, self._product_s * (1 + self.slots / tasks))
 
     def _joined_rows(self, most: int, ranges: int = 0) -> int:
         """Return the most rows of a block with which the head takes in all slots' parts in HEAD_SHARE of the time.
@@ -145,6 +153,60 @@ class Sizing:
         # So many rows n that both take as long: product_s * n**2 = PART_S + 2 * row_s * n.
         enough = (row_s + math.sqrt(row_s**2 + product_s * PART_S)) / product_s
         return max(most, min(math.ceil(enough), self.limits.rows or most))
+
+    def chunk_rows(self, spread: Spread) -> tuple[int, int]:
+        """Return how many rows the chunks of the queries, and of the matrix, have where those are spread like that."""
+        return self._chunk_rows(spread, self.chosen_ranges)
+
+    def _chunk_rows(self, spread: Spread, ranges: int) -> tuple[int, int]:
+        return self._shared_out(spread, ranges)[0]
+
+    def batch_count(self, ranges: int) -> int:
+        """Return in how many batches the head tells instances what they hand out themselves; 0: it hands out all.
+
+        Args:
+            ranges: Of rows, that instances own; 0 where the head has the result, and hears of every pair anyway.
+        """
+        return 0 if self.spread is None else self._shared_out(self.spread, ranges)[1]
+
+    def _shared_out(self, spread: Spread, ranges: int) -> tuple[tuple[int, int], int]:
+        """Return the rows of the chunks of both sides, and how many batches there are of their pairs, or 0."""
+        most = self.max_tile_rows()
+        if self.block_rows:
+            asked = min(self.block_rows, most)
+            choices = [spread.fitting(asked, asked)]
+        else:
+            most = self._joined_rows(most, ranges)
+            choices = [spread.fitting(*self._tile_of(spread, most, tasks)) for tasks in FEWER_TASKS]
+        by_head_s, chunks = min((self._compared_seconds(self._tile_count(*cut)), cut) for cut in choices)
+        if ranges and self.dealt is not False:
+            cuts = [(self._tile_count(*cut), spread.batches(max(cut)), cut) for cut in choices]
+            dealt_s, batches, cut = min((self._compared_seconds(pairs, n), n, cut) for pairs, n, cut in cuts)
+            # Those who hand out are processes of their own, as those who merge.
+            if self.dealt or MERGING_S + dealt_s < BATCHES_PAY * by_head_s:
+                return cut, batches
+        return chunks, 0
+
+    def _tile_of(self, spread: Spread, most: int, tasks: int) -> tuple[int, int]:
+        """Return rows and columns of which each slot has so many tiles, as square as the shares let them be."""
+        rows, columns = self.queries.rows, self.matrix.rows
+        pairs = self._pairs / (tasks * self.slots)
+        if self._self_join:
+            most = min(most, math.ceil(rows / spread.fewest_chunks))
+        least = self.footprint.least_rows
+        above, beside = min(most, spread.query_rows), min(most, spread.matrix_rows)
+        rows = min(above, max(least, math.ceil(math.sqrt(pairs))))
+        # What one side cannot have, since no instance has as many of them, the other one makes up for.
+        columns = min(beside, max(least, math.ceil(pairs / rows)))
+        return min(above, max(least, math.ceil(pairs / columns))), columns
+
+    @property
+    def _product_s(self) -> float:
+        return self._pairs * self.matrix.columns * PRODUCT_S / self.slots
+
+    @property
+    def _pairs(self) -> float:
+        return self.queries.rows * self.matrix.rows / (2 if self._self_join else 1)
 
     def range_count(self, record: BlockRecord[Any]) -> int:
         """Return how many ranges of rows the instances own; an earlier run's choice holds; 0: the head has the result.
@@ -175,6 +237,11 @@ class Sizing:
         alone, shared = (total_s(self.expected(ranges)) for ranges in (0, self.instances))
         return self.instances if shared < RANGES_PAY * alone else 0
 
+    @property
+    def writers(self) -> int:
+        """How many instances write the result, each to its own disk."""
+        return max(1, min(self.chosen_ranges, self.instances))
+
     def expected(self, ranges: int) -> tuple[Term, ...]:
         """Return what the model says of top-k where so many ranges are owned by instances."""
         tiles, size = self._tiles(ranges)
@@ -189,7 +256,9 @@ class Sizing:
             part_rows=size * on_a_side,
             mergers=ranges or (1 if on_a_side == 1 else min(parts, self.mergers)),
             ranges=ranges,
-            coming_bytes=self.chunks.coming_bytes if self.chunks else 0.0,
+            batches=self.batch_count(ranges),
+            coming_bytes=self.spread.coming_bytes if self.spread else 0.0,
+            coming_chunks=self.spread.coming_chunks(size) if self.spread else 0.0,
         )
         problem = Problem(
             rows=self.queries.rows,
@@ -207,18 +276,21 @@ class Sizing:
     @property
     def _grouped(self) -> bool:
         """Whether tiles may be merged in groups: those of the triangle of rows that any instance compares."""
-        return self._self_join and self.chunks is None
+        return self._self_join and self.spread is None
 
     def _tiles(self, ranges: int) -> tuple[int, int]:
         """Return how many tiles there are, and how many rows each has."""
-        if self.chunks is not None:
-            rows, columns = self.chunks.rows, self.chunks.columns
+        if self.spread is not None:
+            rows, columns = self._chunk_rows(self.spread, ranges)
         elif self._self_join:
             rows = columns = self._triangle_rows(ranges)
         else:
-            rows, columns = self._chosen_rectangle_rows()
+            rows, columns = self._chosen_rectangle_rows(ranges)
+        return self._tile_count(rows, columns), rows
+
+    def _tile_count(self, rows: int, columns: int) -> int:
         blocks, beside = math.ceil(self.queries.rows / rows), math.ceil(self.matrix.rows / columns)
-        return (blocks * (blocks + 1) // 2 if self._self_join else blocks * beside), rows
+        return blocks * (blocks + 1) // 2 if self._self_join else blocks * beside
 
     def group_tiles(self, record: BlockRecord[Any], tile_rows: int) -> int:
         """Return of how many tiles, on a side, the parts are merged on an instance; an earlier run's choice holds."""
@@ -274,20 +346,25 @@ class Sizing:
         """Return how many rows of the queries, and how many columns of the matrix, one tile has.
 
         Queries are cut first, which leaves nothing to merge; where they are few, the columns keep all slots busy. Of a
-        matrix that is too large for one operand, the columns are cut anyway, and the queries the less: 10**7 queries
-        among 10**6 rows of 768 columns, cut for 4096 slots without looking at that, would be 5 million tiles.
+        matrix that is too large for one tile, the columns are cut anyway, and the queries the less: 10**7 queries
+        among 10**6 rows of 768 columns, cut for 4096 slots without looking at that, would be 5 million tiles. As of a
+        self-join, a task of many slots does several operands' worth of them.
         """
-        chosen = self._chosen_rectangle_rows()
+        chosen = self._chosen_rectangle_rows(self.chosen_ranges)
         if self.block_rows:
             return chosen
-        rows, columns = _kept(record, chosen, self.max_tile_rows())
+        rows, columns = _kept(record, chosen, self._most_joined())
         return rows, columns
 
-    def _chosen_rectangle_rows(self) -> tuple[int, int]:
+    def _chosen_rectangle_rows(self, ranges: int) -> tuple[int, int]:
         most, least = self.max_tile_rows(), self.footprint.least_rows
         if self.block_rows:
             return min(self.block_rows, most), min(self.block_rows, most)
-        tiles = tiling.TILES_A_SLOT * self.slots
+        most = self._joined_rows(most, ranges)
+        choices = [self._rectangle_of(most, least, tasks * self.slots) for tasks in _tried_tasks(ranges)]
+        return min(choices, key=lambda sizes: self._compared_seconds(self._tile_count(*sizes)))
+
+    def _rectangle_of(self, most: int, least: int, tiles: int) -> tuple[int, int]:
         rows = min(most, max(math.ceil(self.queries.rows * math.ceil(self.matrix.rows / most) / tiles), least))
         beside = math.ceil(tiles / math.ceil(self.queries.rows / rows))
         return rows, min(most, max(math.ceil(self.matrix.rows / beside), least))
@@ -299,6 +376,11 @@ class Sizing:
             return min(self.block_rows, most)
         wanted = math.ceil(self.queries.rows / (tiling.TILES_A_SLOT * self.slots))
         return _kept(record, (min(most, max(wanted, self.footprint.least_rows)),), most)[0]
+
+
+def _tried_tasks(ranges: int) -> tuple[int, ...]:
+    # Where the head has the result as well, it is the size of parts that counts: ``_joined_rows``, ``group_tiles``.
+    return FEWER_TASKS if ranges else FEWER_TASKS[:1]
 
 
 def _kept(

@@ -6,34 +6,13 @@ from hypothesis import strategies as st
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import Best, Frame
-from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.instructions import this_machine
-from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
+from tests.support.dense_engines import ENGINES, MADE, engine_of
 from tests.support.dense_rows import assert_pairs, assert_scores, best_of, centred, expected_keys, kinds_of_rows, tiles
 from tests.support.reference import score_rows, scores_between
 from tests.support.similarity import adversarial
 
 KINDS = kinds_of_rows(rows=170, columns=25)
-
-MADE = {
-    f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)
-    for bits, instructions in (*INTEGERS, *FLOATS)
-    if instructions.runs_on(this_machine())
-    for mixed in (False, True)
-}
-ENGINES = ["NumPy", *MADE]
-
-
-def engine_of(name, columns):
-    if name == "NumPy":
-        return PlainEngine()
-    bits, instructions, mixed = MADE[name]
-    try:
-        return CompiledEngine(bits, instructions, columns, mixed=mixed)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
 
 
 def frames(rows):

@@ -9,32 +9,10 @@ from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.engines import Best, Frame
-from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.instructions import this_machine
-from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
-from tests.support.dense_rows import best_of, clustered_frame, expected_keys, tight_rows, tiles
-
-MADE = {
-    f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)
-    for bits, instructions in (*INTEGERS, *FLOATS)
-    if instructions.runs_on(this_machine())
-    for mixed in (False, True)
-}
-ENGINES = ["NumPy", *MADE]
-WHOLE = [name for name in MADE if not name.startswith("32")]
-"""Those that know of clusters."""
-
-
-def engine_of(name, columns):
-    if name == "NumPy":
-        return PlainEngine()
-    bits, instructions, mixed = MADE[name]
-    try:
-        return CompiledEngine(bits, instructions, columns, mixed=mixed)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+from tests.support.dense_engines import ENGINES, MADE, engine_of
+from tests.support.dense_rows import assert_pairs, best_of, clustered_frame, expected_keys, tight_rows, tiles
+from tests.support.reference import scores_between
 
 
 @functools.cache
@@ -59,7 +37,7 @@ def test_their_neighbors_are_those_of_float64(name, noise):
         assert np.array_equal(best_of(engine, frame, rows, 9, cuts, lower_bounds)[some], expected[some])
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_queries_find_them_in_another_matrix(name, dtype):
     rows, _ = tight_rows(260, 50, 2, 2e-3)
@@ -74,7 +52,7 @@ def test_queries_find_them_in_another_matrix(name, dtype):
     assert np.array_equal(best.keys, expected.keys)
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", MADE)
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_no_cluster_breaks_the_bound(name, data):
@@ -97,7 +75,7 @@ def scored_of(engine, rows, frame):
     return (engine.scored - before) / n
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("count", [2, 50])
 def test_hardly_more_of_their_pairs_are_scored_than_of_others(name, count):
     n, columns = 1500, 128
@@ -112,10 +90,40 @@ def test_hardly_more_of_their_pairs_are_scored_than_of_others(name, count):
         assert scored_of(engine, rows, Frame(centre=frame.centre)) > 10 * others
 
 
-def test_a_side_of_integers_takes_twice_the_memory_and_one_of_floats_as_much_as_ever():
+def threshold_of(rows, share):
+    """Return the score that such a share of all pairs reaches."""
+    scores = np.sort(scores_between(rows, rows)[np.triu_indices(len(rows), 1)])
+    return scores[int((1 - share) * len(scores))]
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("noise", [1e-8, 1e-4, 1e-3, 0.03])
+@pytest.mark.parametrize("share", [0.001, 0.2])
+def test_their_pairs_above_a_threshold_are_those_of_float64(name, noise, share):
+    rows, frame, _ = problem(noise)
+    for cuts in ([0, 230], [0, 33, 150, 230]):
+        assert_pairs(engine_of(name, 70), frame, rows, cuts, threshold_of(rows, share))
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("count", [2, 50])
+def test_few_of_them_are_scored_that_do_not_reach_a_threshold(name, count):
+    n, columns = 500, 128
+    rows, _ = tight_rows(n, columns, count, 1e-3)
+    frame, threshold = clustered_frame(rows), threshold_of(rows, 0.001)
+    clustered, about_one_centre = engine_of(name, columns), engine_of(name, columns)
+    cuts = [0, n // 3, 2 * n // 3, n]
+    assert_pairs(clustered, frame, rows, cuts, threshold)
+    # What it was before, and is without the clusters' centres: every pair of a cluster.
+    assert_pairs(about_one_centre, Frame(centre=frame.centre), rows, cuts, threshold)
+    assert clustered.scored < 4 * (0.001 * n * n / 2)
+    assert about_one_centre.scored > 0.9 * n * n / 2 / count
+
+
+def test_a_side_takes_twice_the_memory():
     rows, _ = tight_rows(200, 64, 2, 1e-3)
     frame = clustered_frame(rows)
-    for bits, times in ((16, 2), (32, 1)):
+    for bits in (16, 32):
         engine = engine_of(f"{bits} AVX2", 64)
         plain, clustered = (engine.prepare(tiles(rows)[0], one).nbytes for one in (Frame(centre=frame.centre), frame))
-        assert times * plain <= clustered < times * plain + 16 * len(rows)
+        assert 2 * plain <= clustered < 2 * plain + 16 * len(rows)

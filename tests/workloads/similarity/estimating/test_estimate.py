@@ -78,6 +78,27 @@ def test_where_instances_own_ranges_the_head_dispatches_and_each_writes_its_own(
     assert (one.phases_s["gathering"], many.phases_s["gathering"]) == (8.0, 2.0)
 
 
+def test_rows_that_are_shared_out_are_cut_for_all_instances_and_travel(matrix):
+    asked = Similarity(top_k=1)
+    sizing = sizing_of(asked, matrix, 32, 4, shared_out=True)
+    found = predict(asked, sizing, COSTS, 1000, 0.0)
+    chunks = math.ceil(16_000 / sizing.chunk_rows(sizing.spread)[0])
+    assert (found.tasks, found.chunk_rows) == (chunks * (chunks + 1) // 2, math.ceil(16_000 / chunks))
+    # Of 16,000 rows of one byte.
+    assert found.coming_bytes == 8000
+    slow = replace(sizing, spread=replace(sizing.spread, coming_bytes=1.25e9 * 1000))
+    assert 1000 <= predict(asked, slow, COSTS, 1000, 0.0).phases_s["similarity"] < 1000 + found.phases_s["similarity"]
+
+
+def test_of_the_full_matrix_of_rows_that_are_shared_out_half_the_square_is_computed(matrix):
+    asked = Similarity(full=True, block_rows=1000)
+    sizing = sizing_of(asked, matrix, 4, 4, shared_out=True)
+    found = predict(asked, sizing, COSTS, 1000, 80.0)
+    computing = (16 * 0.5 + 120 + 136 * 0.003 + 16_000**2 * 4 * 2e-9) / 4
+    assert found.phases_s["similarity"] == pytest.approx(computing)
+    assert found.phases_s["gathering"] == pytest.approx(80 - computing)
+
+
 def test_the_estimate_takes_the_way_that_the_job_would(matrix):
     large = replace(sizing_for(10**7, 64), block_rows=None)
     found = predict(Similarity(top_k=10), large, COSTS, 4096, 8.0)
@@ -90,6 +111,15 @@ def test_of_the_full_matrix_the_whole_square_is_computed_while_it_is_written(mat
     computing = (256 + 16_000**2 * 4 * 2e-9 + 31 * 0.003) / 4
     assert found.phases_s["similarity"] == pytest.approx(computing)
     assert found.phases_s["gathering"] == pytest.approx(80 - computing)
+
+
+def test_of_the_full_matrix_in_parts_each_instance_writes_its_own_beside_the_computing(matrix):
+    found = predicted(Similarity(full=True, parts=8), matrix, 4, COSTS, 1000, 800.0, instances=2)
+    computing = (256 + 16_000**2 * 4 * 2e-9 + 31 * 0.003) / 4
+    # Eight files on the disks of two instances.
+    assert found.phases_s["gathering"] == pytest.approx(400 - computing)
+    assert (found.way, found.parts) == ("ranges", 8)
+    assert found.result.startswith("8 files, each of a range of rows")
 
 
 @pytest.mark.parametrize("workload", [{"top_k": 3}, {"threshold": 0.5}, {"full": True}])

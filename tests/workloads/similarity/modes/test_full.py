@@ -135,12 +135,31 @@ def test_queries_make_strips_of_their_own_number():
     sizing = SimpleNamespace(
         matrix=SimpleNamespace(rows=7),
         queries=SimpleNamespace(rows=5),
+        chosen_ranges=0,
         strip_rows=lambda record, row_bytes: row_bytes // 14,
     )
     strips = MODE.tiles(sizing, None, self_join=True)
     assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [(0, 2), (2, 4), (4, 5)]
     assert {(task.tile.columns.start, task.tile.columns.stop) for task in strips} == {(0, 7)}
     assert not any(task.mirrored for task in strips)
+
+
+def test_strips_of_owned_rows_come_range_by_range_in_turn_and_never_have_rows_of_two():
+    sizing = SimpleNamespace(
+        matrix=SimpleNamespace(rows=12),
+        queries=SimpleNamespace(rows=12),
+        chosen_ranges=3,
+        strip_rows=lambda record, row_bytes: 3,
+    )
+    strips = MODE.tiles(sizing, None, self_join=True)
+    assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [
+        (0, 3),
+        (4, 7),
+        (8, 11),
+        (3, 4),
+        (7, 8),
+        (11, 12),
+    ]
 
 
 def described(columns, rows=1000):
@@ -161,6 +180,11 @@ def described(columns, rows=1000):
 )
 def test_a_part_is_kept_where_it_takes_longer_to_compute_than_to_be_brought_back(columns, dtype, slots, kept):
     assert Full(dtype).is_worth_keeping(described(columns), slots) is kept
+
+
+def test_where_instances_keep_parts_each_on_its_own_disk_more_is_worth_keeping():
+    assert not MODE.is_worth_keeping(described(128), 2, writers=1)
+    assert MODE.is_worth_keeping(described(128), 2, writers=8)
 
 
 def test_of_sparse_rows_the_elements_that_they_have_count_and_not_their_columns():

@@ -85,7 +85,7 @@ def test_a_part_has_at_most_its_bytes():
 def test_the_last_phase_is_measured_by_writing_some_of_it(tmp_path):
     matrix = saved(KINDS["float32"], tmp_path).open()
     (tmp_path / "scratch").mkdir(exist_ok=True)
-    assert TopK(5).gathering_seconds(matrix, tmp_path / "scratch", slots=2) > 0
+    assert TopK(5).gathering_seconds(matrix, tmp_path / "scratch", sizing=None) > 0
     assert pq.read_metadata(tmp_path / "scratch" / "neighbors.parquet").num_rows == 90
 
 

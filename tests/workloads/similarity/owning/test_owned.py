@@ -17,7 +17,7 @@ class Least(Owned):
     def split(self, task, arrays, ranges):
         return iter(())
 
-    def merger(self, rows, scratch, record):
+    def merger(self, file, scratch, record):
         return LeastMerger()
 
 
@@ -29,7 +29,7 @@ class LeastMerger(RangeMerger):
     def take(self, name, piece):
         """Take nothing."""
 
-    def write(self, file, ids):
+    def write(self, ids):
         """Write nothing."""
 
 
@@ -49,8 +49,12 @@ def test_no_tile_is_given_up_unless_a_mode_says_so():
     assert Least().given_up(TASK, {"overflowed": np.array(True)}) == ()
 
 
+def test_nothing_is_written_beside_the_ranges_unless_a_mode_says_so(tmp_path):
+    assert Least().write_beside(tmp_path, None) == ()
+
+
 def test_a_merger_that_knows_no_bounds_is_not_asked_for_them():
-    merger = Least().merger(RowBlock(0, 4), None, None)
+    merger = Least().merger(None, None, None)
     with pytest.raises(NotImplementedError, match="LeastMerger knows no bounds"):
         merger.bounds([Run(0, 0, 4)])
     assert not merger.keeps_pieces

@@ -8,6 +8,7 @@ import pytest
 from raysm.contract.result import ResultFile
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import RowBlock
+from raysm.workloads.gather import free_bytes
 from raysm.workloads.similarity.arithmetic.row_order import Run
 from raysm.workloads.similarity.owning.owned import Owned, RangeMerger
 from raysm.workloads.similarity.owning.owner import OwnedRange, Owner, here
@@ -23,8 +24,8 @@ OWN = RowBlock(10, 20)
 class Merger(RangeMerger):
     """Notes what it takes."""
 
-    def __init__(self, needs_bytes, rows):
-        self.taken, self.closed, self.needs_bytes, self.rows = [], False, needs_bytes, rows
+    def __init__(self, needs_bytes, file):
+        self.taken, self.closed, self.needs_bytes, self.file = [], False, needs_bytes, file
 
     @property
     def result_bytes(self):
@@ -37,8 +38,8 @@ class Merger(RangeMerger):
     def take(self, name, piece):
         self.taken.append(Taken(name, piece["values"].tolist()))
 
-    def write(self, file, ids):
-        return ResultFile(name=file.name, shape=(self.rows.rows,), bytes=1, sha256="", how_to_read="")
+    def write(self, ids):
+        return ResultFile(name=self.file.name, shape=(self.file.rows.rows,), bytes=1, sha256="", how_to_read="")
 
     def close(self):
         self.closed = True
@@ -53,18 +54,19 @@ class Numbers(Owned):
     def split(self, task, arrays, ranges):
         raise AssertionError("owners split nothing")
 
-    def merger(self, rows, scratch, record):
-        self.mergers.append(Merger(self.needs_bytes, rows))
+    def merger(self, file, scratch, record):
+        self.mergers.append(Merger(self.needs_bytes, file))
         return self.mergers[-1]
 
 
-def begun(folder, owned, lasting=True, rows=OWN):
+def begun(folder, owned, lasting=True, rows=OWN, on_instance=1):
     folders = Folders(result=folder / "result", records=folder / "records", lasting=lasting)
     return Owner(
         OwnedRange(
             owned=owned,
             rows=rows,
             file="part",
+            on_instance=on_instance,
             source=Source(channel="matrix", place=Place(folder, folder / "scratch", "algo-2")),
             folders=lambda: folders,
             depends_on={},
@@ -127,9 +129,17 @@ def test_at_the_end_nothing_is_recorded_or_held(tmp_path):
 
 
 def test_a_disk_without_room_for_the_range_is_said_by_the_first_call(tmp_path):
-    owner = begun(tmp_path, Numbers(needs_bytes=1 << 60))
+    owned = Numbers(needs_bytes=1 << 60)
+    with pytest.raises(NoRoom, match=r"on algo-2 has .* the result needs"):
+        begun(tmp_path, owned).hold([])
+    assert owned.mergers[0].closed
+
+
+def test_ranges_of_one_instance_share_the_room_of_its_disk(tmp_path):
+    half = free_bytes(tmp_path) * 3 // 4
+    begun(tmp_path, Numbers(needs_bytes=half)).hold([])
     with pytest.raises(NoRoom, match="the result needs"):
-        owner.hold([])
+        begun(tmp_path, Numbers(needs_bytes=half), on_instance=2).hold([])
 
 
 def test_a_mode_without_bounds_says_so(tmp_path):

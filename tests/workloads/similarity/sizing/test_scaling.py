@@ -16,11 +16,12 @@ from raysm.workloads.similarity.sizing.scaling import (
     Machines,
     Problem,
     Term,
+    alone_s,
     terms,
     total_s,
     waits_for,
 )
-from tests.benchmarks.scaling import kind_lines, lines
+from tests.benchmarks.scaling import dealt_lines, kind_lines, lines
 from tests.support.scaling import INSTANCES, ROWS, expected, kinds, sizing_for
 
 PROBLEM = Problem(rows=10**7, columns=768, k=10, row_s=0.35e-6)
@@ -56,6 +57,24 @@ def test_each_term_says_who_pays_it():
         assert owned[name].seconds == pytest.approx(head[name].seconds / 64)
     assert owned["merging"].seconds < head["merging"].seconds / 16
     assert (head["begin"].seconds, head["finish"].seconds) == (0, 0)
+
+
+def test_what_instances_hand_out_themselves_costs_the_head_a_batch_and_them_their_share():
+    alone, dealt = (
+        by_name(terms(PROBLEM, MACHINES, replace(OWNED, coming_chunks=10, batches=batches))) for batches in (0, 640)
+    )
+    assert (alone["dispatch"].seconds, alone["dealing"].seconds) == (20_100 * PART_S, 0)
+    assert dealt["dispatch"].seconds == 640 * PART_S
+    assert dealt["dealing"].seconds == pytest.approx((20_100 / 64 + 10) * PART_S)
+    assert dealt["dealing"].who == "instances"
+
+
+@pytest.mark.parametrize("kind", ["dense", "dense, shared out"])
+def test_the_head_of_512_instances_is_not_waited_for(kind):
+    sizing = kinds(512)[kind]
+    costs = sizing.expected(sizing.chosen_ranges)
+    assert waits_for(costs) == ("tasks", "cores")
+    assert by_name(costs)["dispatch"].seconds < 0.5 * of_tasks(costs)
 
 
 def test_who_works_beside_others_counts_where_he_is_the_slowest():
@@ -97,14 +116,15 @@ def test_the_largest_problem_waits_for_its_tasks_alone(instances):
     assert of_head(costs) < 0.55 * of_tasks(costs)
 
 
-def test_shared_out_rows_and_queries_are_owned_where_the_head_would_be_waited_for():
+def test_rows_are_owned_where_the_head_would_be_waited_for():
     chosen = {name: sizing.chosen_ranges for name, sizing in kinds(64).items()}
     assert chosen == {
         "dense": 64,
         "dense, shared out": 64,
         # In a tenth of the columns that it says they take no longer, so that the head may not be waited for at all.
         "sparse, 100 of 30,000, at most": 0,
-        "queries among 1e6 rows": 64,
+        # They have parts of their rows alone, and tiles as large as the head needs them.
+        "queries among 1e6 rows": 0,
     }
     assert kinds(512)["sparse, 100 of 30,000, at most"].chosen_ranges == 512
 
@@ -127,7 +147,18 @@ def test_rows_that_are_shared_out_travel_beside_the_computing():
     assert waits_for(costs) == ("tasks", "network")
 
 
+def test_what_is_compared_while_nothing_travels_adds_up_with_the_travelling():
+    # Of 100 s each of four instances has 25 s to do with its own rows, beside which the first chunk comes; each of the
+    # five that come is 15 s of work, and nothing travels beside the last.
+    assert alone_s(5, product_s=100.0, travel_s=50.0, instances=4) == pytest.approx(25 - 10 + 15)
+    assert alone_s(5, product_s=100.0, travel_s=500.0, instances=4) == pytest.approx(15)
+    assert alone_s(0, product_s=100.0, travel_s=0.0, instances=4) == 0
+    few = by_name(terms(PROBLEM, MACHINES, replace(OWNED, coming_bytes=1.25e9, coming_chunks=1)))
+    assert few["alone"].seconds == pytest.approx(few["product"].seconds - 1)
+
+
 def test_the_page_has_the_table_that_the_benchmark_prints():
     page = (Path(__file__).parents[4] / "docs" / "explanation" / "scaling.md").read_text()
     assert "\n".join(lines()) in page
     assert "\n".join(kind_lines()) in page
+    assert "\n".join(dealt_lines()) in page

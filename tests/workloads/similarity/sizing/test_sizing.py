@@ -51,12 +51,13 @@ def test_few_queries_keep_all_slots_busy(tmp_path):
 
 def test_queries_are_cut_the_less_the_more_the_matrix_has_to_be():
     def tiles(slots):
-        rows, columns = sizing(TopK(10), MILLION, slots, queries=rows_of(10**7))._chosen_rectangle_rows()
+        rows, columns = sizing(TopK(10), MILLION, slots, queries=rows_of(10**7))._chosen_rectangle_rows(0)
         return -(-(10**7) // rows) * -(-(10**6) // columns)
 
-    # As large as they may be, they are enough for all of these cores. Cut as for a matrix of one block, which leaves
-    # nothing to merge, they would be millions.
-    assert tiles(4096) == tiles(8) == 138 * 1374
+    # As large as one operand may be, they are enough for few cores. Of many, the head could not hand out as many, and a
+    # task does several; cut as for a matrix of one block, which leaves nothing to merge, they would be millions.
+    assert tiles(8) == 138 * 1374
+    assert 8 * 4096 <= tiles(4096) < 1.2 * 8 * 4096
 
 
 def test_parts_of_many_tasks_are_as_large_as_the_head_needs_them():

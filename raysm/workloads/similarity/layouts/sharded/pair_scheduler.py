@@ -1,12 +1,13 @@
 """Hands the pairs of a schedule out, so that rows travel while others are compared, and few are on their way.
 
-Each instance has two unfinished tasks for each slot, so the next one's rows come while a slot computes. At most
-``WINDOW`` chunks are on their way to an instance or being compared there; at most ``LEAVING`` chunks of an instance are
-on their way elsewhere or being compared. Each travels as an object of Ray's store of its own, made by a task on the
-instance that has the rows (so Ray makes it anew if it is lost), and dropped as soon as it was compared with all that it
-has to be. So
+Each instance has two unfinished tasks for each slot, so the next one's rows come while a slot computes; and one more,
+the first of the next remote chunk, whose rows come while all tasks before it are done, however many those are. At most
+``window`` chunks are on their way to an instance or being compared there; at most ``LEAVING`` times as many of an
+instance are on their way elsewhere or being compared. Each travels as an object of Ray's store of its own, made by a
+task on the instance that has the rows (so Ray makes it anew if it is lost), and dropped as soon as it was compared with
+all that it has to be. So
 
-    object store of an instance <= (WINDOW + LEAVING) * chunk + results on their way to the head.
+    object store of an instance <= (1 + LEAVING) * window * chunk + results on their way to the head.
 """
 
 from collections import Counter, deque
@@ -21,14 +22,9 @@ from raysm.contract.natural_order import natural
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer
+from raysm.workloads.similarity.sizing.spread import LEAVING, WINDOW
 
-__all__ = ["LEAVING", "WINDOW", "PairScheduler", "BlockPair", "block_pairs"]
-
-WINDOW = 2
-"""Remote chunks of an instance at a time: one is compared, the next one travels."""
-
-LEAVING = 4
-"""Chunks of an instance that are away at a time: instances do not keep exactly in step."""
+__all__ = ["PairScheduler", "BlockPair", "block_pairs"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,11 +107,13 @@ class HostQueue:
     """What one instance has to do."""
 
     limit: int
-    """Most unfinished pairs."""
+    """Most unfinished pairs, but for the one that is ahead of its turn."""
     transfers: deque[Transfer]
-    """What has not begun."""
+    """What is to come in turn, that which is ahead among it."""
     arrivals: list[_Arrival] = field(default_factory=list)
-    """What has."""
+    """What has begun."""
+    ahead: _Arrival | None = None
+    """What has begun before its turn."""
     unfinished: int = 0
     """Pairs that are handed out."""
 
@@ -129,6 +127,7 @@ class PairScheduler(Iterator[Any]):
         slots: Mapping[str, int],
         send: Callable[[RowChunk], Any],
         *,
+        window: int = WINDOW,
         recorded: Callable[[BlockPair], bool] = lambda pair: False,
         hint: Callable[[BlockPair], Any] = lambda pair: None,
     ) -> None:
@@ -138,12 +137,14 @@ class PairScheduler(Iterator[Any]):
             transfers: Of each instance, in order.
             slots: Tasks that each instance runs at once.
             send: Begins to bring a chunk's rows under way; returns the object of Ray that they become.
+            window: Remote chunks that an instance has room for at a time.
             recorded: Whether a pair's part is recorded: it is handed out, but its rows need not travel.
             hint: Called when a pair is handed out; returns its ``hint``.
         """
         # Two for each slot: the rows of the next one come while it computes.
         self._hosts = {host: HostQueue(2 * slots[host], deque(there)) for host, there in transfers.items() if there}
         self._order = deque(self._hosts)
+        self._window, self._leaving = window, LEAVING * window
         self._send, self._recorded, self._hint = send, recorded, hint
         self._handed_out: dict[str, _Arrival] = {}
         self._away: Counter[str] = Counter()
@@ -155,7 +156,7 @@ class PairScheduler(Iterator[Any]):
     @property
     def in_flight(self) -> int:
         """Most unfinished pairs at a time."""
-        return sum(queue.limit for queue in self._hosts.values())
+        return sum(queue.limit + 1 for queue in self._hosts.values())
 
     def __next__(self) -> Any:
         """Return a pair, or ``LATER``."""
@@ -163,7 +164,7 @@ class PairScheduler(Iterator[Any]):
             # One after the other, or the first instance would have all its tasks before the last has one.
             self._order.rotate(-1)
             host = self._order[0]
-            pair = self._next_of(host, self._hosts[host])
+            pair = self._next_of(self._hosts[host])
             if pair is not None:
                 return pair
         # What is unfinished may still be given up, and come back in pieces.
@@ -186,24 +187,35 @@ class PairScheduler(Iterator[Any]):
             self._away[arrival.transfer.chunk.host] -= bool(arrival.inputs)
         return again
 
-    def _next_of(self, host: str, queue: HostQueue) -> BlockPair | None:
-        if queue.unfinished >= queue.limit:
+    def _next_of(self, queue: HostQueue) -> BlockPair | None:
+        if queue.unfinished < queue.limit and (arrival := _in_turn(queue)) is not None:
+            pair = arrival.waiting[0]
+            # Of a recorded pair no task reads the rows, so they need not travel.
+            if self._recorded(pair) or self._bring(queue, arrival):
+                return self._handed(queue, arrival)
             return None
-        arrival = next((arrival for arrival in queue.arrivals if arrival.waiting), None)
-        while arrival is None:
-            if not queue.transfers:
-                return None
-            transfer = queue.transfers.popleft()
-            waiting = deque(block_pairs(transfer))
-            # Of what an earlier run did whole there is none, and its rows never travel.
-            if waiting:
-                arrival = _Arrival(transfer, waiting)
-                queue.arrivals.append(arrival)
-        pair = arrival.waiting[0]
-        # Of a recorded pair no task reads the rows, so they need not travel.
-        if not self._recorded(pair) and not self._bring(queue, arrival):
+        return self._one_ahead(queue)
+
+    def _one_ahead(self, queue: HostQueue) -> BlockPair | None:
+        """Hand out the first pair of the next remote chunk before its turn: Ray brings the rows of what is queued."""
+        # One alone: several would share the link, and the one that is needed first would come later. Nor past one that
+        # has no room yet: whoever holds what others wait for must not wait for them.
+        if queue.unfinished > queue.limit or queue.ahead is not None or any(map(_is_held_up, queue.arrivals)):
             return None
-        arrival.waiting.popleft()
+        transfer = next((transfer for transfer in queue.transfers if not transfer.at_home), None)
+        if transfer is None or not self._has_room(queue, transfer.chunk):
+            return None
+        arrival = _Arrival(transfer, deque(block_pairs(transfer)))
+        # Where an earlier run did some of it, its rows may not be needed at all.
+        if not arrival.waiting or self._recorded(arrival.waiting[0]):
+            return None
+        self._bring(queue, arrival)
+        queue.ahead = arrival
+        queue.arrivals.append(arrival)
+        return self._handed(queue, arrival)
+
+    def _handed(self, queue: HostQueue, arrival: _Arrival) -> BlockPair:
+        pair = arrival.waiting.popleft()
         arrival.unfinished += 1
         queue.unfinished += 1
         self._handed_out[str(pair)] = arrival
@@ -217,14 +229,38 @@ class PairScheduler(Iterator[Any]):
         if arrival.transfer.at_home:
             arrival.inputs = ()
             return True
-        # By what travelled: chunks that are at home take no room in the object store.
-        if sum(bool(other.inputs) for other in queue.arrivals) >= WINDOW or self._away[chunk.host] >= LEAVING:
+        if not self._has_room(queue, chunk):
             return False
         arrival.inputs = (self._send(chunk),)
         self._away[chunk.host] += 1
         self.sent[chunk.host] += chunk.rows
         self.received[arrival.transfer.host] += chunk.rows
         return True
+
+    def _has_room(self, queue: HostQueue, chunk: RowChunk) -> bool:
+        # By what travelled: chunks that are at home take no room in the object store.
+        here = sum(bool(other.inputs) for other in queue.arrivals)
+        return here < self._window and self._away[chunk.host] < self._leaving
+
+
+def _is_held_up(arrival: _Arrival) -> bool:
+    return bool(arrival.waiting) and arrival.inputs is None
+
+
+def _in_turn(queue: HostQueue) -> _Arrival | None:
+    """Return the first arrival with a pair to hand out; begin the next transfer where those that began have none."""
+    arrival = next((arrival for arrival in queue.arrivals if arrival.waiting and arrival is not queue.ahead), None)
+    while arrival is None and queue.transfers:
+        transfer = queue.transfers.popleft()
+        if queue.ahead is not None and queue.ahead.transfer is transfer:
+            begun, queue.ahead = queue.ahead, None
+        else:
+            begun = _Arrival(transfer, deque(block_pairs(transfer)))
+            # Of what an earlier run did whole there is none, and its rows never travel.
+            if begun.waiting:
+                queue.arrivals.append(begun)
+        arrival = begun if begun.waiting else None
+    return arrival
 
 
 def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:

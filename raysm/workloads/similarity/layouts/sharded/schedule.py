@@ -37,12 +37,6 @@ __all__ = ["RowChunk", "Share", "Traffic", "Transfer", "cut", "deal", "traffic"]
 TOLERANCE = 0.02
 """How far the busiest instance may be above the mean before another arrangement, which sends more, is looked for."""
 
-FEWEST = 4
-"""Chunks of a share, unless they would be too small: what is given away to balance the work is a chunk."""
-
-LEAST_ROWS = 256
-"""Smaller chunks are not chosen: what a task costs by itself would show."""
-
 
 @dataclass(frozen=True, slots=True)
 class RowChunk:
@@ -141,22 +135,16 @@ class Traffic:
     """By each instance."""
 
 
-def cut(shard: Shard, *, slots: int, max_tile_rows: int, exact: bool = False, origin: int = 0) -> tuple[RowChunk, ...]:
+def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
     """Cut an instance's rows into chunks of nearly equal size.
 
     Args:
         shard: The rows.
-        slots: Tasks that the instance runs at once; there are as many chunks for each where that is possible.
-        max_tile_rows: No chunk has more.
-        exact: ``max_tile_rows`` is what is wanted, also where it is small.
+        chunk_rows: No chunk has more.
         origin: The place of the instance's first row.
     """
     rows = shard.rows
-    count = math.ceil(rows / max_tile_rows)
-    if not exact:
-        wanted = slots * math.ceil(max(count, FEWEST) / slots)
-        # Some for each slot, of which some can be given away; but none so small that the task itself would show.
-        count = max(count, min(wanted, rows // LEAST_ROWS))
+    count = math.ceil(rows / chunk_rows)
     # Each from the whole: sizes differ by one row at most, and the last is no small rest.
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
     return tuple(

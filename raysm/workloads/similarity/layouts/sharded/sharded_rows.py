@@ -1,9 +1,8 @@
 """The rows of a channel whose files are spread over the instances: asked for, described, prepared, and cut into chunks.
 
 **Memory of an instance**, beside the mapped files of its own share, about 1/n of the matrix: what the tasks of a
-replicated matrix take (``sizing.footprint``), and its part of the object store, which ``pair_scheduler`` bounds. A
-chunk is at most ``CHUNK_BYTES``, and small enough for those that are there at once to take half of the smallest object
-store.
+replicated matrix take (``sizing.footprint``), and its part of the object store, which ``sizing.spread`` bounds: chunks
+are small enough for those that are there at once to take half of the smallest one.
 
 **Bytes.** ``schedule`` counts the rows that each instance sends; a row is ``columns * itemsize`` bytes, or what its
 elements take where it is sparse. What each really sent is among the run's measures. Beside it travel the norms of all
@@ -29,7 +28,6 @@ from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.layouts.sharded import asking
 from raysm.workloads.similarity.layouts.sharded.asking import SpreadMatrix
 from raysm.workloads.similarity.layouts.sharded.index import ShardIndex, join, report
-from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW
 from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
 from raysm.workloads.similarity.reading import digests
 from raysm.workloads.similarity.reading.matrix import Described
@@ -38,10 +36,7 @@ from raysm.workloads.similarity.tasks import preparing
 from raysm.workloads.similarity.tasks.context import RowShape, Shares
 from raysm.workloads.similarity.tasks.parts import Part, prepared_part
 
-__all__ = ["CHUNK_BYTES", "ShardedRows"]
-
-CHUNK_BYTES = 32 << 20
-"""Largest chunk: some tenths of a second of computing with each other."""
+__all__ = ["ShardedRows"]
 
 BLOCKS_A_SLOT = 2
 """Tasks that prepare rows, for each slot."""
@@ -70,6 +65,7 @@ class ShardedRows:
         index: Where the rows are.
         described: What the head knows of them.
         slots: Tasks that each instance runs at once.
+        store_bytes: What the smallest of their object stores holds.
     """
 
     everywhere = False
@@ -96,9 +92,7 @@ class ShardedRows:
                     f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, which only coordinates; "
                     "let the head compute, or make the channel FullyReplicated"
                 )
-        stores = [nodes[shard.host].object_store_bytes for shard in self.index.shards]
-        # All chunks that are there at once take half of the smallest object store at most.
-        self.chunk_bytes = min(CHUNK_BYTES, min(stores) // (2 * (WINDOW + LEAVING)))
+        self.store_bytes: float = min(nodes[shard.host].object_store_bytes for shard in self.index.shards)
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
         self._starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
 
@@ -183,28 +177,27 @@ class ShardedRows:
         """Bytes of a row that travels, on average."""
         return sum(shard.bytes for shard in self.index.shards) / self.index.rows
 
-    def shares(self, slots: Mapping[str, int], max_tile_rows: int, asked: int | None) -> list[Share]:
+    @property
+    def largest_share(self) -> int:
+        """Most rows that an instance has."""
+        return max(shard.rows for shard in self.index.shards)
+
+    def shares(self, slots: Mapping[str, int], chunk_rows: int) -> list[Share]:
         """Cut every instance's rows into chunks.
 
         Args:
             slots: Tasks that each instance runs at once.
-            max_tile_rows: No chunk has more rows.
-            asked: How many are asked for; None: some for each slot, so that work can be balanced.
+            chunk_rows: No chunk has more rows.
         """
-        shares = []
-        for shard in self.index.shards:
-            # An instance without rows is cut as well, into no chunk.
-            row_bytes = max(1, shard.bytes // max(1, shard.rows))
-            most = min(max_tile_rows, max(1, self.chunk_bytes // row_bytes))
-            chunks = cut(
-                shard,
-                slots=max(1, slots[shard.host]),
-                max_tile_rows=min(most, asked or most),
-                exact=asked is not None,
-                origin=self._starts[shard.host],
+        # An instance without rows is cut as well, into no chunk.
+        return [
+            Share(
+                host=shard.host,
+                slots=slots[shard.host],
+                chunks=cut(shard, chunk_rows, origin=self._starts[shard.host]),
             )
-            shares.append(Share(host=shard.host, slots=slots[shard.host], chunks=chunks))
-        return shares
+            for shard in self.index.shards
+        ]
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
         """Return the bytes of so many rows of each instance."""

@@ -50,7 +50,7 @@ def test_an_instance_without_files_has_no_digests(tmp_path):
 
 def test_a_chunk_brings_its_rows_and_no_others(ray_here, source):
     index = join([report(source)], ["algo-1"], "matrix")
-    chunks = cut(index.shards[0], slots=1, max_tile_rows=4, exact=True)
+    chunks = cut(index.shards[0], 4)
     rows = [ray_here.get(chunk_of(source, chunk, np.dtype(np.float32))) for chunk in chunks]
     assert [matrix.rows for matrix in rows] == [chunk.rows for chunk in chunks]
     together = np.concatenate([matrix.read(0, matrix.rows) for matrix in rows])

@@ -10,7 +10,7 @@ from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.layouts.sharded.layout import Sharded
 from tests.support.shards import shares
 
-SIZING = SimpleNamespace(max_tile_rows=lambda: 10, block_rows=None)
+SIZING = SimpleNamespace(chunk_rows=lambda spread: (10, 10), range_count=lambda record: 0, batch_count=lambda ranges: 0)
 CONTEXT = SimpleNamespace(matrix=SimpleNamespace(dtype=np.dtype(np.float32)))
 
 
@@ -35,9 +35,10 @@ class Rows:
         self.slots = {f"algo-{number}": 2 for number in range(1, len(counts) + 1)}
         self.order = RowOrder.identity(sum(counts))
         self.described = SimpleNamespace(rows=sum(counts))
+        self.largest_share, self.store_bytes = max(counts), 1200.0
 
-    def shares(self, slots, max_tile_rows, asked):
-        return shares(self.counts, list(slots.values()), max_tile_rows)
+    def shares(self, slots, chunk_rows):
+        return shares(self.counts, list(slots.values()), chunk_rows)
 
     def sent_bytes(self, sent_rows):
         return {host: 4 * rows for host, rows in sent_rows.items()}
@@ -92,18 +93,18 @@ def test_rows_on_one_instance_alone_are_never_sent():
     assert (task.host, task.hint, task.inputs) == ("algo-1", "hint", ())
 
 
-def test_what_the_costs_follow_from_is_the_largest_chunk_and_what_comes_to_an_instance():
+def test_what_the_costs_follow_from_are_the_largest_shares_and_what_comes_to_an_instance():
     rows, queries = Rows((25, 14, 3)), Rows((6, 0, 9), "queries")
-    largest = max(chunk.rows for share in rows.shares(rows.slots, 10, None) for chunk in share.chunks)
-    own = Sharded(rows, None).chunks(SIZING)
-    assert (own.rows, own.columns) == (largest, largest)
-    # Of the rows themselves half comes to each; of two channels the smaller one travels.
-    assert own.coming_bytes == 42 * 4.0 / 2
-    assert Sharded(rows, queries).chunks(SIZING).coming_bytes == 15 * 4.0
-    assert Sharded(rows, queries).chunks(SIZING).columns == largest
+    own, both = Sharded(rows, None).spread, Sharded(rows, queries).spread
+    assert (own.query_rows, own.matrix_rows, both.query_rows, both.matrix_rows) == (25, 25, 9, 25)
+    assert (own.instances, own.slots, own.row_bytes, own.store_bytes) == (3, 2, 4.0, 1200.0)
+    # Two of the three instances are others: half of what they have comes; of two channels all of the smaller one.
+    assert own.coming_bytes == pytest.approx(42 * 4.0 / 3)
+    assert both.coming_bytes == pytest.approx(15 * 4.0 * 2 / 3)
 
 
 def test_of_rows_that_meet_what_every_instance_has_none_travel():
     everywhere = Rows((30, 30, 30))
     everywhere.row_bytes = 0.0
-    assert Sharded(everywhere, Rows((6, 0, 9), "queries")).chunks(SIZING).coming_bytes == 0
+    spread = Sharded(everywhere, Rows((6, 0, 9), "queries")).spread
+    assert (spread.coming_bytes, spread.row_bytes) == (0, 0)

@@ -1,30 +1,80 @@
+from collections import Counter, deque
+
 import pytest
 
-from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW, PairScheduler, block_pairs
+from raysm.workloads.blocks import LATER, RowBlock, TileBlock
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import PairScheduler, block_pairs
 from raysm.workloads.similarity.layouts.sharded.schedule import deal, traffic
+from raysm.workloads.similarity.sizing.spread import LEAVING
 from tests.support.shards import Store, drained, shares
 
 ROWS = [([9000] * 3, [2] * 3), ([4000, 9000, 0, 7000], [1, 4, 2, 2]), ([5000] * 6, [2] * 6), ([900], [3])]
 
 
 @pytest.mark.parametrize(("rows", "slots"), ROWS)
+@pytest.mark.parametrize("window", [2, 5])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_pair_is_computed_once_with_few_remote_chunks_at_a_time(rows, slots, seed):
+def test_every_pair_is_computed_once_with_few_remote_chunks_at_a_time(rows, slots, seed, window):
     given = shares(rows, slots)
     transfers = deal(given)
     store = Store()
-    feed = PairScheduler(transfers, {share.host: share.slots for share in given}, store)
+    feed = PairScheduler(transfers, {share.host: share.slots for share in given}, store, window=window)
     done, here, away = drained(feed, seed)
     expected = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
     assert sorted(map(str, done)) == sorted(map(str, expected))
     assert all((pair.inputs == ()) == (pair.remote is None) for pair in done)
-    assert here <= WINDOW
-    assert away <= LEAVING
+    assert here <= window
+    assert away <= LEAVING * window
     counted = traffic(transfers)
     assert dict(feed.sent) == {host: rows for host, rows in counted.sent.items() if rows}
     assert dict(feed.received) == {host: rows for host, rows in counted.received.items() if rows}
     assert len(store.sent) == sum(not transfer.at_home for there in transfers.values() for transfer in there)
+
+
+def handed_out(feed):
+    """Take as many pairs as may be unfinished at once."""
+    found = []
+    while (pair := next(feed, LATER)) is not LATER:
+        found.append(pair)
+    return found
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_first_remote_chunk_comes_while_an_instances_own_rows_are_compared(slots):
+    given = shares([6000] * 3)
+    feed = PairScheduler(deal(given), {share.host: slots for share in given}, Store())
+    found = handed_out(feed)
+    for share in given:
+        of_host = [pair for pair in found if pair.host == share.host]
+        assert [pair.remote is None for pair in of_host] == [True] * 2 * slots + [False]
+
+
+def test_one_remote_chunk_at_a_time_comes_ahead_of_its_turn():
+    given = shares([3000] * 3)
+    store = Store()
+    feed = PairScheduler(deal(given), {share.host: 2 for share in given}, store, window=5)
+    compared, unfinished = [], deque(handed_out(feed))
+    while unfinished:
+        compared.append(unfinished.popleft())
+        feed.finished(compared[-1])
+        unfinished += handed_out(feed)
+        for share in given:
+            begun = Counter(pair.remote for pair in (*compared, *unfinished) if pair.host == share.host and pair.remote)
+            # Each of four chunks has four partners: one is handed out in turn, and of the next one the first pair.
+            incomplete = [pairs for pairs in begun.values() if pairs < 4]
+            assert incomplete[1:] in ([], [1])
+            assert incomplete or len(begun) == 4
+    assert len(store.sent) == 12
+
+
+def test_no_chunk_comes_before_one_that_has_no_room_yet():
+    given = shares([3000] * 5, chunk_rows=3000)
+    # Everybody begins with its own rows, the first two with those of the same other one.
+    transfers = {host: list(there) for host, there in deal(given).items()}
+    feed = PairScheduler(transfers, {share.host: 8 for share in given}, Store(), window=1)
+    done, here, away = drained(feed, seed=1)
+    assert (len(done), here) == (15, 1)
+    assert away <= LEAVING
 
 
 def test_rows_that_nobody_needs_any_more_do_not_travel():

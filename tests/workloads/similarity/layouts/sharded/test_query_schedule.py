@@ -16,7 +16,7 @@ def spread(brings, rows, row_bytes=1.0, slots=None):
 
 def whole(brings, rows):
     runs = (Run(0, 0, rows),)
-    chunks = {host: cut(Shard(host=host, runs=runs, bytes=0), slots=1, max_tile_rows=1000) for host in HOSTS}
+    chunks = {host: cut(Shard(host=host, runs=runs, bytes=0), 1000) for host in HOSTS}
     return QueryOperand(
         brings=brings, shares=[Share(host=host, slots=2, chunks=chunks[host]) for host in HOSTS], everywhere=True
     )

@@ -63,9 +63,9 @@ class OwnedTopK(Owned):
         for at, sides in pieces.items():
             yield at, _piece(sides)
 
-    def merger(self, rows: RowBlock, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+    def merger(self, file: RangeFile, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
         """Begin with nobody known of any row."""
-        return _Merger(self, rows, scratch)
+        return _Merger(self, file, scratch)
 
 
 def _sides_of(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -96,7 +96,8 @@ def _piece(sides: list[Side]) -> dict[str, NDArray[Any]]:
 class _Merger(RangeMerger):
     """The best k of the rows of one range, by their numbers."""
 
-    def __init__(self, owned: OwnedTopK, rows: RowBlock, scratch: Path) -> None:
+    def __init__(self, owned: OwnedTopK, file: RangeFile, scratch: Path) -> None:
+        self._file, rows = file, file.rows
         self._rows, self._k, self._self_join = rows, owned.k, owned.self_join
         low, high = np.searchsorted(owned.zero_rows, [rows.start, rows.stop])
         self._zero_rows = owned.zero_rows[low:high]
@@ -130,9 +131,11 @@ class _Merger(RangeMerger):
             self._accumulator.merge(RowBlock(first, first + length), counts, piece["keys"][key : key + keys])
             row, key = row + length, key + keys
 
-    def write(self, file: RangeFile, ids: Ids | None) -> ResultFile:
+    def write(self, ids: Ids | None) -> ResultFile:
         """Write ``neighbors/part-….parquet``."""
-        part = output.ResultPart(folder=file.folder / output.NEIGHBORS_FOLDER, name=file.name, rows=self._rows)
+        part = output.ResultPart(
+            folder=self._file.folder / output.NEIGHBORS_FOLDER, name=self._file.name, rows=self._rows
+        )
         return output.write_neighbors_part(part, self._keys, self._k, ids)
 
     def close(self) -> None:

@@ -6,14 +6,13 @@ import pytest
 
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.modes.owned.topk import OwnedTopK
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.modes.topk_owned import OwnedTopK
-from raysm.workloads.similarity.owning.owned import RangeFile
 from raysm.workloads.similarity.owning.ranges import Ranges
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors
-from tests.support.similarity import context_of, saved
+from tests.support.similarity import context_of, range_files, saved
 
 ROWS = kinds_of_rows(rows=200)["duplicates"]
 ZERO = np.flatnonzero(~ROWS.any(axis=1))
@@ -35,7 +34,7 @@ class Shuffled(FreeTile):
 def computed(folder, k, count, block_rows=30, told=True):
     """Compare all rows tile by tile; return the mergers of so many ranges."""
     owned, context, ranges = owned_of(k), context_of(saved(ROWS, folder)), Ranges.even(len(ROWS), count)
-    mergers = [owned.merger(rows, folder, None) for rows in ranges]
+    mergers = [owned.merger(file, folder, None) for file in range_files(ranges, folder / "result")]
 
     def ask(numbers):
         from raysm.workloads.similarity.arithmetic.row_order import consecutive
@@ -54,16 +53,16 @@ def computed(folder, k, count, block_rows=30, told=True):
     return mergers, sent
 
 
-def tables(mergers, folder):
-    for at, merger in enumerate(mergers):
-        merger.write(RangeFile(folder=folder, name=f"part-{at:03d}"), None)
+def table_of(mergers, folder):
+    for merger in mergers:
+        merger.write(None)
         merger.close()
-    return pq.read_table(folder / "neighbors")
+    return pq.read_table(folder / "result" / "neighbors")
 
 
 @pytest.mark.parametrize("count", [1, 3, 200])
 def test_ranges_hold_the_best_of_their_rows(tmp_path, count):
-    table = tables(computed(tmp_path, 5, count)[0], tmp_path / "result")
+    table = table_of(computed(tmp_path, 5, count)[0], tmp_path)
     expected = neighbors(ROWS, 5)
     assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
     assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
@@ -73,7 +72,7 @@ def test_what_owners_know_spares_keys_and_changes_nothing(tmp_path):
     told, few = computed(tmp_path / "told", 5, 3)
     untold, many = computed(tmp_path / "untold", 5, 3, told=False)
     assert few < many
-    assert tables(told, tmp_path / "a") == tables(untold, tmp_path / "b")
+    assert table_of(told, tmp_path / "told") == table_of(untold, tmp_path / "untold")
 
 
 def test_each_owner_of_a_tiles_rows_hears_of_it_even_where_nothing_was_found():
@@ -106,7 +105,7 @@ def test_rows_of_several_runs_are_named_by_their_numbers():
 
 
 def test_a_range_says_what_its_disk_needs(tmp_path):
-    merger = owned_of(16).merger(RowBlock(0, 1000), tmp_path, None)
+    merger = owned_of(16).merger(*range_files([RowBlock(0, 1000)], tmp_path), tmp_path, None)
     assert merger.scratch_bytes == 1000 * 16 * 8
     assert merger.result_bytes >= 1000 * (16 * 12 + 8)
     merger.close()

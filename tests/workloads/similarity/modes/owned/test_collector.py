@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
@@ -18,14 +19,14 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
-from raysm.workloads.similarity.modes.owned_collector import DONE, OwnedCollector
+from raysm.workloads.similarity.modes.owned.collector import DONE, OwnedCollector
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import neighbors, pairs
+from tests.support.reference import neighbors, pairs, score_rows
 from tests.support.similarity import queries_of, run_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
@@ -221,6 +222,51 @@ def test_owners_of_pairs_that_are_killed_find_what_they_had(ray_here, tmp_path):
     columns = pq.read_table(tmp_path / "result" / "pairs").to_pydict().values()
     found = [(row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)]
     assert found == pairs(ROWS, 0.5)
+
+
+def all_scores(folder, manifest):
+    """Return the scores of all parts, in their order."""
+    names = [file.name for file in manifest.files if file.name.startswith("similarity/")]
+    return np.concatenate([np.load(folder / "result" / name) for name in names])
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_full_matrix_is_owned_by_the_instances_of_its_rows(ray_here, tmp_path, asked):
+    queries = queries_of(ROWS[:41], tmp_path) if asked else None
+    manifests = [go(tmp_path / str(ranges), ranges, queries=queries, full=True, block_rows=70) for ranges in (0, 3)]
+    assert [file.name for file in manifests[1].files] == [f"similarity/part-{at:05d}-of-00003.npy" for at in range(3)]
+    one = np.load(tmp_path / "0" / "result" / "similarity.npy")
+    assert np.array_equal(all_scores(tmp_path / "3", manifests[1]), one)
+    assert one.shape == (41 if asked else 600, 600)
+    assert not (tmp_path / "3" / "records").exists()
+
+
+def test_owners_of_the_full_matrix_that_are_killed_leave_the_same_scores_and_nothing_else(ray_here, tmp_path):
+    manifest = go(tmp_path, 3, at_rows(300, end_owners), lasting=False, full=True, block_rows=40)
+    assert np.array_equal(all_scores(tmp_path, manifest), score_rows(ROWS, range(600)))
+    left = [path.relative_to(tmp_path / "result").as_posix() for path in (tmp_path / "result").glob("*/*")]
+    assert sorted(left) == [file.name for file in manifest.files]
+
+
+def test_a_restarted_head_computes_no_strip_that_an_owner_recorded(ray_here, tmp_path):
+    # Of so many columns a score takes longer to compute than to be kept.
+    source = saved(np.random.default_rng(5).standard_normal((300, 2000), dtype=np.float32), tmp_path)
+    with pytest.raises(Stopped):
+        go_on(tmp_path, 3, at_rows(150, stop), source=source, full=True, block_rows=20)
+    manifest = go_on(tmp_path, 3, source=source, full=True, block_rows=20)
+    assert manifest.measures["blocks"] == 15
+    assert manifest.measures["blocks_found"] >= 5
+    assert np.array_equal(all_scores(tmp_path, manifest), score_rows(source.open().read(0, 300), range(300)))
+
+
+def test_names_of_rows_stand_beside_the_parts_of_the_full_matrix(ray_here, tmp_path):
+    names = pa.array([f"row {row}" for row in range(60)])
+    pq.write_table(pa.table({"name": names, "x": ROWS[:60, 0], "y": ROWS[:60, 1]}), tmp_path / "matrix.parquet")
+    place = Place(tmp_path / "matrix.parquet", tmp_path / "scratch", "algo-1")
+    source = Source(channel="matrix", id_column="name", place=place)
+    manifest = go_on(tmp_path, 2, source=source, full=True, id_column="name")
+    assert [file.name for file in manifest.files][2:] == ["ids.parquet"]
+    assert pq.read_table(tmp_path / "result" / "ids.parquet")["id"].to_pylist() == names.to_pylist()
 
 
 def test_of_a_tile_that_was_given_up_the_pieces_are_computed(ray_here, tmp_path):

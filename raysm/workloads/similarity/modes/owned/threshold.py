@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from raysm.contract.result import ResultFile
-from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import check_room
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
@@ -62,9 +62,9 @@ class OwnedPairs(Owned):
                 },
             )
 
-    def merger(self, rows: RowBlock, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+    def merger(self, file: RangeFile, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
         """Begin with no pair."""
-        return _Merger(rows, record)
+        return _Merger(file, record)
 
 
 def _touched(task: TileTask, ranges: Ranges) -> set[int]:
@@ -84,8 +84,8 @@ class _Merger(RangeMerger):
     # Nobody knows before how many pairs there are: ``write`` looks for room.
     result_bytes = scratch_bytes = 0
 
-    def __init__(self, rows: RowBlock, record: BlockRecord[Part]) -> None:
-        self._rows, self._record = rows, record
+    def __init__(self, file: RangeFile, record: BlockRecord[Part]) -> None:
+        self._file, self._record = file, record
         self._with_pairs: list[str] = []
         self._pairs = 0
 
@@ -95,9 +95,10 @@ class _Merger(RangeMerger):
             self._with_pairs.append(name)
             self._pairs += len(piece["neighbors"])
 
-    def write(self, file: RangeFile, ids: Ids | None) -> ResultFile:
+    def write(self, ids: Ids | None) -> ResultFile:
         """Write ``pairs/part-….parquet``."""
-        part = output.ResultPart(folder=file.folder / output.PAIRS_FOLDER, name=file.name, rows=self._rows)
-        check_room([(file.folder, int(self._pairs * output.pair_bytes(ids)))])
-        chunks = merged_pairs(self._record, self._with_pairs, self._rows, lambda rows: None)
+        file = self._file
+        part = output.ResultPart(folder=file.folder / output.PAIRS_FOLDER, name=file.name, rows=file.rows)
+        check_room([(file.folder, int(self._pairs * output.pair_bytes(ids)))], where=file.host)
+        chunks = merged_pairs(self._record, self._with_pairs, file.rows, lambda rows: None)
         return output.write_pairs_part(part, chunks, ids)

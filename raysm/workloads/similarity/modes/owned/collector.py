@@ -85,8 +85,9 @@ class OwnedCollector(Collector):
         if len(self._done) < len(tasks):
             return None
         # Put once: Ray hands it on from instance to instance, where an argument would leave the head for each.
-        ids, names = ray.put(self._run.ids()), self._names(tasks)
-        calls = [owner.write.remote(names[at], ids) for at, owner in enumerate(self._owners)]
+        ids, names = self._run.ids(), self._names(tasks)
+        put = ray.put(ids)
+        calls = [owner.write.remote(names[at], put) for at, owner in enumerate(self._owners)]
         files: list[ResultFile] = []
         for at, (rows, call) in enumerate(zip(self._ranges, calls, strict=True)):
             (written,) = answers_of([call])
@@ -97,7 +98,7 @@ class OwnedCollector(Collector):
             throttle.add(rows.rows)
         if len(files) < len(self._ranges):
             return None
-        return tuple(files)
+        return (*files, *self._owned.write_beside(self._run.folders.result, ids))
 
     def remove_records(self) -> None:
         """Have the owners remove what they recorded: it is in the result."""
@@ -181,6 +182,7 @@ def _begun(owned: Owned, run: Run, ranges: Ranges, record: BlockRecord[Any]) -> 
                 owned=owned,
                 rows=rows,
                 file=f"part-{at:05d}-of-{len(ranges):05d}",
+                on_instance=len(range(at % len(nodes), len(ranges), len(nodes))),
                 source=source,
                 folders=folders,
                 depends_on=record.depends_on,

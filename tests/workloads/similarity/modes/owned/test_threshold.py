@@ -9,15 +9,14 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.score import least_score
+from raysm.workloads.similarity.modes.owned.threshold import OwnedPairs
 from raysm.workloads.similarity.modes.threshold import Threshold
-from raysm.workloads.similarity.modes.threshold_owned import OwnedPairs
-from raysm.workloads.similarity.owning.owned import RangeFile
 from raysm.workloads.similarity.owning.ranges import Ranges
 from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import pairs
-from tests.support.similarity import context_of, saved, two_matrices
+from tests.support.similarity import context_of, range_files, saved, two_matrices
 
 ROWS = kinds_of_rows(rows=200)["duplicates"]
 TASK = FreeTile(TileBlock(RowBlock(0, 10), RowBlock(20, 30)), True)
@@ -44,20 +43,21 @@ def recording(folder):
     return BlockRecord(folder / "records", {}, encode=encode_part, decode=decode_part)
 
 
+def merger_of(rows, folder):
+    return OwnedPairs(self_join=True).merger(*range_files([rows], folder), folder, recording(folder))
+
+
 def owned_pairs(folder, count, tasks, context, threshold=0.4):
     """Compare tile by tile, and have so many owners write what they were sent."""
     owned, record = OwnedPairs(self_join=context.self_join), recording(folder)
     ranges = owned.ranges(context.queries.rows, count)
-    mergers = [owned.merger(rows, folder, record) for rows in ranges]
+    mergers = [owned.merger(file, folder, record) for file in range_files(ranges, folder / "result")]
     for task in tasks:
         for at, piece in owned.split(task, Threshold(least_score(threshold)).compare(context, task), ranges):
             name = f"{task}, {at}"
             record.save(name, Part(arrays=piece, peaks={}, seconds=0.0))
             mergers[at].take(name, piece)
-    files = [
-        merger.write(RangeFile(folder=folder / "result", name=f"part-{at:03d}"), None)
-        for at, merger in enumerate(mergers)
-    ]
+    files = [merger.write(None) for merger in mergers]
     assert [file.name for file in files] == [f"pairs/part-{at:03d}.parquet" for at in range(len(ranges))]
     columns = pq.read_table(folder / "result" / "pairs").to_pydict().values()
     return [(row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)]
@@ -103,16 +103,16 @@ def test_a_tile_with_more_pairs_than_a_task_may_hand_over_is_given_up():
 
 
 def test_a_range_without_pairs_is_a_file_too(tmp_path):
-    merger = OwnedPairs(self_join=True).merger(RowBlock(5, 9), tmp_path, recording(tmp_path))
+    merger = merger_of(RowBlock(5, 9), tmp_path)
     merger.take("a tile", NOTHING)
     assert (merger.keeps_pieces, merger.result_bytes, merger.scratch_bytes) == (True, 0, 0)
-    assert merger.write(RangeFile(folder=tmp_path, name="part"), None).shape == (0,)
+    assert merger.write(None).shape == (0,)
 
 
 def test_an_owner_looks_for_room_when_it_knows_how_many_pairs_it_has(tmp_path):
-    merger = OwnedPairs(self_join=True).merger(RowBlock(0, 1), tmp_path, recording(tmp_path))
+    merger = merger_of(RowBlock(0, 1), tmp_path)
     # As many as no disk takes, without any memory.
     many = np.broadcast_to(np.uint32(0), 1 << 50)
     merger.take("a tile", NOTHING | {"rows": np.zeros(1, dtype=np.uint32), "neighbors": many})
-    with pytest.raises(NoRoom, match="the result needs"):
-        merger.write(RangeFile(folder=tmp_path, name="part"), None)
+    with pytest.raises(NoRoom, match=r"on algo-1 has .* the result needs"):
+        merger.write(None)

@@ -1,0 +1,41 @@
+/* Pairs of one tight cluster, compared about its centre: the second filter of topk.h and pairs.h; part of dense.c. */
+#pragma once
+
+#include "numbers.h"
+
+typedef struct {
+    const side *l, *r;
+    const numbers *rows, *columns; /* of their rows about the clusters' centres */
+    int there;                     /* both sides have tight clusters */
+    uint64_t *alike;               /* of each place, which columns of the panel have it */
+} clusters;
+
+/* Set which columns of a panel are in each tight cluster, or with 0 in none. */
+static void mark_places(clusters *t, int64_t j, int there) {
+    const side *r = t->r;
+    if (!t->there) return;
+    for (int64_t c = j; c < j + COLUMNS && c < r->n; c++) {
+        int32_t place = r->local.places[c];
+        if (place >= 0) t->alike[place] = there ? t->alike[place] | (uint64_t)1 << (c - j) : 0;
+    }
+}
+
+/* As many pairs of one product, looked at one by one, take about the time of another product. */
+#define CROWD (ROWS * COLUMNS / 32)
+
+/* Take from reached[r] those of its own cluster whose product about that cluster's centre does not reach. */
+static inline void only_near(const clusters *t, int64_t i, int64_t j, uint64_t *reached) {
+    const side *l = t->l, *r = t->r;
+    uint64_t alike[ROWS], near[ROWS] = {0};
+    int crowd = 0;
+    if (!t->there) return;
+    for (int at = 0; at < ROWS; at++) {
+        int32_t place = i + at < l->n ? l->local.places[i + at] : -1;
+        alike[at] = place < 0 ? 0 : t->alike[place];
+        crowd += __builtin_popcountll(reached[at] & alike[at]);
+    }
+    if (crowd < CROWD) return;
+    compare(l->local.cheap + i * l->groups, r->local.panels + j * r->groups, l->groups, rows_of(t->rows, i),
+            columns_of(t->columns, j), near);
+    for (int at = 0; at < ROWS; at++) reached[at] &= ~alike[at] | near[at];
+}

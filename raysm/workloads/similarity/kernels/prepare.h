@@ -1,0 +1,145 @@
+/* A tile's rows less their centres, made cheap, and what that loses; part of dense.c. */
+#pragma once
+
+#include "rounding.h"
+#include "scores.h"
+
+/* An orthogonal mix of the first m elements, m a power of two: signs, then Walsh and Hadamard's matrix. */
+static void mix(double *x, const double *signs, int64_t m) {
+    for (int64_t c = 0; c < m; c++) x[c] *= signs[c];
+    for (int64_t half = 1; half < m; half *= 2)
+        for (int64_t at = 0; at < m; at += 2 * half)
+            for (int64_t c = at; c < at + half; c++) {
+                double a = x[c], b = x[c + half];
+                x[c] = a + b;
+                x[c + half] = a - b;
+            }
+}
+
+/* Eight at a time, by hand: the sums of a row would keep a compiler from it, which may not add in another order. Any
+ * order will do, since none of it is a score: what rounds differently is far within the slop. */
+static inline v8 all_of(double x) { return (v8){0} + x; }
+
+static inline v8 pick(l8 mask, v8 yes, v8 no) { return (v8)((mask & (l8)yes) | (~mask & (l8)no)); }
+
+static inline v8 absolute(v8 x) { return (v8)((l8)x & (((l8){0}) + INT64_MAX)); }
+
+static inline v8 larger(v8 a, v8 b) { return pick(a > b, a, b); }
+
+static inline double largest_in(v8 x) {
+    double found = 0;
+    for (int at = 0; at < 8; at++) found = x[at] > found ? x[at] : found;
+    return found;
+}
+
+/* The nearest integers, of numbers below 2**51, and none beyond `most`: a sum with 3 * 2**51 has no room for halves. */
+static inline v8 nearest(v8 x, double most) {
+    v8 near = x + 0x1.8p52 - 0x1.8p52;
+    near = pick(near > all_of(most), all_of(most), near);
+    return pick(near < all_of(-most), all_of(-most), near);
+}
+
+/* Eight elements from `at` on, of which only `left` are there; the others are zeros. */
+static inline v8 load_part(const double *at, int64_t left) {
+    v8 x = {0};
+    if (left >= 8) return *(const v8 *)at;
+    for (int64_t c = 0; c < left; c++) x[c] = at[c];
+    return x;
+}
+
+#if KIND == 32
+#define store8(at, x) (*(f8 *)(at) = __builtin_convertvector(x, f8))
+#else
+/* By way of 32 bits, which every processor converts at once. */
+#define store8(at, x) (*(e8 *)(at) = __builtin_convertvector(__builtin_convertvector(x, i8), e8))
+#endif
+
+/* Fill a form's cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows.
+ *
+ * A row without a place keeps its zeros: nobody asks what its products are.
+ * signs[d], the signs over sqrt(m), or NULL for no rotation; most: the largest |q|; growth: the relative error of a
+ * float32 sum. 0, or 1 without memory. */
+EXPORT int prepare(const side *s, form *f, const double *signs, double most, double growth) {
+    int64_t d = s->d, m = 1;
+    while (2 * m <= d) m *= 2;
+    double *x = malloc(d * sizeof *x), slop = s->slop;
+    if (!x) return 1;
+    for (int64_t i = 0; i < s->n; i++) {
+        int32_t place = f->places ? f->places[i] : 0;
+        /* Not 0, by which `coarse_limits` would divide. */
+        f->scale[i] = 1;
+        if (place < 0) continue;
+        const double *centre = f->centres + place * d, squared = f->squares[place];
+        double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i], shift = 0;
+        const char *row = s->rows + i * s->stride;
+        v8 wide_shift = {0};
+        int64_t c = 0;
+        for (; c + 8 <= d; c += 8) {
+            v8 u = load8(row + c * s->kind, s->kind) * inverse, middle = *(const v8 *)(centre + c);
+            wide_shift += middle * u;
+            *(v8 *)(x + c) = u - middle;
+        }
+        shift = fold(wide_shift);
+        for (; c < d; c++) {
+            double u = load1(row + c * s->kind, s->kind) * inverse;
+            shift += centre[c] * u;
+            x[c] = u - centre[c];
+        }
+        if (signs) {
+            mix(x, signs, m);
+            if (m < d) mix(x + d - m, signs + d - m, m);
+        }
+        v8 largest_of_8 = {0}, sums = {0}, lengths = {0}, rests = {0}, finer_rests = {0};
+        for (c = 0; c < d; c += 8) largest_of_8 = larger(absolute(load_part(x + c, d - c)), largest_of_8);
+        double largest = largest_in(largest_of_8);
+        float scale = KIND == 32 ? 1 : up(fmax(largest / most, 0x1p-44));
+        double per_unit = 1 / (double)scale;
+        element *q = (element *)(f->cheap + i * s->groups);
+        for (c = 0; c < d; c += 8) {
+            v8 those = load_part(x + c, d - c);
+#if KIND == 32
+            /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
+            v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
+            v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
+#else
+            v8 near = nearest(those * per_unit, most);
+#endif
+            sums += near;
+            v8 off = those - near * (double)scale;
+            lengths += those * those;
+            rests += off * off;
+            element kept[8];
+            store8(kept, near);
+            memcpy(q + c, kept, (d - c < 8 ? d - c : 8) * sizeof *q);
+#if KIND == 8
+            v8 more = nearest(off * (per_unit * FINER), 127);
+            int8_t also[8];
+            store8(also, more);
+            memcpy((int8_t *)(f->finer + i * s->groups) + c, also, d - c < 8 ? d - c : 8);
+            off -= more * ((double)scale / FINER);
+            finer_rests += off * off;
+#endif
+        }
+        if (f->radii && fold(lengths) > f->radii[place] * f->radii[place]) {
+            f->places[i] = -1;
+            continue;
+        }
+        double length = sqrt(fold(lengths)) * (1 + 0x1p-30) + slop, rest = sqrt(fold(rests)) * (1 + 0x1p-30) + slop;
+        f->length[i] = up(length + rest);
+        f->error[i] = up(rest + growth * (length + rest));
+        f->finer_error[i] = KIND == 8 ? up(sqrt(fold(finer_rests)) * (1 + 0x1p-30) + slop) : f->error[i];
+        f->middle[i] = shift - squared;
+        f->shift[i] = up(f->middle[i] + slop);
+        f->scale[i] = scale;
+        f->first[i] = FIRST_OF(fold(sums));
+        const int32_t *groups = f->cheap + i * s->groups;
+        int32_t *panel = f->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
+        for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = groups[g] ^ PANEL_FLIP;
+    }
+    free(x);
+    return 0;
+}
+
+EXPORT int64_t pack_rows(void) { return ROWS; }
+EXPORT int64_t panel_columns(void) { return COLUMNS; }
+EXPORT int64_t group_step(void) { return GROUP_STEP; }

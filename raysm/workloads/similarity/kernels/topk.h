@@ -1,0 +1,234 @@
+/* The best of each row; part of dense.c. */
+#pragma once
+
+#include "clusters.h"
+#include "keys.h"
+#include "look.h"
+#include "numbers.h"
+#include "scores.h"
+#include "tiles.h"
+
+/* Who may be among a row's best, not scored yet. */
+typedef struct {
+    float most; /* the score is at most that */
+    uint32_t index;
+} candidate;
+
+/* What is asked of each pair of a row: small, for it is read at random. */
+typedef struct {
+    uint64_t bound; /* a key that k rows reach, among them some that wait, or the floor's; who has a larger is out */
+    int64_t count;  /* of those that wait */
+} state;
+
+/* The rows of one side while they are searched. */
+typedef struct {
+    const side *s;
+    best *b; /* NULL: they are not served */
+    numbers overall, local;
+    state *states;
+    uint64_t *reached;  /* reached[n, k], rising: keys, of those that wait the last that they may have */
+    candidate *waiting; /* waiting[n, room] */
+    int64_t room;
+    void *memory;
+} searched;
+
+/* Pairs that passed the filter. They are looked at together: the processor then works on several at a time. */
+#define HITS 256
+typedef struct {
+    uint32_t i, j;
+    float low, high;
+} hit;
+
+typedef struct {
+    searched *rows, *columns; /* one and the same where a tile is compared with itself */
+    int same, diagonal;
+    clusters clusters;
+    int64_t scored;
+    int64_t count; /* of hits */
+    hit hits[HITS + ROWS * COLUMNS];
+} search;
+
+static inline void lower_bound(searched *p, int64_t i) {
+    uint64_t last = p->reached[(i + 1) * p->b->k - 1];
+    if (last < p->states[i].bound) p->states[i].bound = last;
+}
+
+/* Take what is known of row i from its keys and its floor; nobody waits. */
+static void begin_row(searched *p, int64_t i) {
+    memcpy(p->reached + i * p->b->k, p->b->keys + i * p->b->k, p->b->k * sizeof *p->reached);
+    /* Whoever ties with the floor may have a lower index than those that reach it. */
+    p->states[i] = (state){key_of(p->b->floors[i], UINT32_MAX), 0};
+    lower_bound(p, i);
+}
+
+static int begin_search(searched *p, const side *s, best *b) {
+    p->s = s, p->b = b;
+    if (!b) return 0;
+    p->room = 4 * b->k < 16 ? 16 : 4 * b->k > 64 ? 64 : 4 * b->k;
+    p->memory = malloc(s->n * (b->k * sizeof *p->reached + p->room * sizeof *p->waiting + sizeof *p->states));
+    if (!p->memory) return 1;
+    p->waiting = p->memory;
+    p->states = (state *)(p->waiting + s->n * p->room);
+    p->reached = (uint64_t *)(p->states + s->n);
+    for (int64_t i = 0; i < s->n; i++) begin_row(p, i);
+    return 0;
+}
+
+static void end_search(searched *p) {
+    free(p->overall.memory);
+    free(p->local.memory);
+    free(p->memory);
+}
+
+/* The least score in float64 that may be rounded to one with which an index of at least `from` enters.
+ *
+ * Whoever comes later and only ties with the last of the k does not enter, and no score is above 1. */
+static inline double least(const state *now, int64_t from) {
+    float least = key_score(now->bound);
+    if (least == INFINITY || least == -INFINITY) return least;
+    if ((int64_t)(uint32_t)now->bound > from) return ((double)least + next_down(least)) / 2;
+    return least >= 1 ? INFINITY : ((double)least + next_up(least)) / 2;
+}
+
+static inline void limit_row(search *f, int64_t i, int64_t from) {
+    searched *p = f->rows;
+    double score = least(p->states + i, from);
+    p->overall.limit[i] = down(score - p->s->overall.squares[0] - p->overall.shift[i]);
+    int32_t place = f->clusters.there ? p->s->local.places[i] : -1;
+    if (place >= 0) p->local.limit[i] = down(score - p->s->local.squares[place] - p->local.shift[i]);
+}
+
+static inline void limit_column(search *f, int64_t j, int64_t from) {
+    searched *p = f->columns;
+    if (!p->b) return;
+    double score = least(p->states + j, from);
+    p->overall.other[j] = down(score - p->s->overall.squares[0]);
+    int32_t place = f->clusters.there ? p->s->local.places[j] : -1;
+    if (place >= 0) p->local.other[j] = down(score - p->s->local.squares[place]);
+}
+
+/* The first key that a candidate may have. */
+static inline uint64_t first_key(const candidate *one, const side *others) {
+    return key_of(one->most, others->start + one->index);
+}
+
+/* Score those of row i that may still enter, and forget them all. */
+static void score_waiting(search *f, searched *p, const side *others, int64_t i) {
+    const candidate *waiting = p->waiting + i * p->room;
+    for (int64_t at = 0; at < p->states[i].count; at++) {
+        if (first_key(waiting + at, others) > p->states[i].bound) continue;
+        if (at + 1 < p->states[i].count) {
+            const char *row = others->rows + waiting[at + 1].index * others->stride;
+            for (int64_t c = 0; c < others->d * others->kind; c += 64) __builtin_prefetch(row + c);
+        }
+        f->scored++;
+        offer(p->b, i, key_of(score(p->s, i, others, waiting[at].index), others->start + waiting[at].index));
+    }
+    begin_row(p, i);
+}
+
+/* Note that row i reaches a key, and return whether its limit may rise. */
+static inline int note_reached(searched *p, int64_t i, uint64_t key) {
+    uint64_t *reached = p->reached + i * p->b->k;
+    int64_t at = p->b->k - 1;
+    if (key >= reached[at]) return 0;
+    for (; at > 0 && reached[at - 1] > key; at--) reached[at] = reached[at - 1];
+    reached[at] = key;
+    lower_bound(p, i);
+    return 1;
+}
+
+/* Note that the score of row i with `index` of the others is from low to high; return whether its limit may rise. */
+static inline int wait(search *f, searched *p, const side *others, int64_t i, int64_t index, float low, float high) {
+    state *now = p->states + i;
+    candidate *waiting = p->waiting + i * p->room, one = {high, (uint32_t)index};
+    if (first_key(&one, others) >= now->bound) return 0;
+    waiting[now->count++] = one;
+    int rises = note_reached(p, i, key_of(low, others->start + index));
+    if (now->count < p->room) return rises;
+    int64_t kept = 0;
+    for (int64_t old = 0; old < p->room; old++) {
+        waiting[kept] = waiting[old];
+        /* The bound may be the key of this very one. */
+        kept += first_key(waiting + kept, others) <= now->bound;
+    }
+    now->count = kept;
+    if (2 * kept > p->room) score_waiting(f, p, others, i);
+    return 1;
+}
+
+/* Look at the hits. Those to come have rows from next_row and columns from next_column on, or were looked at. */
+static void take_hits(search *f, int64_t next_row, int64_t next_column) {
+    const side *l = f->rows->s, *r = f->columns->s;
+    for (int64_t at = 0; at < f->count; at++) {
+        hit *h = f->hits + at;
+        look_at(l, h->i, r, h->j, f->clusters.there, &h->low, &h->high);
+    }
+    for (int64_t at = 0; at < f->count; at++) {
+        hit *h = f->hits + at;
+        /* Where a tile is compared with itself, a row's limit changes on both sides. */
+        if (wait(f, f->rows, r, h->i, h->j, h->low, h->high)) {
+            limit_row(f, h->i, next_column);
+            if (f->diagonal) limit_column(f, h->i, next_column);
+        }
+        if (f->columns->b && wait(f, f->columns, l, h->j, h->i, h->low, h->high)) {
+            limit_column(f, h->j, next_row);
+            if (f->diagonal) limit_row(f, h->j, next_row);
+        }
+    }
+    f->count = 0;
+}
+
+static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
+    const side *l = f->rows->s, *r = f->columns->s;
+    int64_t next_column = r->start + j + COLUMNS, i = i0;
+    for (int64_t c = j; c < j + COLUMNS && c < r->n; c++) limit_column(f, c, l->start + i0);
+    column_part column = columns_of(&f->columns->overall, j);
+    const int32_t *panel = r->overall.panels + j * r->groups;
+    mark_places(&f->clusters, j, 1);
+    for (; i < i1; i += ROWS) {
+        if (f->diagonal && i >= j + COLUMNS) break;
+        uint64_t reached[ROWS];
+        row_part row = rows_of(&f->rows->overall, i);
+        if (!compare(l->overall.cheap + i * l->groups, panel, l->groups, row, column, reached)) continue;
+        if (!only_pairs(reached, l, r, i, j, f->same, f->diagonal)) continue;
+        only_near(&f->clusters, i, j, reached);
+        for (int at = 0; at < ROWS; at++)
+            for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
+                f->hits[f->count].i = (uint32_t)(i + at);
+                f->hits[f->count++].j = (uint32_t)(j + __builtin_ctzll(bits));
+            }
+        if (f->count >= HITS) take_hits(f, l->start + i + ROWS, next_column);
+    }
+    take_hits(f, l->start + i, next_column);
+    mark_places(&f->clusters, j, 0);
+}
+
+/* See Engine.topk; `diagonal`: both sides, and both bests, are the same; places: of their tight clusters. Return the
+ * pairs scored, -1 without memory. */
+EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, int64_t places, int same, int diagonal) {
+    if (of_two_types(l, r)) return TWO_TYPES;
+    searched rows = {0}, columns = {0};
+    search f;
+    f.rows = &rows, f.columns = diagonal ? &rows : &columns, f.same = same, f.diagonal = diagonal;
+    f.scored = f.count = 0;
+    f.clusters = (clusters){l, r, &rows.local, &f.columns->local, places > 0, calloc(places + 1, sizeof(uint64_t))};
+    int failed = !f.clusters.alike || begin_form(&rows.overall, &f.columns->overall, l, r, 1, 0);
+    if (places > 0) failed = failed || begin_form(&rows.local, &f.columns->local, l, r, places, 1);
+    failed = failed || begin_search(&rows, l, bl) || (!diagonal && begin_search(&columns, r, br));
+    int64_t step = chunk_rows(l);
+    begin_products();
+    for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
+        int64_t i1 = i0 + step < l->n ? i0 + step : l->n;
+        int64_t first = diagonal ? i0 / COLUMNS * COLUMNS : 0;
+        for (int64_t i = i0; i < i1; i++) limit_row(&f, i, r->start + first);
+        for (int64_t j = first; j < r->n; j += COLUMNS) search_panel(&f, i0, i1, j);
+    }
+    end_products();
+    for (int64_t i = 0; i < l->n && !failed; i++) score_waiting(&f, &rows, r, i);
+    for (int64_t j = 0; br && !diagonal && j < r->n && !failed; j++) score_waiting(&f, &columns, l, j);
+    end_search(&rows);
+    end_search(&columns);
+    free(f.clusters.alike);
+    return failed ? -1 : f.scored;
+}

@@ -1,0 +1,72 @@
+"""Neighbors and scores as whoever asked for them reads them: one file, or parts that are one."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.client.result import read_as
+from raysm.client.similarity_result import SimilarityResult
+from raysm.client.stacked_rows import StackedRows
+from raysm.contract.result import Manifest, ResultFile
+
+
+def result_of(folder, shapes):
+    """Return a result of files with these shapes, in their order."""
+    files = tuple(
+        ResultFile(name=name, shape=shape, bytes=7, sha256="0", how_to_read="", units=("rows", "columns"))
+        for name, shape in shapes.items()
+    )
+    manifest = Manifest(
+        job="j", workload={"kind": "similarity"}, inputs={}, files=files, versions={}, instances=(), phases_s={}
+    )
+    return read_as(folder, manifest)
+
+
+@pytest.fixture
+def scores(tmp_path):
+    """A full matrix in three parts, beside the names of its rows."""
+    (tmp_path / "similarity").mkdir()
+    everything = np.arange(70, dtype=np.float32).reshape(10, 7)
+    for at, part in enumerate(np.split(everything, [3, 4])):
+        np.save(tmp_path / "similarity" / f"part-{at}-of-3.npy", part)
+    pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "ids.parquet")
+    shapes = {f"similarity/part-{at}-of-3.npy": (rows, 7) for at, rows in enumerate([3, 1, 6])}
+    return result_of(tmp_path, shapes | {"ids.parquet": (2,)}), everything
+
+
+def test_parts_of_the_full_matrix_are_one_array_that_is_read_where_it_is_asked(scores):
+    result, everything = scores
+    found = result.table()
+    assert isinstance(found, StackedRows)
+    assert np.array_equal(np.asarray(found), everything)
+
+
+def test_names_of_rows_are_read_by_their_own_name(scores):
+    assert scores[0].table("ids.parquet")["id"].to_pylist() == ["a", "b"]
+
+
+def test_it_says_what_it_has_together(scores):
+    said = repr(scores[0])
+    assert "similarity: 10 rows x 7 columns, 21 bytes in 3 parts; .table()" in said
+    assert "ids.parquet" in said
+    assert "part-0" not in said
+
+
+def test_parts_of_neighbors_are_one_table_in_the_order_of_the_rows(tmp_path):
+    (tmp_path / "neighbors").mkdir()
+    # By the manifest, not by how names sort.
+    for name, rows in (("b", [0, 1]), ("a", [2])):
+        pq.write_table(pa.table({"row": rows}), tmp_path / "neighbors" / f"{name}.parquet")
+    result = result_of(tmp_path, {"neighbors/b.parquet": (2, 4), "neighbors/a.parquet": (1, 4)})
+    assert isinstance(result, SimilarityResult)
+    assert result.table()["row"].to_pylist() == [0, 1, 2]
+    assert result.parts == [tmp_path / "neighbors" / "b.parquet", tmp_path / "neighbors" / "a.parquet"]
+
+
+def test_one_file_is_the_result_whatever_lies_beside_it(tmp_path):
+    np.save(tmp_path / "similarity.npy", np.eye(3))
+    result = result_of(tmp_path, {"similarity.npy": (3, 3), "ids.parquet": (3,)})
+    assert result.parts == [tmp_path / "similarity.npy"]
+    assert isinstance(result.table(), np.memmap)
+    assert "similarity.npy: 3 rows x 3 columns" in repr(result)
