@@ -41,8 +41,15 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = free_bytes) -> None:
+def check_room(
+    needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = free_bytes, where: str = "the head"
+) -> None:
     """Check that the disks have room for (folder, bytes); folders on one disk share its room.
+
+    Args:
+        needs: What is to be written where.
+        free: Returns what is free on the disk of a folder.
+        where: The instance whose disks they are.
 
     Raises:
         NoRoom: One has not; the message has what is needed, what is free, and where.
@@ -60,8 +67,9 @@ def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = 
         available = free(folders[device])
         if available < size + SPARE_BYTES:
             raise NoRoom(
-                f"the disk of {folders[device]} on the head has {available / 1e9:.2f} GB free, the result needs "
-                f"{size / 1e9:.2f} GB; give the instance a larger volume, or ask for less (a smaller k)"
+                f"the disk of {folders[device]} on {where} has {available / 1e9:.2f} GB free, the result needs "
+                f"{size / 1e9:.2f} GB; give the instance a larger volume, or ask for less (a smaller k), or for parts "
+                "on more of them"
             )
 
 

@@ -205,7 +205,7 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
 
 
 def test_a_function_of_a_trial_may_draw_the_space(base, tmp_path):
-    sweep = raysm.Sweep(value_of, space=draws, metric="loss", trials=4, seed=2)
+    sweep = raysm.Sweep(value_of, space=draws, metric="loss", trials=4, seed=2, concurrency=1)
     outcome, _, _ = run(sweep, base, tmp_path)
     assert all((trial.params["x"] == 7) == (trial.params["kind"] == "point") for trial in trials_of(outcome))
 

@@ -1,6 +1,7 @@
 """Every mode follows the training of one process: losses and final weights to 1e-5 in float32."""
 
 import contextlib
+import functools
 
 import pytest
 import torch
@@ -19,14 +20,15 @@ from tests.support.parallel_modes import (
     MAX_NORM,
     MODES,
     RELAY,
+    ROWS,
+    TRAINED,
     UNSEEN,
     WORKERS,
     Transformer,
     accuracy,
-    adam,
     data,
-    evaluated,
     evaluated_norms,
+    handed_on,
     prepared,
     sgd,
     train,
@@ -46,7 +48,7 @@ def launched(forks, tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone():
     """The losses and the weights of one process."""
-    return train(None)
+    return train(None)[:2]
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +60,6 @@ def _no_session_left():
 def worst(weights, others):
     assert list(weights) == list(others)
     return max(float((weights[name] - others[name]).abs().max()) for name in others)
-
-
-@pytest.mark.parametrize("mode", [*MODES, "measured", "named"])
-def test_a_mode_follows_one_process_in_losses_and_weights(mode, launched, alone):
-    ranks, _ = launched
-    assert ranks[0][mode][0] == pytest.approx(alone[0], abs=TOLERANCE)
-    assert worst(ranks[0][mode][1], alone[1]) < TOLERANCE
 
 
 @pytest.fixture(scope="module")
@@ -84,50 +79,63 @@ def clipped():
     return losses, model.state_dict(), norms
 
 
-@pytest.mark.parametrize("mode", CLIPPED)
-def test_gradients_are_clipped_by_the_norm_of_the_whole_model_in_every_mode(mode, launched, clipped):
-    ranks, _ = launched
-    losses, weights, norms = clipped
-    assert min(norms) > 1.2 * MAX_NORM
-    assert ranks[0][f"{mode}, clipped"][0] == pytest.approx(losses, abs=TOLERANCE)
-    assert worst(ranks[0][f"{mode}, clipped"][1], weights) < TOLERANCE
+@pytest.fixture(scope="module")
+def expected(alone, clipped):
+    """What one process has for each mode: losses and weights, of gradients that are clipped where the mode's are."""
+    return lambda mode: clipped[:2] if mode in (*CLIPPED, *ACCUMULATED) else alone
 
 
-@pytest.mark.parametrize("mode", ACCUMULATED)
-def test_a_slice_in_pieces_is_the_same_step(mode, launched, alone):
+@pytest.mark.parametrize("mode", [*MODES, "measured", "named"])
+def test_a_mode_follows_one_process_in_losses_and_weights(mode, launched, expected):
     ranks, _ = launched
-    losses, weights = ranks[0][f"{mode}, accumulated"]
-    assert losses == pytest.approx(alone[0], abs=TOLERANCE)
-    assert worst(weights, alone[1]) < TOLERANCE
+    losses, weights = expected(mode)
+    assert ranks[0][mode][0] == pytest.approx(losses, abs=TOLERANCE)
+    assert worst(ranks[0][mode][1], weights) < TOLERANCE
+
+
+def test_what_is_clipped_are_gradients_that_are_too_long(clipped):
+    assert min(clipped[2]) > 1.2 * MAX_NORM
+
+
+def test_a_slice_in_pieces_is_the_same_step_of_replicas_too(launched, clipped):
+    ranks, _ = launched
+    assert ranks[0]["ddp, accumulated"][0] == pytest.approx(clipped[0], abs=TOLERANCE)
+    assert worst(ranks[0]["ddp, accumulated"][1], clipped[1]) < TOLERANCE
 
 
 @pytest.fixture(scope="module")
 def measured():
-    """The losses of plain torch after one step on rows that it has not seen: their mean, and the accuracy."""
-    with contextlib.ExitStack() as stack:
-        stack.callback(sessions.end)
-        prepared(None)
-        training.step(next(iter(training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3))))
-        model = Transformer()
-        model.load_state_dict(sessions.current().trainer.full_state_dict())
-    inputs, target = (tensor[:UNSEEN] for tensor in data().tensors)
-    with torch.no_grad():
-        output = model.eval()(inputs)
-    return {"loss": float(functional.cross_entropy(output, target)), "accuracy": float(accuracy(output, target))}
+    """The losses of plain torch after one step, clipped or not, on rows that it has not seen: mean, and accuracy."""
+
+    @functools.cache
+    def means(max_norm):
+        with contextlib.ExitStack() as stack:
+            stack.callback(sessions.end)
+            prepared(None, max_norm=max_norm)
+            training.step(next(iter(training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3))))
+            model = Transformer()
+            model.load_state_dict(sessions.current().trainer.full_state_dict())
+        inputs, target = (tensor[:UNSEEN] for tensor in data().tensors)
+        with torch.no_grad():
+            output = model.eval()(inputs)
+        return {"loss": float(functional.cross_entropy(output, target)), "accuracy": float(accuracy(output, target))}
+
+    return lambda mode: means(TRAINED[mode].get("max_norm"))
 
 
 @pytest.mark.parametrize("mode", EVALUATED)
-def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(mode, launched, alone, measured):
+def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(mode, launched, expected, measured):
     ranks, _ = launched
-    losses, means = ranks[0][f"{mode}, evaluated"]
-    assert all(rank[f"{mode}, evaluated"][1] == means for rank in ranks)
-    assert means == [pytest.approx(measured, abs=TOLERANCE)]
+    losses, weights, means = ranks[0][mode]
+    assert all(rank[mode][2] == means for rank in ranks)
+    assert means == [pytest.approx(measured(mode), abs=TOLERANCE)]
     # The steps before and after are those of a training that was never evaluated.
-    assert losses == pytest.approx(alone[0], abs=TOLERANCE)
+    assert losses == pytest.approx(expected(mode)[0], abs=TOLERANCE)
+    assert worst(weights, expected(mode)[1]) < TOLERANCE
 
 
 def test_one_process_evaluates_as_all_do(measured):
-    assert evaluated(None, batch_size=UNSEEN)[1] == [pytest.approx(measured, abs=TOLERANCE)]
+    assert train(None, evaluate_by=UNSEEN)[2] == [pytest.approx(measured("ddp"), abs=TOLERANCE)]
 
 
 def test_every_rank_evaluates_by_the_running_averages_that_a_checkpoint_would_keep(launched):
@@ -152,7 +160,7 @@ def test_every_rank_is_told_the_same_loss_in_every_mode(launched):
 
 def test_bf16_follows_float32_as_far_as_its_eight_bits_go(launched, alone):
     ranks, _ = launched
-    losses, weights = ranks[0]["bf16"]
+    losses, weights, _ = ranks[0]["bf16"]
     assert losses == pytest.approx(alone[0], abs=0.05)
     assert losses != pytest.approx(alone[0], abs=TOLERANCE)
     assert all(tensor.dtype == torch.float32 for tensor in weights.values())
@@ -179,23 +187,25 @@ def test_batch_norms_are_sharded_in_bf16(launched):
 
 def test_each_mode_goes_on_from_what_any_other_has_saved(launched):
     ranks, _ = launched
-    prepared(None, adam)
-    losses = [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=len(RELAY))]
+    handed_on(None)
+    losses = [training.step(batch) for batch in training.batches(data(), batch_size=ROWS, epochs=len(RELAY))]
     assert ranks[0]["relay"][0] == pytest.approx(losses, abs=TOLERANCE)
     assert worst(ranks[0]["relay"][1], sessions.current().trainer.full_state_dict()) < TOLERANCE
 
 
-def test_a_model_of_any_mode_loads_into_plain_torch(launched, alone):
+def test_a_model_of_any_mode_loads_into_plain_torch(launched, expected):
     ranks, _ = launched
     inputs, targets = data().tensors
-    for mode in MODES:
+
+    @torch.no_grad()
+    def loss(weights):
         model = Transformer()
-        model.load_state_dict(ranks[0][mode][1])
-        reference = Transformer()
-        reference.load_state_dict(alone[1])
-        with torch.no_grad():
-            loss, wanted = (functional.cross_entropy(each(inputs), targets).item() for each in (model, reference))
-        assert loss == pytest.approx(wanted, abs=TOLERANCE)
+        model.load_state_dict(weights)
+        return functional.cross_entropy(model(inputs), targets).item()
+
+    wanted = {id(weights): loss(weights) for weights in (expected(mode)[1] for mode in ("ddp", CLIPPED[0]))}
+    for mode in MODES:
+        assert loss(ranks[0][mode][1]) == pytest.approx(wanted[id(expected(mode)[1])], abs=TOLERANCE)
 
 
 def test_the_log_prints_the_map_of_ranks_the_stages_and_the_cut_tensors(launched):

@@ -21,7 +21,6 @@ from raysm.workloads.training.checkpoint.step_marker import Reached
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Session
-from raysm.workloads.training.parallel.optimizer_state import readable
 from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["RANDOM", "PutBack", "ResumePoint", "repeated", "resume"]
@@ -123,17 +122,14 @@ def _load(
     exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
 ) -> PutBack:
-    state = trainer.state()
+    # First what says where every tensor lies: only then is it known which files this rank needs.
+    moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
+    there = shards.entries(checkpoint)
+    state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in there if name.startswith(OPTIMIZER))
     # Of as many workers that are laid out otherwise, those of one tensor group must not get states of their own.
     is_same_layout = manifest.layout == str(trainer.layout)
     if is_same_layout:
         state[RANDOM] = []
-    # First what says where every tensor lies: only then is it known which files this rank needs.
-    moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
-    there = shards.entries(checkpoint)
-    state["optimizer"] = readable(
-        state["optimizer"], (name.removeprefix(OPTIMIZER) for name in there if name.startswith(OPTIMIZER))
-    )
     needed = _planned(state, checkpoint, manifest, exchange)
     moved += exchange.fetch(checkpoint, needed, has, manifest.files)
     if moved:

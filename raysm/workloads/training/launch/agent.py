@@ -34,6 +34,10 @@ __all__ = ["END_GRACE_S", "Agent", "Exit", "Task"]
 END_GRACE_S = 2.0
 """Seconds that the others have after SIGTERM once a worker failed: most hang in a collective call that never ends."""
 
+OWN_END_S = 1.0
+"""Seconds that the others have to end by themselves once a worker failed with an exit code: it may have failed for want
+of one of them, which is still about to say why it ends. One that a signal killed waited for nobody."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
@@ -74,11 +78,13 @@ class Exit:
 class Agent:
     """Runs the workers of one instance; an actor."""
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(self, own_end_s: float = OWN_END_S) -> None:
+        """Begin with nothing; ``own_end_s`` is what ``OWN_END_S`` says."""
+        self._own_end_s = own_end_s
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._changing = threading.Lock()
         self._ending = False
+        self._killed: set[subprocess.Popen[bytes]] = set()
 
     def free_port(self) -> int:
         """Return a port that nothing listens on here."""
@@ -96,6 +102,7 @@ class Agent:
         folder = working_folder.make_folder(here, source)
         let_others_first()  # each worker is a session of its own
         self._ending = False
+        self._killed.clear()
 
         def heed(word: bytes) -> None:
             with self._changing:
@@ -118,14 +125,30 @@ class Agent:
         for rank, popen in self._running.items():
             # A thread that waits costs nothing; looking at them every 20 ms cost 1 % of a core that they need.
             threading.Thread(target=_await, args=[rank, popen, ended], daemon=True, name=f"rank-{rank}").start()
+        end_at: float | None = None
         while self._running:
-            rank, status = ended.get()
+            try:
+                rank, status = ended.get(timeout=None if end_at is None else max(0.0, end_at - time.monotonic()))
+            except queue.Empty:
+                end_at = None
+                with self._changing:
+                    self._end_once()
+                continue
             with self._changing:
-                _signal_group(self._running.pop(rank), signal.SIGKILL)  # what it left behind holds its output open
-                exits.append(Exit(rank=rank, status=status, at_s=time.time(), was_ended=self._ending))
-                if status and not self._ending:
-                    self._end(END_GRACE_S)
+                popen = self._running.pop(rank)
+                _signal_group(popen, signal.SIGKILL)  # what it left behind holds its output open
+                # One that was told to end may have been killed by the kernel before, for want of memory.
+                was_ended = self._ending and (status != -signal.SIGKILL or popen in self._killed)
+                exits.append(Exit(rank=rank, status=status, at_s=time.time(), was_ended=was_ended))
+                if status < 0:
+                    self._end_once()
+            if status > 0 and end_at is None:
+                end_at = time.monotonic() + self._own_end_s
         return tuple(exits)
+
+    def _end_once(self) -> None:
+        if not self._ending:
+            self._end(END_GRACE_S)
 
     def _end(self, grace_s: float) -> None:
         """Send SIGTERM to the workers that are left, and SIGKILL to what is left of them after ``grace_s``."""
@@ -139,10 +162,10 @@ class Agent:
         killing.daemon = True
         killing.start()
 
-    @staticmethod
-    def _kill(workers: list["subprocess.Popen[bytes]"]) -> None:
+    def _kill(self, workers: list["subprocess.Popen[bytes]"]) -> None:
         for popen in workers:
             if popen.returncode is None:
+                self._killed.add(popen)
                 _signal_group(popen, signal.SIGKILL)
 
 

@@ -22,7 +22,8 @@ from raysm.errors import RayFailed, WorkerFailed
 from raysm.request import TrainLoop
 from raysm.workloads.nodes import Node, ask_every_node
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
-from raysm.workloads.training.launch.failure_attribution import as_refusal
+from raysm.workloads.training.launch.failure_attribution import Failure, as_refusal, find_cause
+from raysm.workloads.training.launch.fixed_size import without_autoscaler
 from raysm.workloads.training.launch.launch import Launch, launch_training
 from raysm.workloads.training.launch.output import OUT, STOP
 from raysm.workloads.training.launch.placement import Place, place
@@ -31,7 +32,7 @@ from raysm.workloads.training.launch.stopping import grace_of_workers
 if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer
 
-__all__ = ["run_data_parallel"]
+__all__ = ["lost_nodes", "run_data_parallel"]
 
 POLL_S = 0.1
 RAY_TRAIN = {
@@ -48,6 +49,14 @@ RAY_TRAIN = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
 """Settings of Ray Train, which it takes from nowhere else."""
+UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
+"""What Ray Train starts beside each training.
+
+The first is the manager of Ray's datasets, which the request has no place for: an actor that imports Ray Data, just
+when the workers start. The second removes what a controller that was killed has reserved: here the job ends with its
+controller, and Ray removes it then. Once a second it asks the dashboard whether the controller lives, and so the whole
+dashboard would be started, twelve processes, and an agent on every instance.
+"""
 OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 """What Ray Train tries again by itself: nothing, because ``launch`` does, and says so."""
 
@@ -145,10 +154,9 @@ class _Loop:
 
 
 def trainer_class() -> "type[TorchTrainer]":
-    """Return Ray Train's trainer without what it prepares for Ray's datasets, which the request has no place for.
+    """Return Ray Train's trainer without what a raysm job has no use for, 17 of 64 s of the cores of a short training.
 
-    Their manager is an actor that imports Ray Data, for 2 s of a core, just when the workers start. Where a name of
-    Ray's goes away, it is merely started.
+    ``UNUSED`` says what, and ``fixed_size`` what else. Where a name of Ray's goes away, all of it is merely started.
     """
     from ray.train.torch import TorchTrainer
 
@@ -158,7 +166,10 @@ def trainer_class() -> "type[TorchTrainer]":
     class Trainer(TorchTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:
             callbacks = super()._create_default_callbacks()
-            return [callback for callback in callbacks if type(callback).__name__ != "DatasetsCallback"]
+            return [callback for callback in callbacks if type(callback).__name__ not in UNUSED]
+
+        def _initialize_and_run_controller(self, **arguments: Any) -> Any:
+            return super()._initialize_and_run_controller(**without_autoscaler(arguments))
 
     return Trainer
 
@@ -167,13 +178,28 @@ def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
     """Return the instances on which nothing can be run any more, or nothing that answers within ``silence_s``."""
     asked = {answer: node for node, answer in ask_every_node(_here, nodes=nodes, max_retries=0).items()}
     ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=silence_s)
-    lost = [asked[reference] for reference in silent]
+    failed = []
     for reference in ready:
         try:
             ray.get(reference)
         except RayError:
-            lost.append(asked[reference])
-    return lost
+            failed.append(asked[reference])
+    here: str = ray.get_runtime_context().get_node_id()
+    return lost_nodes([asked[reference] for reference in silent], failed, here)
+
+
+def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], here: str) -> list[Node]:
+    """Return the instances that are lost.
+
+    Args:
+        silent: Those that did not answer in time.
+        failed: Those that cannot.
+        here: Ray's id of the instance that asks.
+    """
+    # To answer takes a new process. Where this instance, which is there, starts none in that time either, the machines
+    # are overloaded, and silence says nothing of the others: why the workers failed is told by what they said.
+    is_overloaded = any(node.node_id == here for node in silent)
+    return [*failed] if is_overloaded else [*silent, *failed]
 
 
 def _here() -> bool:
@@ -181,7 +207,7 @@ def _here() -> bool:
 
 
 def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
-    """Return what Ray Train's error means: which worker failed first, and why."""
+    """Return what Ray Train's error means: which worker is the cause, and why it failed."""
     from ray.train import WorkerGroupError
 
     from raysm.workloads.training.launch.loop_worker import LoopFailed
@@ -194,7 +220,9 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
         if isinstance(cause, RayActorError):
             host = next(item.node.host for item in places if rank in item.ranks)
             return WorkerFailed(rank, host, "its process was killed; most likely out of memory", "", "", 137)
-    failures = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
-    if not failures:
-        return RayFailed(f"Ray Train could not run the workers: {error}")
-    return min(failures, key=lambda failed: (failed.stopped, failed.at_s)).error
+    cause = find_cause(
+        Failure(error=failed.error, at_s=failed.at_s, was_ended=failed.stopped)
+        for failed in error.worker_failures.values()
+        if isinstance(failed, LoopFailed)
+    )
+    return cause or RayFailed(f"Ray Train could not run the workers: {error}")

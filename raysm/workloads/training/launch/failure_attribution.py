@@ -1,17 +1,50 @@
-"""Why a worker failed, read from how it ended and from the last of its stderr. Pure: text in, an error out."""
+"""Why a worker failed, read from how it ended and from the last of its stderr, and which of several is the cause.
+
+Pure: text in, an error out. A worker that fails for want of another one is often seen to end first, on the clock of its
+own instance: so the evidence counts before the time.
+"""
 
 import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from raysm.bootstrap.children import signal_name
 from raysm.errors import InvalidInput, InvalidRequest, WorkerFailed
 
-__all__ = ["attribute_failure", "as_refusal"]
+__all__ = ["CAUSE_S", "Failure", "as_refusal", "attribute_failure", "find_cause", "is_consequence"]
 
 HEADER = "Traceback (most recent call last):"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?$")
 OWN = {f"{kind.__module__}.{kind.__name__}": kind for kind in (InvalidRequest, InvalidInput)}
 """What raysm itself raises where the user asked for what cannot be: to try it again would be of no use."""
 LAST_LINES = 5
+
+CAUSE_S = 5.0
+"""Seconds that the cause of a lost connection has to show itself: a peer's end is seen later than its connections'."""
+
+LOST_PEER = re.compile(
+    r"connection (was )?(likely )?(closed|reset|aborted)|broken pipe|socket (is )?closed|caused pair closure"
+    r"|got 0 bytes|remote (process|rank)|nccl communicator was aborted|collective operation timeout"
+    r"|timed out waiting \d+ ?ms for (recv|send)",
+    re.IGNORECASE,
+)
+"""What gloo, NCCL and torch's store say where the other end of a connection is gone."""
+
+KILLED, BY_ITSELF, FOR_WANT_OF_A_PEER, ENDED = range(4)
+"""How much a failure says, the most first: nobody kills a worker for a failure of another one, but raysm itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """One of several failed workers."""
+
+    error: WorkerFailed
+    """Which one, and how."""
+    at_s: float
+    """When it was seen, seconds since the epoch, on its instance's clock."""
+    was_ended: bool = False
+    """Whether raysm ended it, because another one had failed or a stop was asked for."""
 
 
 def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerFailed:
@@ -34,6 +67,26 @@ def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerF
     # The kernel's OOM killer sends SIGKILL, and on an instance hardly anybody else does.
     memory = "; most likely out of memory" if signal_name(-status) == "SIGKILL" else ""
     return WorkerFailed(rank, host, f"killed by {signal_name(-status)}{memory}", last, "", code)
+
+
+def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
+    """Return the error that is the reason of the others, whichever was seen first; None where there is none."""
+    first = min(failures, key=lambda failure: (_evidence(failure), failure.at_s), default=None)
+    return first.error if first is not None else None
+
+
+def is_consequence(error: WorkerFailed) -> bool:
+    """Return whether the worker failed for want of another one, as far as it can be told."""
+    # What a worker said before the kernel killed it is not why it ended; NCCL's watchdog aborts for want of a peer.
+    return error.exit_code != 128 + signal.SIGKILL and bool(LOST_PEER.search(f"{error.error_type} {error.text}"))
+
+
+def _evidence(failure: Failure) -> int:
+    if failure.was_ended:
+        return ENDED
+    if is_consequence(failure.error):
+        return FOR_WANT_OF_A_PEER
+    return KILLED if failure.error.exit_code > 128 else BY_ITSELF
 
 
 def as_refusal(error: WorkerFailed) -> InvalidRequest | None:

@@ -23,6 +23,7 @@ from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.training.launch.attempts import say
+from raysm.workloads.training.launch.failure_attribution import CAUSE_S, is_consequence
 from raysm.workloads.training.launch.output import Wire
 from raysm.workloads.training.launch.placement import Place
 from raysm.workloads.training.launch.variables import Group, torchrun_variables
@@ -111,6 +112,10 @@ class _Worker:
                 self._call(*unpickled(here.payload / payload.FUNCTION, spec.name))
             except BaseException as error:
                 failed = self._failed(error)
+                if failed is not None and not failed.stopped and is_consequence(failed.error):
+                    # Ray Train ends all at the first failure that it sees, and learns of a process that was killed
+                    # later than a peer does: the cause comes first if this one waits.
+                    time.sleep(CAUSE_S)
                 if failed is not None:
                     # Ray would print the chained one beside it: once is enough.
                     raise failed from None

@@ -6,7 +6,7 @@ two cores, measured, against 0.2 s) would be of no use to it.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import ray
@@ -15,17 +15,25 @@ from ray.exceptions import RayActorError
 
 from raysm.bootstrap.environment import Environment
 from raysm.contract.payload import Payload
+from raysm.errors import WorkerFailed
 from raysm.request import TorchScript
 from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.launch.agent import END_GRACE_S, Agent, Exit, Task
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
-from raysm.workloads.training.launch.failure_attribution import as_refusal, attribute_failure
+from raysm.workloads.training.launch.failure_attribution import (
+    CAUSE_S,
+    Failure,
+    as_refusal,
+    attribute_failure,
+    find_cause,
+    is_consequence,
+)
 from raysm.workloads.training.launch.launch import Launch, launch_training
 from raysm.workloads.training.launch.output import AGENT, END, STOP
 from raysm.workloads.training.launch.placement import Place, place
 from raysm.workloads.training.launch.stopping import grace_of_workers
 
-__all__ = ["first_failure", "run_torch_script"]
+__all__ = ["is_settled", "run_torch_script"]
 
 WAIT_S = 0.5
 """How late a stop may be heard; the end of the workers is heard at once."""
@@ -64,11 +72,21 @@ class _Script:
             raise Stopped(clean=len(exits) == tasks[0].group.world_size and not any(item.status for item in exits))
         if lost:
             raise NodesLost(lost, "it does not answer any more")
-        first = first_failure(exits)
-        if first is not None:
-            host = next(item.node.host for item in places if first.rank in item.ranks)
-            failure = attribute_failure(first.rank, host, first.status, self._relay.tail(first.rank))
-            raise as_refusal(failure) or failure
+        cause = self._cause(exits, places)
+        if cause is not None:
+            raise as_refusal(cause) or cause
+
+    def _cause(self, exits: Iterable[Exit], places: Sequence[Place]) -> WorkerFailed | None:
+        hosts = {rank: item.node.host for item in places for rank in item.ranks}
+        return find_cause(
+            Failure(
+                error=attribute_failure(item.rank, hosts[item.rank], item.status, self._relay.tail(item.rank)),
+                at_s=item.at_s,
+                was_ended=item.was_ended,
+            )
+            for item in exits
+            if item.status
+        )
 
     def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
         agents = [self._agent(item.node, item.gpus) for item in places]
@@ -107,10 +125,12 @@ class _Script:
     def _wait(self, tasks: list[Task]) -> tuple[list[Exit], list[Node]]:
         """Run all tasks to their end; end the others once one failed, all of them once a stop is asked for."""
         running = {self._agent(task.place.node).run.remote(task): task for task in tasks}
+        places = [task.place for task in tasks]
         exits: list[Exit] = []
         lost: list[Node] = []
         told_to_stop = False
         give_up: float | None = None
+        failed_at: float | None = None
         while running and (give_up is None or time.monotonic() < give_up):
             if self._stop.asked and not told_to_stop:
                 told_to_stop = True
@@ -125,14 +145,15 @@ class _Script:
                     lost.append(node)
                     del self._agents[node.node_id]
             if give_up is None and (lost or any(item.status for item in exits)):
-                self._relay.tell(AGENT, END)
-                give_up = time.monotonic() + self._launch.silence_s
+                failed_at = failed_at or time.monotonic()
+                if lost or is_settled(self._cause(exits, places), time.monotonic() - failed_at):
+                    self._relay.tell(AGENT, END)
+                    give_up = time.monotonic() + self._launch.silence_s
         # Whoever has not ended in its time has not answered either: it counts as lost.
         return exits, lost + [task.place.node for task in running.values()]
 
 
-def first_failure(exits: Iterable[Exit]) -> Exit | None:
-    """Return the exit that is the reason of a failure; None where all workers ended well."""
-    failed = [item for item in exits if item.status]
-    # Those that were ended, and those that lost a peer, came later.
-    return min(failed, key=lambda item: (item.was_ended, item.at_s), default=None)
+def is_settled(cause: WorkerFailed | None, failed_for_s: float) -> bool:
+    """Return whether no better reason than ``cause`` is waited for, so long after the first failure that was seen."""
+    # Whose end made it fail may take a moment more to end: ended now, it could not say why.
+    return cause is None or not is_consequence(cause) or failed_for_s > CAUSE_S

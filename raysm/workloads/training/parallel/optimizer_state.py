@@ -1,11 +1,13 @@
 """What an optimizer keeps of its parameters: most from a parameter's first gradient on, some from the beginning.
 
 In a checkpoint these are the entries ``state.<parameter>.<value>`` and ``param_groups.<parameter>.<hyperparameter>``.
-Torch makes a state of every parameter when a checkpoint is about to be read, and cannot say afterwards that there was
-none: a parameter that the model does not use, or not yet, has none.
+Torch goes by what is trained: it makes a state of each such parameter when a checkpoint is about to be read, and reads
+none of a frozen one. But one that the model does not use, or not yet, has none, and one that was frozen later, will be
+trained later, or whose optimizer makes it in the constructor, has one. So torch is told by the checkpoint.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -13,7 +15,7 @@ from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["forget_others", "is_stepped", "readable", "renew"]
+__all__ = ["is_stepped", "readable", "renew", "stateful", "trained"]
 
 STATE, GROUPS = "state.", "param_groups."
 
@@ -43,37 +45,29 @@ def renew(optimizer: Optimizer) -> None:
     optimizer.state = anew.state
 
 
-def readable(entries: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:
-    """Return those of ``entries`` that a checkpoint with the entries ``there`` can be asked for.
-
-    That is all but the state of parameters of which it has none. Where it has none of any parameter, that is another
-    thing: it is another optimizer's.
-    """
-    parameters = _parameters(entries)
-    # From the checkpoint's names alone: the state that torch would make here must not count.
-    stateful = _stateful(there, parameters)
-    return {
-        name: value
-        for name, value in entries.items()
-        if not (stateful and name.startswith(STATE)) or _parameter_of(name, parameters) in stateful
-    }
+def stateful(entries: Iterable[str]) -> set[str]:
+    """Return the parameters of which a checkpoint with these ``entries`` of the optimizer has a state."""
+    names = list(entries)
+    parameters = {name.removeprefix(GROUPS).rpartition(".")[0] for name in names if name.startswith(GROUPS)}
+    return {_parameter_of(name, parameters) for name in names if name.startswith(STATE)}
 
 
-def forget_others(optimizer: Optimizer, parts: nn.Module, entries: Collection[str]) -> None:
-    """Leave ``optimizer`` an empty state of those parameters of ``parts`` that have none among ``entries``."""
-    stateful = _stateful(entries, _parameters(entries))
-    for name, parameter in parts.named_parameters():
-        if parameter in optimizer.state and name not in stateful:
-            # Empty, not absent: torch fills what is absent, and a first step after it would differ.
-            optimizer.state[parameter] = {}
+def readable(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return ``entries`` without the states of other parameters than ``names``."""
+    return {name: value for name, value in entries.items() if not name.startswith(STATE) or _parameter_of(name, names)}
 
 
-def _parameters(entries: Iterable[str]) -> set[str]:
-    return {name.removeprefix(GROUPS).rpartition(".")[0] for name in entries if name.startswith(GROUPS)}
-
-
-def _stateful(entries: Iterable[str], parameters: Collection[str]) -> set[str]:
-    return {_parameter_of(name, parameters) for name in entries if name.startswith(STATE)}
+@contextmanager
+def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
+    """Let exactly the parameters ``names`` of ``parts`` be trained meanwhile: those of which torch has states."""
+    before = {parameter: parameter.requires_grad for parameter in parts.parameters()}
+    try:
+        for name, parameter in parts.named_parameters():
+            parameter.requires_grad = name in names
+        yield
+    finally:
+        for parameter, required in before.items():
+            parameter.requires_grad = required
 
 
 def _parameter_of(entry: str, parameters: Collection[str]) -> str:

@@ -31,7 +31,7 @@ from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop.scheduling import needs_metric
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.evaluation import evaluation, means
-from raysm.workloads.training.parallel.optimizer_state import forget_others
+from raysm.workloads.training.parallel.optimizer_state import readable, stateful, trained
 
 __all__ = ["Trainer"]
 
@@ -126,15 +126,25 @@ class Trainer:
             state["scheduler"] = self.scheduler.state_dict()
         return state
 
+    def state_to_read(self, entries: Iterable[str]) -> dict[str, Any]:
+        """Return ``state()`` as a checkpoint with the ``entries`` of an optimizer can be asked for it, before any step.
+
+        It has the states of those parameters of which that has one. Where it has none of any parameter, that is another
+        thing: it is another optimizer's, and will be told by what it lacks.
+        """
+        names = stateful(entries)
+        if not names:
+            return self.state()
+        with trained(self.parts, names):
+            state = self.state()
+        return state | {"optimizer": readable(state["optimizer"], names)}
+
     def load(self, state: dict[str, Any]) -> None:
         """Take over what ``state()`` of any mode, read into this rank's shape, has brought."""
         set_model_state_dict(self.parts, state["model"])
-        with _filled_groups(self.optimizer) as filled:
+        with _filled_groups(self.optimizer) as filled, trained(self.parts, stateful(state["optimizer"])):
             if filled:
-                forget_others(self.optimizer, self.parts, state["optimizer"])
                 set_optimizer_state_dict(self.parts, self.optimizer, state["optimizer"], options=FLAT)
-        for parameter in [parameter for parameter, values in self.optimizer.state.items() if not values]:
-            del self.optimizer.state[parameter]
         if self.scheduler is not None and "scheduler" in state:
             self.scheduler.load_state_dict(state["scheduler"])
 

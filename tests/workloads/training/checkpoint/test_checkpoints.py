@@ -212,6 +212,42 @@ def test_a_model_with_a_layer_that_nothing_uses_goes_on(tmp_path, momenta):
         assert train(session, 8) == expected[3:]
 
 
+class Thawing(nn.Module):
+    """Its first layer is frozen in the beginning."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 2)
+        self.first.requires_grad_(False)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def train_thawing(session, steps, thawed_after):
+    """Train as people do who thaw by the number of steps."""
+    losses = []
+    for step in range(session.steps, steps):
+        session.trainer.parts.first.requires_grad_(step >= thawed_after)
+        losses += train(session, step + 1)
+    return losses
+
+
+@pytest.mark.parametrize("momenta", MOMENTA)
+@pytest.mark.parametrize("thawed_after", [2, 5])
+def test_a_layer_that_is_frozen_in_the_beginning_goes_on_with_the_state_that_it_had(tmp_path, momenta, thawed_after):
+    with prepared(None, model=Thawing, optimizer=MOMENTA[momenta]) as session:
+        expected = train_thawing(session, 8, thawed_after)
+    kept = Checkpoints(every_steps=4, folder=tmp_path)
+    with prepared(kept, model=Thawing, optimizer=MOMENTA[momenta]) as session:
+        train_thawing(session, 4, thawed_after)
+    with prepared(kept, 9, model=Thawing, optimizer=MOMENTA[momenta]) as session:
+        trainer = session.trainer
+        has_state = [bool(trainer.optimizer.state.get(p)) for p in trainer.parts.first.parameters()]
+        assert has_state == [momenta == "adagrad" or thawed_after < 4] * 2
+        assert train_thawing(session, 8, thawed_after) == expected[4:]
+
+
 def test_an_unused_layer_of_another_shape_is_another_model(tmp_path):
     kept = Checkpoints(every_steps=3, folder=tmp_path)
     with prepared(kept, model=Branches, optimizer=MOMENTA["adam"]) as session:

@@ -1,11 +1,18 @@
 """Why a worker failed, from its last words."""
 
+import itertools
 import signal
 
 import pytest
 
-from raysm.errors import InvalidRequest
-from raysm.workloads.training.launch.failure_attribution import as_refusal, attribute_failure
+from raysm.errors import InvalidRequest, WorkerFailed
+from raysm.workloads.training.launch.failure_attribution import (
+    Failure,
+    as_refusal,
+    attribute_failure,
+    find_cause,
+    is_consequence,
+)
 
 WITHIN_A_GROUP = """\
 some warning
@@ -62,6 +69,7 @@ def test_a_killed_worker_is_explained_by_the_signal_not_by_an_old_traceback():
     error = attribute_failure(3, "algo-2", -signal.SIGKILL, CHAINED)
     assert error.error_type == "killed by SIGKILL; most likely out of memory"
     assert (error.exit_code, error.remote_traceback) == (137, "")
+    assert attribute_failure(3, "algo-2", -signal.SIGSEGV, "").exit_code == 139
 
 
 def test_raysms_own_refusal_stays_one():
@@ -70,3 +78,59 @@ def test_raysms_own_refusal_stays_one():
     assert type(found) is InvalidRequest
     assert str(found) == "data=3 x tensor=2 is 6"
     assert as_refusal(attribute_failure(0, "algo-1", 1, CHAINED)) is None
+
+
+def raised(kind, text):
+    return f"Traceback (most recent call last):\n  File 'main.py', line 3, in <module>\n{kind}: {text}\n"
+
+
+LOST = raised("RuntimeError", "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:41229")
+WRONG = raised("ValueError", "no such layer: conv9")
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "expected"),
+    [
+        (1, LOST, True),
+        (1, raised("RuntimeError", "[../pair.cc:538] Read error [127.0.0.1]:4: Connection reset by peer"), True),
+        (1, raised("torch.distributed.DistNetworkError", "failed to recv, got 0 bytes. Connection was closed."), True),
+        (1, raised("BrokenPipeError", "[Errno 32] Broken pipe"), True),
+        (1, raised("RuntimeError", "Timed out waiting 1800000ms for recv operation to complete"), True),
+        (-signal.SIGABRT, "[rank1]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)\n", True),
+        (-signal.SIGABRT, "double free or corruption\n", False),
+        (-signal.SIGKILL, LOST, False),
+        (1, WRONG, False),
+        (3, "", False),
+    ],
+)
+def test_who_lost_a_peer_failed_for_want_of_it(status, stderr, expected):
+    assert is_consequence(attribute_failure(1, "algo-2", status, stderr)) is expected
+
+
+def failure(rank, status, stderr="", was_ended=False, at_s=0.0):
+    return Failure(error=attribute_failure(rank, "algo-1", status, stderr), at_s=at_s, was_ended=was_ended)
+
+
+CAUSES = {
+    "killed": [failure(0, -signal.SIGKILL), failure(1, 1, LOST), failure(2, -signal.SIGTERM, was_ended=True)],
+    "killed, and another one raises for want of it": [failure(0, -signal.SIGKILL), failure(1, 1, WRONG)],
+    "raised": [failure(0, 1, WRONG), failure(1, 1, LOST), failure(2, 1, WRONG, was_ended=True)],
+    "exited": [failure(0, 3), failure(1, -signal.SIGABRT, "collective operation timeout"), failure(2, 1, LOST)],
+    "the network": [failure(0, 1, LOST), failure(1, -signal.SIGKILL, was_ended=True)],
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_is_named_in_whatever_order_the_ends_are_seen(name):
+    for order in itertools.permutations(CAUSES[name]):
+        seen = [
+            Failure(error=item.error, at_s=float(at_s), was_ended=item.was_ended) for at_s, item in enumerate(order)
+        ]
+        assert [find_cause(listed).rank for listed in (seen, seen[::-1])] == [0, 0]
+
+
+def test_of_two_that_failed_by_themselves_the_first_is_the_cause_and_of_none_there_is_none():
+    error = find_cause([failure(0, 2, WRONG, at_s=9.0), failure(1, 1, WRONG, at_s=5.0)])
+    assert isinstance(error, WorkerFailed)
+    assert error.rank == 1
+    assert find_cause([]) is None

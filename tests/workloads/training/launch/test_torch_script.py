@@ -1,22 +1,22 @@
-"""A script for torchrun: which of its workers' ends is the reason."""
+"""A script for torchrun: when its other workers are ended after a failure."""
 
-from raysm.workloads.training.launch.agent import Exit
-from raysm.workloads.training.launch.failure_attribution import attribute_failure
-from raysm.workloads.training.launch.torch_script import first_failure
+import pytest
 
+from raysm.workloads.training.launch.failure_attribution import CAUSE_S, attribute_failure
+from raysm.workloads.training.launch.torch_script import is_settled
 
-def exited(rank, status, at_s, **more):
-    return Exit(rank=rank, status=status, at_s=at_s, **more)
-
-
-def test_the_first_that_failed_by_itself_is_the_reason():
-    exits = [exited(0, 0, 1.0), exited(1, 1, 9.0), exited(2, 2, 5.0), exited(3, -15, 4.0, was_ended=True)]
-    assert first_failure(exits).rank == 2
+LOST = "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n"
 
 
-def test_where_all_ended_well_there_is_none():
-    assert first_failure([exited(0, 0, 1.0), exited(1, 0, 2.0)]) is None
-
-
-def test_its_status_becomes_an_exit_code():
-    assert attribute_failure(2, "algo-1", -9, "").exit_code == 137
+@pytest.mark.parametrize(
+    ("status", "stderr", "failed_for_s", "settled"),
+    [
+        (-9, "", 0.0, True),
+        (2, "usage: main.py\n", 0.0, True),
+        (1, LOST, 0.0, False),
+        (1, LOST, CAUSE_S / 2, False),
+        (1, LOST, CAUSE_S * 2, True),
+    ],
+)
+def test_a_worker_that_lost_a_peer_lets_the_others_end_by_themselves_for_a_while(status, stderr, failed_for_s, settled):
+    assert is_settled(attribute_failure(0, "algo-1", status, stderr), failed_for_s) is settled

@@ -120,7 +120,7 @@ def test_without_a_compiler_the_training_is_refused_and_the_model_as_it_was(tmp_
     ids=["replicas", "shards, computed again", "pipeline"],
 )
 def test_compiled_blocks_follow_one_process_that_compiles_nothing(ranks, parallel):
-    drawn = Drawn(blocks=("mlp", "mlp", "gated"), rows=32, batch_size=16, epochs=1)
+    drawn = Drawn(blocks=("mlp", "mlp"), rows=32, batch_size=16, epochs=1)
     alone = train(drawn, None)
     sessions.end()
     # The compiler of C++ takes a minute of a core for the first block, on a machine that has others to serve.

@@ -133,6 +133,6 @@ def test_a_drawn_training_follows_one_process_or_is_refused_by_name(ranks, case)
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @given(case=cases())
-@settings(PLAIN, max_examples=100)
+@settings(PLAIN, max_examples=40)
 def test_many_drawn_trainings_follow_one_process_or_are_refused_by_name(ranks, case):
     event(check(ranks, *case))

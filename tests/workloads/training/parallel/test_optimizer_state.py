@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.optimizer_state import forget_others, is_stepped, readable, renew
+from raysm.workloads.training.parallel.optimizer_state import is_stepped, readable, renew, stateful, trained
 
 
 def stepped(optimizer, model):
@@ -41,26 +41,36 @@ def test_an_optimizer_that_cannot_be_made_again_is_refused():
         renew(Odd(nn.Linear(2, 1).parameters(), "x"))
 
 
-ENTRIES = {"param_groups.weight.lr": 0.1, "param_groups.bias.lr": 0.1, "state.weight.step": 1, "state.bias.step": 1}
+GROUPS = ["param_groups.weight.lr", "param_groups.bias.lr"]
 
 
 @pytest.mark.parametrize(
-    ("there", "asked"),
+    ("states", "names"),
     [
-        (ENTRIES.keys(), set(ENTRIES)),
-        (ENTRIES.keys() - {"state.bias.step"}, set(ENTRIES) - {"state.bias.step"}),
-        # None of any parameter: another optimizer's, which then says so.
-        ({"param_groups.weight.lr", "param_groups.bias.lr"}, set(ENTRIES)),
+        (["state.weight.step", "state.weight.sum", "state.bias.step"], {"weight", "bias"}),
+        (["state.bias.step"], {"bias"}),
+        (["state.weight.factors.0.left"], {"weight"}),
+        ([], set()),
     ],
 )
-def test_a_parameter_that_had_no_state_is_not_asked_for_one(there, asked):
-    assert set(readable(ENTRIES, there)) == asked
+def test_the_names_of_a_checkpoint_tell_which_parameters_have_a_state(states, names):
+    assert stateful([*GROUPS, *states]) == names
 
 
-def test_a_parameter_without_a_state_in_the_checkpoint_gets_an_empty_one():
+def test_a_parameter_that_had_no_state_is_not_asked_for_one():
+    entries = dict.fromkeys([*GROUPS, "state.weight.step", "state.bias.step"])
+    assert set(readable(entries, {"bias"})) == {*GROUPS, "state.bias.step"}
+
+
+def test_what_has_a_state_is_trained_while_torch_looks_and_is_as_it_was_again_even_where_that_fails():
     model = nn.Linear(2, 1)
-    optimizer = torch.optim.Adam(model.parameters())
-    stepped(optimizer, model)
-    forget_others(optimizer, model, ["param_groups.weight.lr", "param_groups.bias.lr", "state.weight.step"])
-    assert optimizer.state[model.bias] == {}
-    assert set(optimizer.state[model.weight]) == {"step", "exp_avg", "exp_avg_sq"}
+    model.bias.requires_grad = False
+
+    def look():
+        with trained(model, {"bias"}):
+            assert (model.weight.requires_grad, model.bias.requires_grad) == (False, True)
+            raise KeyError("bias")
+
+    with pytest.raises(KeyError):
+        look()
+    assert (model.weight.requires_grad, model.bias.requires_grad) == (True, False)
