@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from raysm.cli import grid_row, grids
+from raysm.cli import grid_by_batch, grid_row, grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.cli.flags import flag_layer
+from raysm.cli.grid_events import follow
 from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
 from raysm.client.service import Service
@@ -26,7 +27,7 @@ from raysm.grid.planning import planned
 from raysm.grid.queues import Queues, queues_of
 from raysm.grid.rows.source import MAX_ROWS, Source
 from raysm.grid.rules import Rules
-from raysm.grid.running import Running, open_running
+from raysm.grid.running import open_running
 from raysm.grid.snapshot import snapshot
 from raysm.request.cluster import LOCAL_TYPE
 from raysm.views.grid.plan_text import plan_lines
@@ -65,6 +66,10 @@ def _plan(arguments: Arguments, console: Console) -> None:
 def _run(arguments: Arguments, console: Console) -> int:
     # Planned first: what cannot be is refused before anything is sent.
     grid = planned(request_of(arguments))
+    file = _file(arguments)
+    controller = grid_by_batch.controller_of(arguments, {} if file is None else file.batch)
+    if controller is not None:
+        return grid_by_batch.run(grid, controller, arguments, console)
     running = open_running(
         grid.request,
         grid.tasks,
@@ -80,7 +85,7 @@ def _run(arguments: Arguments, console: Console) -> int:
         shown.print(
             Text(f"grid {grid.plan.name}: {len(grid.tasks):,} rows, {running.added:,} of them new"), soft_wrap=True
         )
-        _follow(running, shown)
+        follow(running, shown)
         view = snapshot(running.store, running.clock.now())
     except KeyboardInterrupt:
         text = f"its jobs go on: the same command goes on with them, raysm grid stop {grid.plan.name} stops them"
@@ -92,22 +97,6 @@ def _run(arguments: Arguments, console: Console) -> int:
     return 0 if set(view.states) <= {TaskState.DONE, TaskState.SKIPPED} else 1
 
 
-def _follow(running: Running, console: Console) -> None:
-    """Run a grid, and show what happens as it does: a line for each event."""
-    seen = max((event.seq for event in running.store.events(limit=10**9)), default=0) if not running.added else 0
-
-    def sleep(seconds: float) -> None:
-        nonlocal seen
-        for event in running.store.events(seen):
-            seen = event.seq
-            if event.task is not None and event.attempt is None:
-                console.print(Text(f"{event.task}: {event.now} {event.text}".rstrip()), soft_wrap=True)
-        running.clock.sleep(seconds)
-
-    running.run(sleep)
-    sleep(0.0)
-
-
 def request_of(arguments: Arguments) -> GridRequest:
     """Return the grid that a command line asks for; flags win over its file, and that over the project's.
 
@@ -115,7 +104,7 @@ def request_of(arguments: Arguments) -> GridRequest:
         InvalidRequest: A file or a flag says what cannot be, or nothing says where rows come from.
     """
     path = Path(arguments.what)
-    file = read_grid_file(path) if path.suffix == ".toml" else None
+    file = _file(arguments)
     settings = _settings(arguments, file, path)
     workload, options = settings.workload(), settings.options()
     # The name of a task is each row's own, and of finished jobs the grid's store knows.
@@ -136,6 +125,11 @@ def request_of(arguments: Arguments) -> GridRequest:
         queues=_queues(arguments, file),
         shared=arguments.shared,
     )
+
+
+def _file(arguments: Arguments) -> GridFile | None:
+    path = Path(arguments.what)
+    return read_grid_file(path) if path.suffix == ".toml" else None
 
 
 def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settings:
@@ -183,6 +177,7 @@ VERBS: Mapping[str, Callable[[Arguments, Console], int | None]] = {
     "plan": _plan,
     "run": _run,
     "row": lambda arguments, console: grid_row.run(request_of(arguments), arguments, console),
+    "take-up": grid_by_batch.take_up_here,
     **grids.VERBS,
 }
 """What carries out each verb."""

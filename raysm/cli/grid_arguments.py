@@ -8,6 +8,7 @@ from raysm.cli.argument_groups import add_target
 from raysm.cli.flags import COMMON, TARGET, add_flags
 from raysm.cli.market_arguments import names
 from raysm.cli.parser import add_command
+from raysm.grid.batch_job.asked import DEFINITION
 
 __all__ = ["add_grid"]
 
@@ -23,6 +24,7 @@ NAMING = {
     "watch": "the same, drawn again and again until it is over",
     "rows": "its rows, with the state and the reason of each",
     "report": "the same as one HTML file, without any network",
+    "table": "the tables that its rows have left, predictions above all, as one Parquet file with the rows' keys",
     "stop": "stop it: no further job is sent, and those that are open are stopped",
     "retry": "try its failed rows again",
     "extend": "read its source once more: rows that are new join, known ones stay as they are",
@@ -45,7 +47,7 @@ def add_grid(commands: Any) -> None:
         run="raysm.cli.grid:run",
         is_scripted=True,
     )
-    verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, *NAMING)))
+    verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING)))
     for name, text in ASKING.items():
         verb = verbs.add_parser(
             name,
@@ -62,10 +64,40 @@ def add_grid(commands: Any) -> None:
             verb.add_argument(
                 "--go-on", action="store_true", help="although its first rows have all failed for one reason"
             )
+            _add_controller(verb)
             verb.add_argument(
                 "--write-back", action="store_true", default=None, help="what becomes of the rows, to their database"
             )
+    _add_taking_up(verbs)
     _add_naming(verbs)
+
+
+def _add_controller(verb: Any) -> None:
+    job = verb.add_argument_group("controller", "what runs the grid in the place of this process")
+    job.add_argument(
+        "--via",
+        choices=("batch",),
+        help="one job of AWS Batch, which goes on without this machine, and is started again where its host is lost",
+    )
+    job.add_argument("--job-queue", metavar="NAME", help="its job queue, of EC2 or Fargate; needed")
+    job.add_argument(
+        "--job-definition",
+        metavar="NAME[:REVISION]",
+        help=f"its job definition (default {DEFINITION}); with --job-image it is registered",
+    )
+    job.add_argument("--job-image", metavar="URI", help="an image with raysm: containers/Dockerfile.batch")
+    job.add_argument("--job-role", metavar="ARN", help="the role by which it sends jobs, of the image's definition")
+    job.add_argument(
+        "--execution-role", metavar="ARN", help="the role by which Fargate brings the image (default: a queue of EC2)"
+    )
+
+
+def _add_taking_up(verbs: Any) -> None:
+    text = "a grid that was handed over, until it is over: what the job of --via batch runs"
+    verb = verbs.add_parser("take-up", help=text, description=f"Go on with {text}.", allow_abbrev=False)
+    verb.set_defaults(is_scripted=False)
+    verb.add_argument("uri", metavar="URI", help="of what was handed over, as the Batch job names it")
+    add_target(verb)
 
 
 def _add_index(verb: Any) -> None:
@@ -98,6 +130,10 @@ def _add_naming(verbs: Any) -> None:
             verb.add_argument("--state", metavar="STATE", help="those alone: waiting, placed, done, failed, …")
         if name == "report":
             verb.add_argument("--html", type=Path, metavar="FILE", help="where it is written (default: NAME.html)")
+        if name == "table":
+            verb.add_argument("--output", type=Path, metavar="FILE", help="where it is written (default: NAME.parquet)")
+            verb.add_argument("--column", metavar="NAME", help="of the column with the rows' keys (default key)")
+            verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
         if name == "extend":
             _add_rows(verb.add_argument_group("rows", "from elsewhere than the grid's own source"))
         if name != "extend":

@@ -5,6 +5,7 @@ The handle does what is asked, as it does for a program; here stands how the ans
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
 from raysm.errors import InvalidRequest
 from raysm.grid.opening import only_grid
+from raysm.grid.row_tables import KEY
 from raysm.grid.rows.source import MAX_ROWS
 from raysm.views.grid.handle import GridHandle, attach_grid
 from raysm.views.grid.screen import screen_lines
@@ -38,7 +40,7 @@ def _answer(arguments: Arguments, console: Console, text: str, **values: Any) ->
 
 def _handle(arguments: Arguments) -> GridHandle:
     if not arguments.shared:
-        return GridHandle(arguments.grid or only_grid())
+        return attach_grid(arguments.grid or only_grid())
     if not arguments.grid:
         raise InvalidRequest("name the grid: those of other machines are not listed here")
     return attach_grid(arguments.grid, read_settings(arguments).target(role=NO_ROLE))
@@ -72,6 +74,13 @@ def _report(arguments: Arguments, console: Console) -> None:
     _answer(arguments, console, str(path), path=str(path))
 
 
+def _table(arguments: Arguments, console: Console) -> None:
+    grid, path = _handle(arguments), arguments.output or Path(f"{arguments.grid}.parquet")
+    on = read_settings(arguments).target(role=NO_ROLE)
+    count = grid.write_table(path, column=arguments.column or KEY, partial=arguments.partial, on=on)
+    _answer(arguments, console, f"{path}: {count:,} records", path=str(path), records=count)
+
+
 def _stop(arguments: Arguments, console: Console) -> None:
     grid = _handle(arguments)
     if grid.status().state == "closed":
@@ -99,6 +108,7 @@ VERBS: Mapping[str, Callable[[Arguments, Console], None]] = {
     "watch": _watch,
     "rows": _rows,
     "report": _report,
+    "table": _table,
     "stop": _stop,
     "retry": _retry,
     "extend": _extend,

@@ -5,6 +5,7 @@ their own. What flows in is the moment; all else is in the store. A step may be 
 next one, of this process or another, goes on from what the store says.
 """
 
+import functools
 from collections.abc import Mapping
 
 from raysm.grid.concluding import brake
@@ -70,7 +71,7 @@ class Controller:
         self._owner = owner or this_process()
         self._placement = placement
         self._limiter = limiter
-        self._outside = Outside(regions, limiter, store.database.between)
+        self._outside = Outside(regions, limiter, store.database.between, store.database.turns)
         self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in regions}
         self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
         self._news = RowNews(store, self._outside, pause_s=news_s)
@@ -88,6 +89,7 @@ class Controller:
         """
         # First of all: two controllers would send every task twice.
         self.store.database.take_lease(self._owner, now)
+        self._outside.begin(now)
         self._look(now)
         self._gauge.step(now)
         self._news.step(now)
@@ -95,22 +97,26 @@ class Controller:
         if grid.state == "stopping":
             wish_all(self.store, now)
         else:
-            wish_impatient(self.store, now)
+            wish_impatient(self.store, self._sweeps.values(), now)
         # What an earlier step intended comes before anything new: its slot and its dollars are taken already.
         send_owed(self.store, self._outside, now)
         moments = [ask_to_stop(self.store, self._outside, now), self._place(now) if grid.state == "open" else None]
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
-        for name, sweep in self._sweeps.items():
-            try:
-                sweep.step(now)
-            except Silence as silence:
-                sweep.rest(now)
-                # Not heard of is not ended: its attempts keep their slots, and nothing new is sent there.
-                with self.store.database.transaction("silent"):
-                    close(self.store, name, silence.reason, now)
+        works = [functools.partial(self._look_at, name, now) for name in self._sweeps]
+        self._outside.side_by_side(works)
         self._learn()
+
+    def _look_at(self, region: str, now: float) -> None:
+        sweep = self._sweeps[region]
+        try:
+            sweep.step(now)
+        except Silence as silence:
+            sweep.rest(now)
+            # Not heard of is not ended: its attempts keep their slots, and nothing new is sent there.
+            with self.store.database.transaction("silent"):
+                close(self.store, region, silence.reason, now)
 
     def _learn(self) -> None:
         """Tell the placement what has ended since it was last told; a new one hears all of it."""
@@ -132,8 +138,7 @@ class Controller:
 
     def _place(self, now: float) -> float | None:
         placing = Placing(self.store, self._placement, self._pace, self._limiter, list(self._sweeps), now)
-        for attempt in placing.intend():
-            send(self.store, self._outside, attempt, now)
+        send(self.store, self._outside, placing.intend(), now)
         if placing.too_dear and not self.store.open_count() and not self.store.is_watching(now):
             self.store.change_grid("paused", now, why=placing.too_dear)
         return placing.again_s

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.grid.schema import SCHEMA, TRIGGERS, VERSION
+from raysm.grid.turns import Turns
 
 __all__ = ["MEMORY", "Database", "LeaseLost", "is_gone", "this_process"]
 
@@ -36,6 +37,7 @@ class Database:
 
     Attributes:
         fence: Number of this process's lease; 0 is none.
+        turns: Of the threads of a step, which of them uses it.
     """
 
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
@@ -51,6 +53,7 @@ class Database:
         self.path = path
         self.fence = 0
         self.between = between
+        self.turns = Turns()
         if path != MEMORY:
             _refuse_network(Path(path))
         # One thread at a time, whichever: a handle may be polled by one, and stopped by another.

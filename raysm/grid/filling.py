@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raysm.client.package import Package
 from raysm.errors import InvalidRequest
 from raysm.grid.place import Place
 from raysm.grid.rows.template import check_names, fill, names_in
 from raysm.grid.task import Task, Value
 from raysm.request import Cluster, Input, Limits, Target, Workload
+from raysm.request.job import check_channels
 
 __all__ = ["GIVEN", "Filled", "Template"]
 
@@ -36,6 +38,8 @@ class Filled:
     """Where it goes: the region of its place."""
     options: Mapping[str, Any]
     """All else."""
+    package: Package | None = None
+    """What travels with the workload, where that has been pickled for all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +52,41 @@ class Template:
     """Where to; of its region and image each row has its own."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """As ``raysm.submit`` takes them."""
+    package: Package | None = None
+    """What travels with the workload, where that is pickled: once, and the same for all rows."""
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """The columns that it takes."""
-        return names_in([self.workload, self.options, getattr(self.target, "image", None)])
+        return names_in(self._parts)
+
+    @property
+    def output_kms_key(self) -> str | None:
+        """The key of what the jobs leave, and of the grid's own record beside it; None is the bucket's."""
+        security = self.options.get("security")
+        return security.output_kms_key if security else None
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        """What has texts that may hold columns."""
+        # What was pickled was so before there were rows: a brace in it is one of the user's own.
+        workload = () if self.package is not None else (self.workload,)
+        return *workload, dict(self.options), getattr(self.target, "image", None)
 
     def check(self, columns: Iterable[str], origin: str) -> None:
-        """Refuse a template that takes what no row has.
+        """Refuse a template that takes what no row has, or is none of a grid's.
 
         Raises:
-            InvalidRequest: It names the column that comes nearest.
+            InvalidRequest: It names the column that comes nearest; or the rows would be Processing jobs.
         """
+        if (kind := self.options.get("kind", "training")) != "training":
+            # What a row keeps over its tries, its rate and its spot instances are what Training has alone.
+            raise InvalidRequest(f"a grid's rows are Training jobs, got kind={kind!r}; drop it")
         names = [*columns, *GIVEN]
-        for part in (self.workload, dict(self.options), getattr(self.target, "image", None)):
+        for part in self._parts:
             check_names(part, names, origin)
+        if self.package is not None:
+            _check_pickled(self.workload, names)
 
     def job(self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: "") -> Filled:
         """Return the job of a row in a place.
@@ -94,12 +118,15 @@ class Template:
             options[name] = {**(options.get(name) or {}), **own}
         options["hyperparameters"] = self._hyperparameters(options.get("hyperparameters") or {}, task, where)
         options["limits"] = _limits(options.get("limits") or Limits(), task, place)
+        workload = self.workload if self.package is not None else fill(self.workload, values, where)
+        _check_inputs(workload, options["inputs"], count, where)
         if task.checkpoint is not None:
             options["checkpoint_uri"] = task.checkpoint
         return Filled(
-            workload=fill(self.workload, values, where),
+            workload=workload,
             target=_target(self.target, task, place, values, where),
             options={name: value for name, value in options.items() if value not in (None, {}, ())},
+            package=self.package,
         )
 
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
@@ -124,11 +151,38 @@ class Template:
 
 def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:
     inputs = dict(shared)
-    for channel, uri in task.inputs.items():
+    for channel, uri in task.addresses.items():
         known = inputs.get(channel)
         # How a channel is shared among the instances is said for all rows; where it lies, by each.
-        inputs[channel] = replace(known, uri=uri) if isinstance(known, Input) else uri
+        own = replace(known, uri=uri) if isinstance(known, Input) else uri
+        inputs[channel] = _as_manifest(own) if channel in task.manifests else own
     return inputs
+
+
+def _as_manifest(source: Input | str) -> Input:
+    return replace(source if isinstance(source, Input) else Input(source), manifest=True)
+
+
+def _check_inputs(workload: Workload, inputs: Mapping[str, Any], count: int, where: str) -> None:
+    """Refuse a row whose inputs its workload cannot do with, while nothing of the grid is sent."""
+    channels = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs.items()}
+    try:
+        check_channels(workload, channels, count)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error}; a column input_NAME is the input NAME of its row") from error
+
+
+def _check_pickled(workload: Workload, names: Iterable[str]) -> None:
+    """Refuse an argument that reads as if it were filled for each row: it would reach the program with its braces."""
+    # By what is shown of them: an argument may be an array of a gigabyte, or anything else without texts.
+    for argument, value in workload.parameters.items():
+        for name in names:
+            if isinstance(value, str) and f"{{{name}}}" in value:
+                raise InvalidRequest(
+                    f"the argument {argument!r} of {workload.title} has {{{name}}}, and what is pickled is the same "
+                    "for all rows: let the rows differ in their inputs (input_NAME) or environment (env_NAME), or take "
+                    "a script"
+                )
 
 
 def _limits(limits: Limits, task: Task, place: Place) -> Limits:

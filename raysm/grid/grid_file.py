@@ -13,13 +13,15 @@
     params = { since = "2026-10-01" }
     [rules]
     budget_usd = 500
+    [batch]
+    job_queue = "controllers"
 
 All else is what a job's own file has: ``[limits]``, ``[environment]``, ``[inputs.data]``, ``on = "aws"``, ``[aws]``.
 """
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,22 @@ __all__ = ["GridFile", "read_grid_file"]
 WORKLOAD = ("script", "args", "source_dir")
 """Written at the top for short: a grid is of scripts nearly always."""
 
-OWN = ("name", "regions", "instance_type", "count", "spot", "rows", "rules", "max_rows", "queue", "queue_share")
+OWN = (
+    "name",
+    "regions",
+    "instance_type",
+    "count",
+    "spot",
+    "rows",
+    "rules",
+    "max_rows",
+    "queue",
+    "queue_share",
+    "batch",
+)
 """What a grid has, and a job has not, or has otherwise."""
+
+BATCH = ("job_queue", "job_definition", "image", "job_role", "execution_role")
 
 ROWS = ("file", "sql", "on", "params")
 
@@ -70,6 +86,8 @@ class GridFile:
     """Through which queue its jobs go, or which in each region."""
     queue_share: str | None = None
     """Which of the queue's shares they use."""
+    batch: Mapping[str, str] = field(default_factory=dict)
+    """What is said of the Batch job that runs the grid, where one is to: fields of ``ControllerJob``."""
 
 
 def read_grid_file(path: Path) -> GridFile:
@@ -97,6 +115,7 @@ def read_grid_file(path: Path) -> GridFile:
         max_rows=_typed(path, "max_rows", int | None, own.get("max_rows")),
         queue=_queue(path, own.get("queue")),
         queue_share=_typed(path, "queue_share", str | None, own.get("queue_share")),
+        batch=_batch(path, own.get("batch", {})),
     )
 
 
@@ -142,6 +161,14 @@ def _queue(path: Path, value: Any) -> str | Mapping[str, str] | None:
     named: str | Mapping[str, str] | None = _typed(
         path, "queue", Mapping[str, str] if isinstance(value, dict) else str | None, value
     )
+    return named
+
+
+def _batch(path: Path, value: Any) -> Mapping[str, str]:
+    named: Mapping[str, str] = _typed(path, "batch", Mapping[str, str], value)
+    for name in named:
+        if name not in BATCH:
+            raise InvalidRequest(f"{path}: [batch] has no {name!r}; it has {', '.join(BATCH)}")
     return named
 
 

@@ -44,6 +44,9 @@ class GridRequest:
     shared: bool | None = None
     """Whether its store is kept in the target's bucket too, so that any machine can look at it, and go on with it; None
     is where its jobs are billed, as they outlive a laptop."""
+    identity: str | None = None
+    """What tells it from another grid of its name, as JSON, where its files were brought elsewhere: paths are part of
+    it; None follows from the template."""
 
     def __post_init__(self) -> None:
         """Check the fields."""

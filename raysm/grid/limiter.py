@@ -8,7 +8,7 @@ faster the longer it lasts, up to its cap. Calls of the account's other users so
 import contextlib
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -89,8 +89,11 @@ class Bucket:
         # A clock that was set back gives nothing, and takes nothing: else an hour would pass without a call.
         passed = max(0.0, now - self.at_s)
         rate = min(most.per_s, self._grown(now) if self.is_measured else self.rate + passed / 60 * GROWTH * most.per_s)
-        saved = min(most.burst, rate * SPAN_S) if self.is_measured else most.burst
-        return replace(self, rate=rate, tokens=min(max(1.0, saved), self.tokens + passed * rate), at_s=now)
+        return replace(self, rate=rate, tokens=min(self._room(rate, most), self.tokens + passed * rate), at_s=now)
+
+    def _room(self, rate: float, most: Rate) -> float:
+        """Return the calls that may be saved up at a rate."""
+        return max(1.0, min(most.burst, rate * SPAN_S) if self.is_measured else most.burst)
 
     def _grown(self, now: float) -> float:
         was, quiet = (max(0.0, moment - self.refused_s) / 60 for moment in (min(self.at_s, now), now))
@@ -100,6 +103,14 @@ class Bucket:
     def taken(self, calls: int) -> "Bucket":
         """Return the bucket after so many calls were taken from it; a negative number was given back."""
         return replace(self, tokens=self.tokens - calls, answered=self.answered + calls)
+
+    def made(self, most: Rate) -> "Bucket":
+        """Return the bucket as it is now after a call has been made only now whose token was taken earlier.
+
+        The service's own bucket was full until then, and has saved up nothing for the wait: without this a call that
+        is made late within a step is followed by one too early, and refused.
+        """
+        return replace(self, tokens=min(self.tokens, self._room(self.rate, most) - 1))
 
     def refused(self, now: float) -> "Bucket":
         """Return the bucket after a refusal: slowed down by half a call of those that were answered since the last one.
@@ -119,17 +130,27 @@ class Bucket:
 class Limiter:
     """The buckets of all regions and operations, by ``REGION/OPERATION``."""
 
-    def __init__(self, path: Path | str, rates: Mapping[str, Rate] = RATES, *, account: str = "") -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        rates: Mapping[str, Rate] = RATES,
+        *,
+        account: str = "",
+        moment: Callable[[], float] | None = None,
+    ) -> None:
         """Open the database.
 
         Args:
             path: Of the file, which other processes may use at the same time; ``:memory:`` is this one's alone.
             rates: By operation.
             account: Whose rates they are: each account has its own.
+            moment: Returns seconds of the service's clock, which goes on while calls are made; None is a clock that
+                stands still meanwhile.
         """
+        self.moment = moment
         self._rates = rates
         self._account = account
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=30)
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = WAL")
         # What a crash of the machine loses are tokens of the last seconds.
         self._database.execute("PRAGMA synchronous = OFF")
@@ -155,15 +176,20 @@ class Limiter:
         """Return how many calls may be made now; another process may take them first."""
         return int(self._at(region, operation, now).tokens + 1e-9)
 
-    def wait_s(self, region: str, operation: str, now: float) -> float:
-        """Return the seconds until a call may be made; 0 is now."""
+    def wait_s(self, region: str, operation: str, now: float, calls: int = 1) -> float:
+        """Return the seconds until a call may be made, or the last one of several; 0 is now."""
         bucket = self._at(region, operation, now)
-        return max(0.0, 1 - bucket.tokens - 1e-9) / bucket.rate
+        return max(0.0, calls - bucket.tokens - 1e-9) / bucket.rate
 
     def give_back(self, region: str, operation: str, calls: int, now: float) -> None:
         """Return calls that were taken and not made."""
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.taken(-calls))
+
+    def made(self, region: str, operation: str, now: float) -> None:
+        """Take note that a call whose token was taken earlier was answered now."""
+        with self._bucket(region, operation, now) as (bucket, keep):
+            keep(bucket.made(self._rates[operation]))
 
     def throttled(self, region: str, operation: str, now: float) -> None:
         """Take note that the service refused a call because there were too many."""
@@ -171,12 +197,18 @@ class Limiter:
             keep(bucket.refused(now))
 
     @contextlib.contextmanager
-    def _bucket(self, region: str, operation: str, now: float) -> "Iterator[tuple[Bucket, _Keep]]":
+    def together(self) -> Iterator[None]:
+        """Within it, no other process takes a call: what is taken one by one is kept once."""
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            yield self._at(region, operation, now), _Keep(self._database, self._name(region, operation))
+            yield
         finally:
             self._database.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _bucket(self, region: str, operation: str, now: float) -> "Iterator[tuple[Bucket, _Keep]]":
+        with contextlib.nullcontext() if self._database.in_transaction else self.together():
+            yield self._at(region, operation, now), _Keep(self._database, self._name(region, operation))
 
     def _at(self, region: str, operation: str, now: float) -> Bucket:
         most, name = self._rates[operation], self._name(region, operation)

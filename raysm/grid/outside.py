@@ -1,12 +1,16 @@
-"""The controller's calls: each under its bucket, each announced before and after, so that a test can end it there."""
+"""The controller's calls: each under its bucket, each announced before and after, so that a test can end it there.
 
-from collections.abc import Callable, Mapping
+Those of one region are made in their order, those of several side by side.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from raysm.errors import ServiceError
 from raysm.grid.classify import of_refusal
 from raysm.grid.limiter import Limiter
 from raysm.grid.region import Region
+from raysm.grid.turns import Turns
 
 __all__ = ["Outside", "Silence"]
 
@@ -29,11 +33,33 @@ class Silence(Exception):
 class Outside:
     """All regions, behind their buckets."""
 
-    def __init__(self, regions: Mapping[str, Region], limiter: Limiter, between: Callable[[str], None]) -> None:
-        """Take the regions by name, and who is told of every call."""
+    def __init__(
+        self, regions: Mapping[str, Region], limiter: Limiter, between: Callable[[str], None], turns: Turns
+    ) -> None:
+        """Take the regions by name, who is told of every call, and the turns of those who use the store."""
         self.regions = dict(regions)
         self.limiter = limiter
         self._between = between
+        self._turns = turns
+        self._behind_s = 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin a step, of whose moment all that it decides is."""
+        # By the difference: who gives a step its moment may have another clock than the service.
+        self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
+
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
+        """Do the works of several regions, of which each makes calls of its own region alone.
+
+        Raises:
+            Exception: What the first of them raised.
+        """
+        if self.limiter.moment is None:
+            # Of a clock that stands still while calls are made nothing is won, and each run is to be the same.
+            for work in works:
+                work()
+        else:
+            self._turns.each(works)
 
     def create(self, region: str, call: Callable[[Region], None]) -> None:
         """Call Create, whose token was taken before.
@@ -42,7 +68,11 @@ class Outside:
             ServiceError: It was refused, or its answer was lost.
         """
         self._between("before create")
-        call(self.regions[region])
+        with self._turns.away():
+            call(self.regions[region])
+        if self.limiter.moment is not None:
+            # With its files a call takes a while, and of four regions' the last one is made seconds after the first.
+            self.limiter.made(region, "create", self.limiter.moment() - self._behind_s)
         self._between("after create")
 
     def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
@@ -63,7 +93,8 @@ class Outside:
         """
         self._between(f"before {operation}")
         try:
-            answer = call(self.regions[region])
+            with self._turns.away():
+                answer = call(self.regions[region])
         except ServiceError as error:
             verdict = of_refusal(error)
             if verdict.ending.is_throttle:

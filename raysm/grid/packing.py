@@ -123,4 +123,4 @@ class _Group:
 
 def _alike(task: Task) -> str:
     """Return what rows have to have in common beside their shape: a job has one set of channels, and of tags."""
-    return json.dumps([dict(task.inputs), dict(task.tags), task.checkpoint], sort_keys=True)
+    return json.dumps([dict(task.inputs), dict(task.manifests), dict(task.tags), task.checkpoint], sort_keys=True)

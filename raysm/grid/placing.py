@@ -15,7 +15,7 @@ from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter
 from raysm.grid.pace import Pace
 from raysm.grid.packing import Load, loads_of
-from raysm.grid.packs import note_members, siblings
+from raysm.grid.packs import note_members, siblings, task_of
 from raysm.grid.place import Choice, Offer, Placement
 from raysm.grid.records import GridRecord
 from raysm.grid.standing import last_words, market
@@ -74,16 +74,19 @@ class Placing:
         """When the next task may find a place; None where nothing says so."""
         return min(self._again_s, default=None)
 
-    def intend(self) -> list[Attempt]:
-        """Keep as many intents as there is room for, in one transaction; return them."""
+    def intend(self) -> list[tuple[Task, Attempt]]:
+        """Keep as many intents as there is room for, in one transaction; return each with what it carries."""
         room = min(MOST, self._room())
-        chosen = [] if room < 1 else list(self._chosen(room))
+        with self._limiter.together():
+            chosen = [] if room < 1 else list(self._chosen(room))
         if len(chosen) == MOST:
             self._again_s.append(self._now)
         if not chosen:
             return []
         with self._store.database.transaction("intents", durable=True):
-            return [self._keep(load, offer) for load, offer in chosen]
+            intents = [(load, self._keep(load, offer)) for load, offer in chosen]
+        # Rows that share a job in the order of the store, as when it is sent again: it has to be the same job.
+        return [(task_of(self._store, attempt) if attempt.pack else load.task, attempt) for load, attempt in intents]
 
     def _room(self) -> int:
         rules, started = self._grid.rules, self._store.open_count()
@@ -167,7 +170,7 @@ class Placing:
     def _keep(self, load: Load, offer: Offer) -> Attempt:
         task, grid, number = load.task, self._grid, load.attempts + 1
         # Two keys of one hash, in one grid of 200 that have 100,000 rows each: the second takes the next number.
-        while self._store.attempt(grid.job_name(task, number)) is not None:
+        while self._store.has_attempt(grid.job_name(task, number)):
             number += 1
         attempt = Attempt(
             task=task.key,

@@ -136,12 +136,18 @@ def _rules(text: str) -> Rules:
     return from_json(Rules, json.loads(text), "rules")
 
 
+@functools.lru_cache(maxsize=1024)
+def _task(text: str) -> Task:
+    # Those that wait are read whenever a place is looked for, and of most of them nothing becomes that time.
+    content = json.loads(text)
+    content["instance_types"] = tuple(content.get("instance_types", ()))
+    return Task(**content)
+
+
 def task_record(row: Any) -> TaskRecord:
     """Return a row of the table of tasks as a value."""
-    content = json.loads(row["content"])
-    content["instance_types"] = tuple(content.get("instance_types", ()))
     return TaskRecord(
-        task=Task(**content),
+        task=_task(row["content"]),
         state=TaskState(row["state"]),
         retries_left=row["retries_left"],
         attempts=row["attempts"],

@@ -9,7 +9,6 @@ import base64
 import functools
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from raysm.grid.attempt import Attempt
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import own_region, reaching
 from raysm.grid.records import GridRecord
-from raysm.grid.running import template_of
+from raysm.grid.running import identity_of
 from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
 from raysm.grid.shared.opening import objects_of, share_secret
 from raysm.grid.store import path_of
@@ -117,7 +116,7 @@ class RowJobs:
         )
 
     def _grid(self, service: Service) -> GridRecord:
-        template = json.dumps(template_of(self._request), sort_keys=True, default=str)
+        template = identity_of(self._request)
         digest = hashlib.sha256(f"{self._request.name}\n{template}".encode()).digest()
         # Of what is asked for, and not drawn: the children of an array are on machines that share nothing.
         run = base64.b32encode(digest).decode().lower()[:RUN_CHARACTERS]
@@ -136,8 +135,7 @@ class RowJobs:
 
     def _secret(self, service: Service) -> str:
         """Return the secret of which those of the jobs are made: the same on all machines, kept in the bucket."""
-        security = self._request.template.options.get("security")
-        objects = objects_of(self._request.name, service, security.output_kms_key if security else None)
+        objects = objects_of(self._request.name, service, self._request.template.output_kms_key)
         path = path_of(self._request.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         # The first child of a region makes it; the others find it there.

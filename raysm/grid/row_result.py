@@ -8,7 +8,6 @@ from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.contract.row_record import MODEL
 from raysm.errors import InvalidRequest
-from raysm.grid.asking import services_in
 from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.row_folders import row_uri
 from raysm.grid.store import Store
@@ -40,7 +39,7 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
     last = attempts[-1]
     # The embedded SageMaker plays the regions that it is told of, and who asks for a row need not name them all.
-    (there,) = services_in(service.target, (last.region,))
+    there = service.at(service.target.reaching((last.region,)).in_region(last.region))
     if not last.pack:
         return attach(last.job_name, there).result(to=to)
     return _brought(store, record.task.key_hash, last, there, to)

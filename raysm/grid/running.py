@@ -14,6 +14,7 @@ from typing import Any
 
 from raysm.contract.clock import Clock
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid import handed_over
 from raysm.grid.controller import Controller
 from raysm.grid.gauge import FREE_S, GAUGE_S
 from raysm.grid.grid_request import GridRequest
@@ -27,19 +28,19 @@ from raysm.grid.region import Region
 from raysm.grid.row_news import FREE_NEWS_S, NEWS_S
 from raysm.grid.rows.databases.database import Database
 from raysm.grid.rows.databases.opening import database_of
-from raysm.grid.rows.query import QuerySource
 from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
+from raysm.grid.service_region import Prepare
 from raysm.grid.shared.fenced_region import FencedRegion
 from raysm.grid.shared.lease import Unreachable
 from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
 from raysm.grid.shared.sharing import Sharing
 from raysm.grid.standing import set_quota
-from raysm.grid.store import Store, folder, path_of
+from raysm.grid.store import Store, path_of
 from raysm.grid.task import Task
 from raysm.grid.write_back import make_table, write_back
 from raysm.request.codec import to_json
 
-__all__ = ["UNREACHABLE_S", "Running", "open_running", "template_of"]
+__all__ = ["UNREACHABLE_S", "Running", "identity_of", "open_running", "written_to"]
 
 WRITE_BACK_S = 10.0
 """Seconds from one writing back to the next: a step may be every few milliseconds, and a database is elsewhere."""
@@ -148,6 +149,7 @@ def open_running(
     now: float | None = None,
     goes_on: bool = False,
     planned_usd: tuple[float, float] | None = None,
+    root: Path | None = None,
 ) -> Running:
     """Make a grid, or take up the one of this name.
 
@@ -159,6 +161,7 @@ def open_running(
         now: Seconds since the epoch; None is the service's own moment.
         goes_on: Whether a grid that its first failures have paused goes on.
         planned_usd: What all rows together are planned to cost, at best and at worst; None is unknown.
+        root: Below which its file lies; None is raysm's home.
 
     Raises:
         InvalidRequest: There is one of this name with another template, or no place is named.
@@ -167,7 +170,7 @@ def open_running(
     services = _unrepeated(services)
     clock = services(request.template.target).clock
     now = clock.now() if now is None else now
-    path = path_of(request.name)
+    path = path_of(request.name, root)
     path.parent.mkdir(parents=True, exist_ok=True)
     store = Store(path)
     sharing = _shared(request, store, path, services) if request.is_shared else None
@@ -175,11 +178,14 @@ def open_running(
         added = _take_up(request, tasks, known, store, now, clock, planned_usd)
         if goes_on:
             store.go_on(now)
-        limiter = Limiter(folder() / LIMITS, account=_account(request.template.target))
-        controller = _controller(request, tasks, known, store, limiter, services, sharing)
+        limiter = Limiter(path.parent / LIMITS, account=_account(request.template.target), moment=clock.now)
+        prepare = preparing(request.template, store.grid(), secret_of(path), services)
+        controller = _controller(request, tasks, known, store, limiter, services, sharing, prepare)
         running = Running(store, controller, limiter, added, clock, sharing)
+        # What is known of it from here on lies here.
+        handed_over.forget(path)
         if request.rules.write_back:
-            running.write_to(_own_database(request))
+            running.write_to(database_of(written_to(request)))
     except BaseException:
         # Whoever corrects it, here or elsewhere, is not to wait for a lease.
         if sharing is not None:
@@ -192,8 +198,7 @@ def open_running(
 def _shared(request: GridRequest, store: Store, path: Path, services: Services) -> Sharing:
     """Return a grid's lease on all machines, taken; its file and its secret are then the latest that there are."""
     service = services(request.template.target)
-    security = request.template.options.get("security")
-    objects = objects_of(request.name, service, security.output_kms_key if security else None)
+    objects = objects_of(request.name, service, request.template.output_kms_key)
     sharing = sharing_of(store, objects, path)
     try:
         objects.make_bucket()
@@ -215,7 +220,7 @@ def _take_up(
     planned_usd: tuple[float, float] | None,
 ) -> int:
     """Have a grid's store know what is asked for; return how many rows are new."""
-    template = json.dumps(template_of(request), sort_keys=True, default=str)
+    template = identity_of(request)
     grid = store.make(
         request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
     )
@@ -242,10 +247,10 @@ def _controller(
     limiter: Limiter,
     services: Services,
     sharing: Sharing | None,
+    make: Prepare,
 ) -> Controller:
     regions, types = places_of(request, tasks, known.own_region)
     offers = offers_of(regions, types, known.prices, count=request.count, markets=request.markets)
-    make = preparing(request.template, store.grid(), secret_of(path_of(request.name)), services)
     target = request.template.target
     prefix = store.grid().prefix
     own: dict[str, Region] = {
@@ -267,9 +272,15 @@ def _unrepeated(services: Services) -> Services:
     return functools.lru_cache(lambda target: services(target).unrepeated())
 
 
-def template_of(request: GridRequest) -> dict[str, Any]:
+def identity_of(request: GridRequest) -> str:
     """Return what makes two grids the same: not where they may run, which can be widened at any time, but how."""
+    return request.identity or json.dumps(_template_of(request), sort_keys=True, default=str)
+
+
+def _template_of(request: GridRequest) -> dict[str, Any]:
     template = {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
+    # As of a script, whose path stands here and not its text: a mistake in it is mended, and the grid goes on.
+    template["workload"].pop("code", None)
     # A job is asked for where it was sent to: by another way out the grid would not find it, and send its row again.
     return template | ({"queues": to_json(request.queues)} if request.queues.names else {})
 
@@ -279,7 +290,13 @@ def _account(target: Any) -> str:
     return f"{target.kind}/{getattr(target, 'profile', None) or ''}"
 
 
-def _own_database(request: GridRequest) -> Database:
-    if not isinstance(request.source, QuerySource):
+def written_to(request: GridRequest) -> Any:
+    """Return what names the database to which what becomes of the rows is written back.
+
+    Raises:
+        InvalidRequest: They come from none.
+    """
+    on = request.source.database
+    if on is None:
         raise InvalidRequest("write_back is for rows of a query: they are written to the database that they come from")
-    return database_of(request.source.query.on)
+    return on

@@ -1,8 +1,13 @@
 """Create, and what follows from its answer: an intent flows in, an attempt that is sent, refused or in doubt flows out.
 
 The intent is in the store before the call is made, and the name is a function of the store: whatever ends the
-controller in between, the next one makes the very same call, which makes one job.
+controller in between, the next one makes the very same call, which makes one job. So the answers of a few calls may be
+kept together.
 """
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import Attempt, AttemptState
@@ -12,8 +17,12 @@ from raysm.grid.outside import Outside
 from raysm.grid.packs import task_of
 from raysm.grid.standing import close, heard
 from raysm.grid.store import Store
+from raysm.grid.task import Task
 
 __all__ = ["send", "send_owed"]
+
+SENDS = 20
+"""Calls whose answers are kept as one effect: so many a crash has the next controller make once more."""
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 120.0
@@ -22,6 +31,7 @@ LONGEST_PAUSE_S = 120.0
 
 def send_owed(store: Store, outside: Outside, now: float) -> None:
     """Send what was intended, or whose answer was lost, where its bucket allows it."""
+    allowed: list[Attempt] = []
     for attempt in store.owed():
         # A call that was made, and then the clock set back: no pause is longer than the longest.
         if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region not in outside.regions:
@@ -30,25 +40,61 @@ def send_owed(store: Store, outside: Outside, now: float) -> None:
         if attempt.wish:
             continue
         if outside.limiter.take(attempt.region, "create", now):
-            send(store, outside, attempt, now)
+            allowed.append(attempt)
+    send(store, outside, ((task_of(store, attempt), attempt) for attempt in allowed), now)
 
 
-def send(store: Store, outside: Outside, attempt: Attempt, now: float) -> bool:
-    """Send an attempt whose intent is kept, and whose token is taken; return whether the service took it."""
-    task = task_of(store, attempt)
+def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
+    """Send attempts, each with what it carries; their intents are kept, and their tokens are taken."""
+    of_region: defaultdict[str, list[tuple[Task, Attempt]]] = defaultdict(list)
+    for task, attempt in intents:
+        of_region[attempt.region].append((task, attempt))
+    works = [functools.partial(_send_all, store, outside, region, own, now) for region, own in of_region.items()]
+    outside.side_by_side(works)
+
+
+def _send_all(store: Store, outside: Outside, region: str, intents: Sequence[tuple[Task, Attempt]], now: float) -> None:
+    for begin in range(0, len(intents), SENDS):
+        _send_to(store, outside, region, intents[begin : begin + SENDS], now)
+
+
+def _send_to(store: Store, outside: Outside, region: str, intents: Sequence[tuple[Task, Attempt]], now: float) -> None:
+    answers: list[tuple[Attempt, Verdict | None]] = []
+    try:
+        for task, attempt in intents:
+            answers.append((attempt, _refusal(outside, task, attempt, now)))
+    except Exception:
+        # What was answered before the lease was lost, or another region's work failed, is kept if it still can be.
+        _keep(store, region, answers, now)
+        raise
+    _keep(store, region, answers, now)
+
+
+def _refusal(outside: Outside, task: Task, attempt: Attempt, now: float) -> Verdict | None:
+    """Call Create; return what its refusal means, None where the service took the attempt."""
     try:
         outside.create(attempt.region, lambda region: region.create(task, attempt))
     except (ServiceError, InvalidRequest) as error:
         verdict = of_refusal(error)
         if verdict.ending.is_throttle:
             outside.limiter.throttled(attempt.region, "create", now)
+        return verdict
+    return None
+
+
+def _keep(store: Store, region: str, answers: Sequence[tuple[Attempt, Verdict | None]], now: float) -> None:
+    sent = [attempt for attempt, verdict in answers if verdict is None]
+    if sent:
+        with store.database.transaction("sent"):
+            heard(store, region, now, opens=True)
+            for attempt in sent:
+                calls = attempt.calls + 1
+                store.move(attempt, now, state=AttemptState.SENT, sent_s=now, calls=calls, is_doubtful=False)
+    refused = [(attempt, verdict) for attempt, verdict in answers if verdict is not None]
+    if refused:
         with store.database.transaction("refused"):
-            _refused(store, attempt, verdict, now)
-        return False
-    with store.database.transaction("sent"):
-        heard(store, attempt.region, now, opens=True)
-        store.move(attempt, now, state=AttemptState.SENT, sent_s=now, calls=attempt.calls + 1, is_doubtful=False)
-    return True
+            for attempt, verdict in refused:
+                _refused(store, attempt, verdict, now)
 
 
 def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:

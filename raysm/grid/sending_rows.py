@@ -57,7 +57,12 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         options.setdefault("checkpoint_uri", _checkpoints(service.places.root, grid, task, attempt))
         options["name"] = f"{grid.prefix}{task.key_hash}"
         return prepare(
-            job.workload, on=service, job_name=attempt.name, token=token_of(secret, attempt), shares=True, **options
+            job.package or job.workload,
+            on=service,
+            job_name=attempt.name,
+            token=token_of(secret, attempt),
+            shares=True,
+            **options,
         )
 
     return make

@@ -101,6 +101,8 @@ class Snapshot:
     """What all jobs that run now do in a second together; None where none of them has said so lately."""
     rates: tuple[tuple[float, float], ...]
     """The curve of it: moments, and what all did then."""
+    highest_rate: float
+    """The most that all are known to have done at once; 0 where no job has said anything."""
     done_per_hour: float | None
     """Of the last hour, or since the first one was sent; None before any is done."""
 
@@ -150,11 +152,12 @@ def snapshot(store: Store, now: float) -> Snapshot:
         prices=tuple(row[0] for row in versions),
         blocks=_blocks(store, now),
         reasons=_reasons(store),
-        done=_curve(store, states.get(TaskState.DONE, 0)),
+        done=_curve(store, states.get(TaskState.DONE, 0), grid.created_s),
         planned_usd=_planned(store),
         rate_unit="" if grid.rules.rate is None else unit(grid.rules.rate),
         rate=_rate(store, now),
         rates=tuple(tuple(row) for row in execute("SELECT at_s, value FROM rate_history ORDER BY at_s")),
+        highest_rate=_highest_rate(store),
         done_per_hour=_pace(store, now),
     )
 
@@ -193,6 +196,15 @@ def _rate(store: Store, now: float, region: str | None = None) -> float | None:
     return None if row[0] is None else float(row[0])
 
 
+def _highest_rate(store: Store) -> float:
+    # A job may have begun and ended between two looks at all of them: together they did no less than it did alone.
+    return float(
+        store.database.connection.execute(
+            "SELECT coalesce(max(value), 0.0) FROM (SELECT value FROM rate UNION ALL SELECT value FROM rate_history)"
+        ).fetchone()[0]
+    )
+
+
 def _planned(store: Store) -> tuple[float, float] | None:
     low, high = store.database.connection.execute("SELECT planned_low_usd, planned_high_usd FROM grid").fetchone()
     return None if low is None else (low, high)
@@ -223,15 +235,15 @@ def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
     return tuple((row[0], row[1]) for row in rows)
 
 
-def _curve(store: Store, done: int) -> tuple[tuple[float, int], ...]:
-    """Return moments and how many rows were done by then, as many as a chart can show."""
+def _curve(store: Store, done: int, created_s: float) -> tuple[tuple[float, int], ...]:
+    """Return moments and how many rows were done by then, none at first, as many as a chart can show."""
     every = max(1, done // POINTS)
     rows: Sequence[Any] = store.database.connection.execute(
         "SELECT at_s, number FROM (SELECT at_s, row_number() OVER (ORDER BY seq) AS number, count(*) OVER () AS most "
         "FROM event WHERE now = 'done' AND task IS NOT NULL) WHERE number % ? = 0 OR number IN (1, most)",
         (every,),
     ).fetchall()
-    return tuple((row[0], row[1]) for row in rows)
+    return ((created_s, 0), *((row[0], row[1]) for row in rows)) if rows else ()
 
 
 def _pace(store: Store, now: float) -> float | None:

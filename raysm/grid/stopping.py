@@ -5,6 +5,8 @@ A wish is kept before the service is asked, so that a controller that is killed 
 
 import contextlib
 import functools
+from collections import defaultdict
+from collections.abc import Iterable
 
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt, TaskState
@@ -15,6 +17,7 @@ from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Region
 from raysm.grid.store import Store
 from raysm.grid.strays import live_strays, stray_asked
+from raysm.grid.sweep import Sweep
 
 __all__ = ["ask_to_stop", "wish_all", "wish_impatient"]
 
@@ -30,10 +33,10 @@ def wish_all(store: Store, now: float) -> None:
             store.move_task(record.task.key, TaskState.WAITING, TaskState.STOPPED, now, reason="the grid was stopped")
 
 
-def wish_impatient(store: Store, now: float) -> None:
+def wish_impatient(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
     """Wish that jobs stop that wait for their instances for too long: elsewhere there may be some."""
     patience_s = store.grid().rules.patience_s
-    late = store.pending_since(now - patience_s)
+    late = [attempt for sweep in sweeps for attempt in sweep.waiting(patience_s, now)]
     if late:
         with store.database.transaction("impatient"):
             for attempt in late:
@@ -50,16 +53,22 @@ def ask_to_stop(store: Store, outside: Outside, now: float) -> float | None:
         When the next one can be asked about, on the same clock; None where all were asked that can be.
     """
     waits: list[float] = []
+    of_region: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in store.unwanted():
-        if attempt.region not in outside.regions:
-            continue
-        if attempt.asked_s is not None and 0 <= now - attempt.asked_s < AGAIN_S:
-            continue
-        try:
-            _ask(store, outside, attempt, now)
-        except Silence:
-            # Without it the next step is a sweep's, 10 s later, and a bucket that holds two calls is used by a tenth.
-            waits.append(now + outside.limiter.wait_s(attempt.region, "stop", now))
+        if attempt.asked_s is None or not 0 <= now - attempt.asked_s < AGAIN_S:
+            of_region[attempt.region].append(attempt)
+
+    def ask_all(attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            try:
+                _ask(store, outside, attempt, now)
+            except Silence:
+                # Without it the next step is a sweep's, 10 s later, and a bucket that holds two calls is used by a
+                # tenth.
+                waits.append(now + outside.limiter.wait_s(attempt.region, "stop", now))
+
+    known = [attempts for region, attempts in of_region.items() if region in outside.regions]
+    outside.side_by_side([functools.partial(ask_all, attempts) for attempts in known])
     for region, name in live_strays(store, now, AGAIN_S):
         with contextlib.suppress(Silence, ServiceError):
             outside.ask(region, "stop", now, functools.partial(_stop, name))

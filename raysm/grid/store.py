@@ -36,12 +36,12 @@ RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 """Without letters that are taken for others: people read names of jobs to each other."""
 
 
-def folder(root: str | None = None) -> Path:
+def folder(root: Path | None = None) -> Path:
     """Return where the grids of a home lie."""
     return home(root) / "grids"
 
 
-def path_of(name: str, root: str | None = None) -> Path:
+def path_of(name: str, root: Path | None = None) -> Path:
     """Return the file of a grid."""
     # It becomes the name of a file: a slash or dots would lead out of the folder.
     if not name or any(letter in "/\\\0" for letter in name) or name.startswith("."):
@@ -262,6 +262,15 @@ class Store:
         row = self._execute("SELECT * FROM attempt WHERE name = ?", (name,)).fetchone()
         return attempt_record(row) if row else None
 
+    def attempts_of(self, names: list[str]) -> dict[str, Attempt]:
+        """Return the attempts of a few jobs by their names; a name that no attempt has is left out."""
+        rows = self._execute(f"SELECT * FROM attempt WHERE name IN ({', '.join('?' * len(names))})", names)
+        return {row["name"]: attempt_record(row) for row in rows}
+
+    def has_attempt(self, name: str) -> bool:
+        """Return whether a job's name is taken."""
+        return self._execute("SELECT 1 FROM attempt WHERE name = ?", (name,)).fetchone() is not None
+
     def attempts(self, task: str | None = None) -> list[Attempt]:
         """Return the attempts of a task, or all, the earliest first."""
         rows = self._execute(
@@ -293,10 +302,11 @@ class Store:
         )
         return dict(rows.fetchall())
 
-    def pending_since(self, before_s: float) -> list[Attempt]:
-        """Return the attempts that were sent before a moment, still wait for their instances, and may go on waiting."""
+    def pending_since(self, region: str, before_s: float) -> list[Attempt]:
+        """Return a region's attempts that were sent before a moment, and wait for their instances, as they may."""
         rows = self._execute(
-            "SELECT * FROM attempt WHERE state IN ('sent', 'pending') AND wish = '' AND sent_s < ?", (before_s,)
+            "SELECT * FROM attempt WHERE state IN ('sent', 'pending') AND wish = '' AND sent_s < ? AND region = ?",
+            (before_s, region),
         )
         return [attempt_record(row) for row in rows]
 

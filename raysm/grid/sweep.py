@@ -7,7 +7,7 @@ was learned of a sweep that a crash ends is learned again by the next.
 import contextlib
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from raysm.client.description import Description, SecondaryStatus
 from raysm.contract.row_record import RowOutcome
@@ -36,6 +36,10 @@ MARGIN_S = 300.0
 """Seconds by which the service's clock and ours may differ: so much further back List is read. Each page costs a call
 of a rate that is not adjustable, and a job that a greater difference hides is asked for by its name."""
 
+PATIENCE = 6
+"""Pauses after which a sweep begins although the last one's changes are not described yet: a job that nobody waits for
+costs until it is found."""
+
 LOOKS = 20
 """Jobs that are described before what they say is kept: a transaction each takes longer than all else about them, and
 with more of them the lease would have to wait for a slow network."""
@@ -62,8 +66,12 @@ class Sweep:
         # Of the region's open jobs: what was last seen of each, and when those were sent that were not come across yet.
         self._seen: dict[str, str] = {}
         self._unlisted: dict[str, float] = {}
+        # What has ended stays so, and List shows it in every sweep: to look it up each time was half of a step.
+        self._ended: set[str] = set()
         self._is_thorough = True
         self._swept = 0
+        # When the sweep began, and the last one whose List was read to its end.
+        self._begun_s = self._whole_s = float("-inf")
         # A dict for its order: the first that changed is asked about first.
         self._changed: dict[str, str] = {}
         # Of jobs that have ended, and whose rows shared them: asked for before the end is kept, as one effect with it.
@@ -79,6 +87,15 @@ class Sweep:
         if self._changed or self._in_progress:
             return max(now, self._rests_until_s)
         return self._due_s if self._has_work(now) else None
+
+    def waiting(self, longer_s: float, now: float) -> list[Attempt]:
+        """Return the attempts that were seen to wait for their instances for longer than so many seconds.
+
+        What was seen before says nothing: their instances may have come while nobody looked, because a laptop slept,
+        the region fell silent, or the controller was started again.
+        """
+        late = self._store.pending_since(self.region, min(now, self._whole_s) - longer_s)
+        return [attempt for attempt in late if attempt.name not in self._changed]
 
     def _has_work(self, now: float) -> bool:
         return self._since(now) is not None
@@ -106,8 +123,7 @@ class Sweep:
         """
         if now < self._rests_until_s <= now + self._pause_s:
             return
-        # The clock may have been set back: no sweep is due later than a pause from now.
-        if not self._in_progress and (now >= self._due_s or self._due_s > now + self._pause_s) and self._has_work(now):
+        if not self._in_progress and self._is_due(now) and self._has_work(now):
             self._begin(now)
         with contextlib.suppress(_Pause):
             while self._in_progress:
@@ -116,8 +132,18 @@ class Sweep:
             while self._changed:
                 self._look_at(list(itertools.islice(self._changed, LOOKS)), now)
 
+    def _is_due(self, now: float) -> bool:
+        # The clock may have been set back: no sweep is due later than a pause from now.
+        if not (now >= self._due_s or self._due_s > now + self._pause_s):
+            return False
+        # What it would find could not be described sooner: of 100,000 rows a third of all time was spent on pages of
+        # jobs that were known to wait for Describe. What is left is enough for as long as a sweep may take.
+        wait_s = self._outside.limiter.wait_s(self.region, "describe", now, len(self._changed))
+        return wait_s <= self._pause_s or now >= self._due_s + (PATIENCE - 1) * self._pause_s
+
     def _begin(self, now: float) -> None:
         self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
+        self._begun_s = now
         sent = self._store.sent(self.region)
         self._seen = {name: seen for name, (seen, _) in sent.items()}
         self._unlisted = {name: sent_s for name, (_, sent_s) in sent.items()}
@@ -145,18 +171,17 @@ class Sweep:
                 listed
                 for listed in page.jobs
                 if listed.name.startswith(prefix)
+                and listed.name not in self._ended
                 and listed.seen not in (self._seen.get(listed.name), self._changed.get(listed.name))
             ]
             known = self._store.seen_of([listed.name for listed in changed]) if changed else {}
             for listed in changed:
-                # Of those that have ended nothing more is to be learned.
-                if known.get(listed.name) not in (listed.seen, ENDED):
-                    self._compare(listed, now)
+                self._compare(listed, known.get(listed.name), now)
         for listed in page.jobs:
             self._unlisted.pop(listed.name, None)
         self._token = page.token
         if self._is_last(page, since):
-            self._in_progress = False
+            self._in_progress, self._whole_s = False, self._begun_s
             self._ask_for_unlisted(now)
 
     def _is_last(self, page: Page, since: float | None) -> bool:
@@ -166,13 +191,14 @@ class Sweep:
         oldest = min((listed.created_s for listed in page.jobs), default=None)
         return oldest is not None and since is not None and oldest < since - MARGIN_S
 
-    def _compare(self, listed: Listed, now: float) -> None:
-        attempt = self._store.attempt(listed.name)
-        if attempt is None or (attempt.state is AttemptState.ENDED and attempt.sent_s is None):
+    def _compare(self, listed: Listed, known: str | None, now: float) -> None:
+        if known is None:
             # Nobody of us waits for it: a Create that landed late, or one of a store that was lost.
-            if note_stray(self._store, listed, attempt, self.region, now):
+            if note_stray(self._store, listed, self._store.attempt(listed.name), self.region, now):
                 self._changed[listed.name] = listed.seen
-        elif attempt.state is not AttemptState.ENDED and attempt.seen != listed.seen:
+        elif known == ENDED:
+            self._ended.add(listed.name)
+        elif known != listed.seen:
             self._changed[listed.name] = listed.seen
 
     def _ask_for_unlisted(self, now: float) -> None:
@@ -185,10 +211,12 @@ class Sweep:
         calls = self._outside.limiter.take(self.region, "describe", now, len(names))
         if not calls:
             raise _Pause
-        answers: list[tuple[str, Description | JobNotFound]] = []
+        answers: list[_Answer] = []
+        known = self._store.attempts_of(names[:calls])
         try:
             for name in names[:calls]:
-                answers.append((name, self._describe(name, now)))
+                attempt = known.get(name)
+                answers.append(_Answer(name, attempt, self._describe(name, attempt, now)))
         except Silence:
             # What was answered before the region fell silent is kept all the same.
             self._outside.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
@@ -197,31 +225,30 @@ class Sweep:
             raise
         self._keep(answers, now)
 
-    def _describe(self, name: str, now: float) -> Description | JobNotFound:
+    def _describe(self, name: str, attempt: Attempt | None, now: float) -> Description | JobNotFound:
         try:
             description = self._outside.answer(self.region, "describe", now, lambda region: region.describe(name))
         except JobNotFound as error:
             return error
-        attempt = self._store.attempt(name) if description.status.is_terminal else None
-        if attempt is not None and attempt.pack:
+        if description.status.is_terminal and attempt is not None and attempt.pack:
             self._outcomes[name] = ask_outcomes(self._outside, attempt, now)
         return description
 
-    def _keep(self, answers: list[tuple[str, Description | JobNotFound]], now: float) -> None:
+    def _keep(self, answers: "list[_Answer]", now: float) -> None:
+        # What was known of the attempts before they were asked about still is: the fence says that nobody else wrote.
         with self._store.database.transaction("described"):
             heard(self._store, self.region, now)
-            for name, answer in answers:
+            for name, attempt, answer in answers:
                 if isinstance(answer, JobNotFound):
-                    self._take_for_gone(name, str(answer), now)
+                    self._take_for_gone(attempt, str(answer), now)
                 else:
-                    self._take_over(name, answer, now)
-        for name, _ in answers:
+                    self._take_over(name, attempt, answer, now)
+        for name, _, _ in answers:
             # What was seen of it when the sweep began holds no more.
             self._seen.pop(name, None)
             del self._changed[name]
 
-    def _take_over(self, name: str, description: Description, now: float) -> None:
-        attempt = self._store.attempt(name)
+    def _take_over(self, name: str, attempt: Attempt | None, description: Description, now: float) -> None:
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             seen, outcomes = self._changed[name], self._outcomes.pop(name, None)
             apply(self._store, attempt, description, seen, now, outcomes)
@@ -230,14 +257,21 @@ class Sweep:
         elif attempt is None or attempt.sent_s is None:
             end_stray(self._store, name, description, now)
 
-    def _take_for_gone(self, name: str, words: str, now: float) -> None:
-        attempt = self._store.attempt(name)
+    def _take_for_gone(self, attempt: Attempt | None, words: str, now: float) -> None:
         # List and Describe may lag behind Create: for a while not to be known says nothing.
         if attempt is None or attempt.sent_s is None or now - attempt.sent_s < GONE_S:
             return
         if attempt.state is not AttemptState.ENDED:
             verdict = Verdict(ending=ENDINGS["UNKNOWN"], reason=f"the service knows the job no more: {words}")
             conclude(self._store, attempt, verdict, None, now)
+
+
+class _Answer(NamedTuple):
+    """What Describe says of a job."""
+
+    name: str
+    attempt: Attempt | None
+    description: Description | JobNotFound
 
 
 class _Pause(Exception):

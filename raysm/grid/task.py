@@ -55,6 +55,8 @@ class Task:
     """Seconds that it will take, as the user believes."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """URIs by the channel's name."""
+    manifests: Mapping[str, str] = field(default_factory=dict)
+    """URIs of manifests by the channel's name: of channels that have some of the objects below a prefix."""
     input_bytes: int | None = None
     """Bytes that would travel where it runs away from its region; None is unknown."""
     checkpoint: str | None = None
@@ -70,12 +72,22 @@ class Task:
         """Check the fields."""
         if not self.key:
             raise InvalidRequest(f"row {self.position}: its key is empty; name a column with one value a row")
+        for channel in self.inputs.keys() & self.manifests.keys():
+            raise InvalidRequest(
+                f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} are both the channel "
+                f"{channel!r}; leave one of the two empty"
+            )
         if self.count is not None and self.count < 1:
             raise InvalidRequest(f"row {self.position} ({self.key}): count is 1 or more, got {self.count}")
         if self.max_runtime_s is not None and self.max_runtime_s < 1:
             raise InvalidRequest(
                 f"row {self.position} ({self.key}): max_runtime_s is 1 or more, got {self.max_runtime_s}"
             )
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Where each of its channels is told of, by name: of data, or of a manifest of them."""
+        return {**self.inputs, **self.manifests}
 
     @property
     def work(self) -> float:
@@ -101,4 +113,7 @@ class Task:
             "checkpoint": self.checkpoint,
             "environment": dict(self.environment),
         }
+        # Left out where there are none: rows of grids that were made before there were any are the same ones.
+        if self.manifests:
+            decisive["manifests"] = dict(self.manifests)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()

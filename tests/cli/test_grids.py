@@ -62,6 +62,11 @@ def test_a_report_is_a_file_with_what_failed_first(grid, tmp_path, capsys):
     assert (tmp_path / "drives.html").exists()
 
 
+def test_a_table_is_refused_while_rows_are_not_done(grid, capsys):
+    assert main(["grid", "table", "drives"]) == 2
+    assert "2 of 3 rows are not done: b (failed), c (waiting)" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_wish_to_stop_is_found_by_whoever_runs_the_grid(grid, capsys):
     assert main(["grid", "stop", "drives"]) == 0
     assert grid.grid().state == "stopping"

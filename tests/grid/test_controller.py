@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import threading
 
 import pytest
 
@@ -14,13 +15,14 @@ from raysm.grid.database import LeaseLost
 from raysm.grid.endings import ENDINGS
 from raysm.grid.ledger import money
 from raysm.grid.limiter import RATES, Rate
-from raysm.grid.place import FirstAdmitted, Offer, Place
+from raysm.grid.place import FirstAdmitted, Offer, Place, Quota
 from raysm.grid.rules import Rules
+from raysm.grid.standing import set_quota
 from raysm.grid.store import Store
 from raysm.grid.task import Task
 from tests.support.budgets import USER, budget_used
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
-from tests.support.grids import Bench
+from tests.support.grids import FAST, TYPE, Bench
 
 
 def test_each_task_is_done_once(tmp_path):
@@ -92,6 +94,26 @@ def test_a_job_that_waits_too_long_for_its_instances_is_taken_elsewhere(tmp_path
     assert bench.states() == {"done": 2}
     assert took_s < 600 + 840 + 200
     assert {attempt.ending for attempt in bench.store.attempts()} == {"CAPACITY", "OK"}
+
+
+ASLEEP_S = 3 * 3600.0
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("silent_s", [0, 600])
+def test_jobs_that_began_while_nobody_looked_are_not_stopped_as_those_that_wait(tmp_path, is_new, silent_s):
+    # Fewer answers at once than there are jobs, and for a while none at all.
+    rates = FAST | {"describe": Rate(per_s=1, burst=5)}
+    bench = Bench(tmp_path, rows=12, regions={"us-east-1": Behaviour(run_s=50_000)}, rates=rates)
+    while len(bench.regions["us-east-1"].lives) < 12:
+        bench.step()
+    bench.clock.now += ASLEEP_S
+    bench.regions["us-east-1"].behaviour.silent = ((bench.clock.now, bench.clock.now + silent_s),)
+    if is_new:
+        bench.open()
+    while {attempt.state for attempt in bench.store.open_attempts()} != {AttemptState.RUNNING}:
+        bench.step()
+    assert [attempt.wish for attempt in bench.store.attempts()] == [""] * 12
 
 
 def test_a_task_that_no_place_can_take_is_impossible_with_each_places_reason(tmp_path):
@@ -341,3 +363,27 @@ def test_thousands_of_rows_end_once_each_in_a_store_that_stays_small(tmp_path):
     assert bench.states() == {"done": 4_000}
     # 200 MB of 100,000 rows; how long those take says tests/benchmarks/grid.py.
     assert (tmp_path / "g.db").stat().st_size < 4_000 * 2_000
+
+
+def test_regions_are_called_side_by_side_where_time_passes_meanwhile(tmp_path):
+    bench = Bench(tmp_path, rows=2)
+    bench.limiter.moment = lambda: bench.clock.now
+    both, threads = threading.Barrier(2), set()
+    for region in bench.regions.values():
+
+        def create(task, attempt, made=region.create):
+            threads.add(threading.current_thread().name)
+            # Neither is answered before the other one is called.
+            both.wait(60)
+            made(task, attempt)
+
+        region.create = create
+    # A place of each: both rows are sent in one step.
+    bench.regions["us-east-1"].behaviour.quota = bench.regions["eu-west-1"].behaviour.quota = 1
+    with bench.store.database.transaction("quotas", fenced=False):
+        for region in bench.regions:
+            set_quota(bench.store, Place(region=region, instance_type=TYPE), Quota(limit=1), bench.clock.now)
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 2}
+    assert len(threads) == 2

@@ -76,6 +76,15 @@ def test_a_rows_own_columns_win_over_what_all_share():
     assert "hyperparameters" not in job.options
 
 
+def test_a_rows_manifest_is_read_as_one_and_shared_as_all_rows_are():
+    shared = {"data": Input("s3://b/all/", distribution="ShardedByS3Key")}
+    job = template(inputs=shared).job(task(manifests={"data": "s3://b/m", "more": "s3://b/n"}), HERE, 1)
+    assert job.options["inputs"] == {
+        "data": Input("s3://b/m", distribution="ShardedByS3Key", manifest=True),
+        "more": Input("s3://b/n", manifest=True),
+    }
+
+
 def test_this_machine_plays_the_region_that_the_place_is_in():
     target = Local(regions=("us-east-1", "eu-central-1"))
     assert template(target=target).job(task(), HERE, 1).target == Local(regions=("eu-central-1",))
@@ -92,6 +101,11 @@ def test_a_template_that_takes_no_column_of_the_rows_is_refused_and_what_every_r
         template("{rl}").check(["lr"], "drives.csv")
     with pytest.raises(InvalidRequest, match="no column 'acount'"):
         template(target=AWS(role=ROLE, image="{acount}/x")).check(["lr"], "drives.csv")
+
+
+def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent():
+    with pytest.raises(InvalidRequest, match="rows are Training jobs, got kind='processing'; drop it"):
+        template(kind="processing").check([], "rows")
 
 
 @pytest.mark.parametrize(

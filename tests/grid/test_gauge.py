@@ -4,9 +4,11 @@ import re
 
 import pytest
 
+from raysm.client.description import Description, Status
 from raysm.contract.events import Metric, line
+from raysm.contract.job_api import TRAINING
 from raysm.grid import gauge
-from raysm.grid.gauge import definition, keep_rates, unit
+from raysm.grid.gauge import definition, keep_last, keep_rates, unit
 from raysm.grid.row import rows_of
 from raysm.grid.rules import Rules
 from raysm.grid.snapshot import snapshot
@@ -75,6 +77,21 @@ def test_jobs_that_say_nothing_or_are_over_have_no_rate(tmp_path):
     assert snapshot(bench.store, bench.clock.now).rate is None
     bench.run()
     assert snapshot(bench.store, bench.clock.now).rate is None
+
+
+def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rate(tmp_path):
+    bench = bench_of(tmp_path)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 0.0
+    last = ({"MetricName": "loss", "Value": 9000.0}, {"MetricName": "images_per_s", "Value": 1250.0})
+    short = Description(
+        name="short", arn="", api=TRAINING, status=Status.COMPLETED, answer={"FinalMetricDataList": last}
+    )
+    with bench.store.database.transaction("ended", fenced=False):
+        keep_last(bench.store, short.name, short, bench.clock.now)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 1250.0
+    with bench.store.database.transaction("rates", fenced=False):
+        keep_rates(bench.store, {"a": 1000.0, "b": 900.0}, bench.clock.now)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 1900.0
 
 
 def test_a_region_that_does_not_answer_for_metrics_ends_no_job(tmp_path):

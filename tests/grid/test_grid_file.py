@@ -44,6 +44,13 @@ def test_a_file_names_the_queue_of_all_regions_or_of_each(tmp_path, lines, queue
     assert (file.queue, file.queue_share) == (queue, "research" if "share" in lines else None)
 
 
+def test_a_file_says_which_batch_job_is_to_run_its_grid(tmp_path):
+    file = read(tmp_path, 'script = "train.py"\n[batch]\njob_queue = "controllers"\njob_role = "arn"\n')
+    assert file.batch == {"job_queue": "controllers", "job_role": "arn"}
+    with pytest.raises(InvalidRequest, match=r"\[batch\] has no 'queue'; it has job_queue"):
+        read(tmp_path, 'script = "train.py"\n[batch]\nqueue = "controllers"\n')
+
+
 def test_the_whole_file_is_a_grid_and_the_options_of_its_jobs(tmp_path):
     file = read(tmp_path, DRIVES)
     assert (file.name, file.regions, file.count, file.markets) == ("drives", ("us-east-1", "eu-central-1"), 10, (True,))

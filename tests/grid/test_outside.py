@@ -1,16 +1,19 @@
 """Calls go out under their buckets, and come back as an answer, a refusal or silence."""
 
+import threading
+
 import pytest
 
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.outside import Outside, Silence
+from raysm.grid.turns import Turns
 
 
 @pytest.fixture
 def outside():
     limiter = Limiter(":memory:", {"list": Rate(per_s=1), "create": Rate(per_s=1)})
-    outside = Outside({"r": object()}, limiter, POINTS.append)
+    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
     POINTS.clear()
     yield outside
     limiter.close()
@@ -65,3 +68,20 @@ def test_create_is_announced_too_and_its_refusal_is_passed_on(outside):
 def test_an_answer_whose_call_was_taken_before_takes_no_other(outside):
     assert outside.limiter.take("r", "list", 0.0) == 1
     assert outside.answer("r", "list", 0.0, lambda region: 7) == 7
+
+
+def test_a_create_that_took_a_while_counts_from_its_answer():
+    moments = iter([100.0, 103.0])
+    limiter = Limiter(":memory:", {"create": Rate(per_s=1, burst=1)}, moment=lambda: next(moments))
+    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
+    outside.begin(50.0)
+    assert limiter.take("r", "create", 50.0) == 1
+    outside.create("r", lambda region: None)
+    assert limiter.wait_s("r", "create", 53.0) == pytest.approx(1.0)
+    limiter.close()
+
+
+def test_where_the_clock_stands_still_regions_are_called_in_their_order(outside):
+    threads = []
+    outside.side_by_side([lambda: threads.append(threading.current_thread())] * 3)
+    assert threads == [threading.current_thread()] * 3

@@ -12,7 +12,7 @@ from tests.support.grids import TYPE, Bench
 def intended(bench):
     bench.store.database.take_lease("me", bench.clock.now)
     placing = Placing(bench.store, bench.placement, Pace(), bench.limiter, list(bench.regions), bench.clock.now)
-    return placing, [attempt.task for attempt in placing.intend()]
+    return placing, [attempt.task for _, attempt in placing.intend()]
 
 
 def warm(bench):

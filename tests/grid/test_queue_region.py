@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from raysm.client.description import SecondaryStatus, Status
-from raysm.client.submit import prepare
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt
 from raysm.grid.classify import of_refusal
 from raysm.grid.queue_region import LONGEST_PAYLOAD, QueueRegion
-from raysm.grid.service_region import token_of
 from raysm.grid.task import Task
-from raysm.request import Cluster, Script
+from tests.support.grid_regions import preparing
 from tests.support.sagemaker import fake_aws, refusal
 from tests.support.scripted_batch import ScriptedBatch
 
@@ -39,20 +37,7 @@ def batch(fake):
 @pytest.fixture
 def opened(fake, tmp_path):
     """Return a controller's view of the region; each call is that of a controller that begins anew."""
-    script = tmp_path / "train.py"
-    script.write_text("print(1)\n")
-
-    def prepared(task, attempt):
-        return prepare(
-            Script(str(script)),
-            cluster=Cluster(attempt.instance_type, count=attempt.count),
-            on=fake.service,
-            job_name=attempt.name,
-            token=token_of("of the grid", attempt),
-            tags=dict(task.tags),
-            environment=dict(task.environment),
-        )
-
+    prepared = preparing(fake.service, tmp_path)
     return lambda share="": QueueRegion(fake.service, prepared, "g-abcdef-", "training", share)
 
 

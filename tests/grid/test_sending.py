@@ -1,10 +1,15 @@
 """Create and its answers: the same name is sent again until the service has settled it."""
 
+from collections import Counter
+
+import pytest
+
 from raysm.errors import ServiceError
 from raysm.grid.attempt import AttemptState
-from raysm.grid.sending import send_owed
+from raysm.grid.rules import Rules
+from raysm.grid.sending import SENDS, send_owed
 from tests.support.grid_world import LOST, THROTTLED, Behaviour
-from tests.support.grids import Bench
+from tests.support.grids import Bench, Killed
 
 
 def bench(folder, refusal):
@@ -58,3 +63,24 @@ def test_what_is_to_be_stopped_is_not_sent_any_more(tmp_path):
     calls = one.regions["us-east-1"].calls["create"]
     send_owed(one.store, one.controller._outside, one.clock.now + 600)
     assert one.regions["us-east-1"].calls["create"] == calls
+
+
+def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp_path):
+    sent = []
+    one = Bench(tmp_path, rows=3 * SENDS, regions={"us-east-1": Behaviour()}, rules=Rules(brake=0, parallel=1000))
+
+    def ends_at_the_second_part(point):
+        sent.append(point)
+        if sent.count("after create") == SENDS + 5:
+            raise Killed(point)
+
+    one.limiter.take("us-east-1", "create", one.clock.now)
+    one.clock.now += 60
+    one.kill = ends_at_the_second_part
+    with pytest.raises(Killed):
+        one.step()
+    assert Counter(attempt.state for attempt in one.store.attempts())[AttemptState.SENT] == SENDS
+    one.kill = lambda point: None
+    one.run()
+    one.judge()
+    assert len(one.regions["us-east-1"].lives) == 3 * SENDS

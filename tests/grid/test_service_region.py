@@ -7,17 +7,15 @@ import pytest
 
 from raysm.client.description import Status
 from raysm.client.storage import Storage
-from raysm.client.submit import prepare
 from raysm.contract.row_record import ROW_RECORD, RowOutcome, outcomes_text
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt
 from raysm.grid.row_folders import rows_uri
 from raysm.grid.service_region import ServiceRegion, token_of
 from raysm.grid.task import Task
-from raysm.request import Cluster, Script
+from tests.support.grid_regions import SECRET, preparing
 from tests.support.sagemaker import fake_aws, refusal
 
-SECRET = "of the grid"
 ATTEMPT = Attempt(
     task="a", number=1, name="g-abcdef-01234567-a1", region="us-east-1", instance_type="ml.m5.large", count=1
 )
@@ -31,19 +29,7 @@ def fake():
 
 @pytest.fixture
 def region(fake, tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("print(1)\n")
-
-    def prepared(task, attempt):
-        return prepare(
-            Script(str(script)),
-            cluster=Cluster(attempt.instance_type, count=attempt.count),
-            on=fake.service,
-            job_name=attempt.name,
-            token=token_of(SECRET, attempt),
-        )
-
-    return ServiceRegion(fake.service, prepared)
+    return ServiceRegion(fake.service, preparing(fake.service, tmp_path))
 
 
 def payload_of(fake):

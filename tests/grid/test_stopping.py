@@ -45,7 +45,7 @@ def test_a_job_that_runs_is_not_impatiently_stopped(tmp_path):
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(run_s=50_000)})
     while bench.clock.now < 1_800_000_000 + 10_000:
         bench.step()
-    wish_impatient(bench.store, bench.clock.now)
+    wish_impatient(bench.store, bench.controller._sweeps.values(), bench.clock.now)
     (attempt,) = bench.store.open_attempts()
     assert (attempt.state, attempt.wish) == (AttemptState.RUNNING, "")
 

@@ -3,7 +3,7 @@
 from raysm.grid.attempt import AttemptState
 from raysm.grid.limiter import Rate
 from raysm.grid.rules import Rules
-from raysm.grid.sweep import Sweep
+from raysm.grid.sweep import PATIENCE, PAUSE_S, Sweep
 from tests.support.grid_world import Behaviour, changed
 from tests.support.grids import Bench
 
@@ -15,6 +15,23 @@ def test_a_job_is_described_only_where_its_listed_state_has_changed(tmp_path):
     bench.run()
     # Once as it waits, once as it runs, once as it has ended.
     assert bench.regions["us-east-1"].calls["describe"] == 30
+
+
+def test_a_job_that_has_ended_is_looked_up_once_however_often_it_is_listed(tmp_path):
+    looked_up = []
+
+    def note(statement):
+        if "iif(state = 'ended'" in statement:
+            looked_up.append(statement)
+
+    bench = Bench(tmp_path, rows=40, regions=dict(ONE), rules=Rules(brake=0, parallel=4))
+    bench.store.database.connection.set_trace_callback(note)
+    bench.run()
+    assert bench.states() == {"done": 40}
+    attempts = [attempt.name for attempt in bench.store.attempts()]
+    assert bench.regions["us-east-1"].calls["list"] > 3 * len(attempts)
+    # When it was new, when it had changed, and once when it was over.
+    assert max(sum(name in statement for statement in looked_up) for name in attempts) <= 4
 
 
 def test_where_nothing_runs_nobody_is_asked(tmp_path):
@@ -107,11 +124,28 @@ def test_what_was_answered_before_a_region_fell_silent_is_kept(tmp_path):
     assert bench.states() == {"done": 10}
 
 
-def test_a_job_that_waits_to_be_described_is_looked_up_once(tmp_path):
+def slowly_described(folder):
+    """Return twenty jobs that all change, of which one is described every 20 s."""
     rates = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "stop")} | {
         "describe": Rate(per_s=0.05, burst=1)
     }
-    bench = Bench(tmp_path, rows=20, regions=dict(ONE), rates=rates, rules=Rules(brake=0, parallel=20))
+    return Bench(folder, rows=20, regions=dict(ONE), rates=rates, rules=Rules(brake=0, parallel=20))
+
+
+def test_while_jobs_wait_to_be_described_others_are_seldom_looked_for(tmp_path):
+    bench = slowly_described(tmp_path)
+    while not bench.controller._sweeps["us-east-1"].describes:
+        bench.step()
+    began_s, before = bench.clock.now, bench.regions["us-east-1"].calls["list"]
+    while bench.clock.now < began_s + 300:
+        bench.step()
+    pauses, listed = 300 / PAUSE_S, bench.regions["us-east-1"].calls["list"] - before
+    # Not each pause, as what is found could not be described; and not never, as a stray costs until it is found.
+    assert pauses / PATIENCE - 1 <= listed <= pauses / PATIENCE + 1
+
+
+def test_a_job_that_waits_to_be_described_is_looked_up_once(tmp_path):
+    bench = slowly_described(tmp_path)
     asked = []
     bench.store.database.connection.set_trace_callback(
         lambda text: asked.append(text) if text.startswith("SELECT * FROM attempt WHERE name") else None
@@ -119,5 +153,5 @@ def test_a_job_that_waits_to_be_described_is_looked_up_once(tmp_path):
     for _ in range(30):
         bench.step()
     # Each once when it was made and once when it had changed, and the few that were described; not with every sweep.
-    assert bench.regions["us-east-1"].calls["list"] >= 20
+    assert bench.regions["us-east-1"].calls["list"] >= 5
     assert len(asked) <= 2 * 20 + 2 * bench.regions["us-east-1"].calls["describe"] + 20

@@ -35,6 +35,14 @@ def test_another_order_of_the_rows_is_the_same_work():
     )
 
 
-@pytest.mark.parametrize("change", [{"parameters": {"x": 2}}, {"image": "other"}, {"inputs": {"train": "s3://b/c"}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parameters": {"x": 2}},
+        {"image": "other"},
+        {"inputs": {"train": "s3://b/c"}},
+        {"manifests": {"train": "s3://b/c"}},
+    ],
+)
 def test_what_decides_the_result_changes_the_digest(change):
     assert Task(key="a").digest != Task(key="a", **change).digest

@@ -120,7 +120,7 @@ COLUMNS: Mapping[str, Column] = {
 }
 """By the column's name."""
 
-FAMILIES: Mapping[str, str] = {"input": "inputs", "env": "environment", "tag": "tags"}
+FAMILIES: Mapping[str, str] = {"input": "inputs", "manifest": "manifests", "env": "environment", "tag": "tags"}
 """Columns that begin so name a member of a mapping of Task: ``input_data``, or ``input.data``, is the channel data."""
 
 

@@ -53,6 +53,11 @@ class QuerySource(Source):
         return cls(query=rows) if isinstance(rows, Query) else None
 
     @property
+    def database(self) -> Any:
+        """As the query names it."""
+        return self.query.on
+
+    @property
     def description(self) -> dict[str, Any]:
         """The statement and its values, so that it can be run again; of the database no password."""
         return {

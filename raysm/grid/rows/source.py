@@ -65,6 +65,11 @@ class Source(abc.ABC):
         """
 
     @property
+    def database(self) -> Any:
+        """What names the database that the rows come from, and are written back to; None where they come from none."""
+        return None
+
+    @property
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
         """What a grid remembers of where its rows came from, as JSON values; never a password."""

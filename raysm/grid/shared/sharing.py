@@ -91,6 +91,11 @@ class Sharing:
             LeaseLost: Another controller has taken it.
             Unreachable: Nobody knows.
         """
+        # Within a call of one region, and the others' go on beside it: they use the same store.
+        with self._store.database.turns.back():
+            self._cover(attempt)
+
+    def _cover(self, attempt: str) -> None:
         try:
             if attempt not in self._covered or self._lease.silence_s >= RENEW_S:
                 self._push()

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from raysm.client.options import SubmitOptions
+from raysm.client.package import Package, Wrapped, package_of
 from raysm.client.service import Service, connect
 from raysm.contract.keywords import check_names
+from raysm.grid.batch_job.asked import ControllerJob
+from raysm.grid.batch_job.sending import send
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import planned
@@ -23,6 +26,7 @@ from raysm.grid.running import open_running
 from raysm.grid.snapshot import snapshot
 from raysm.request import Cluster, Script, Target, Workload
 from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.workload import require_workload
 from raysm.views.grid.handle import GridHandle
 from raysm.views.grid.shown import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
 
@@ -76,11 +80,12 @@ class Grid(GridHandle):
         request: What is asked for, as one value.
     """
 
-    def __init__(self, workload: Workload | str | Path, *, rows: Any, **options: Unpack[GridOptions]) -> None:
+    def __init__(self, workload: Workload | Wrapped | str | Path, *, rows: Any, **options: Unpack[GridOptions]) -> None:
         """Check what can be checked here; no row is read, and nothing is sent.
 
         Args:
-            workload: What every row runs; a path is a ``raysm.Script`` without arguments.
+            workload: What every row runs, as ``raysm.submit`` takes it; a path is a ``raysm.Script`` without arguments.
+                What has to be pickled, ``raysm.Batch(…)`` for one, is pickled here, once for all rows.
             rows: A path of ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, a ``raysm.Query``, a data frame, or a list
                 of dictionaries.
             options: As ``GridOptions`` says.
@@ -90,12 +95,12 @@ class Grid(GridHandle):
         """
         check_names("Grid", {**SubmitOptions.__annotations__, **GridOptions.__annotations__}, options)
         chosen: dict[str, Any] = dict(options)
-        workload = Script(str(workload)) if isinstance(workload, str | Path) else workload
+        asked, package, title = _asked(workload)
         cluster = chosen.get("cluster") or Cluster()
         service = connect(chosen.pop("on", None))
         target = service.target
         self.request = GridRequest(
-            name=chosen.pop("name", None) or workload.title,
+            name=chosen.pop("name", None) or title,
             source=source_of(rows),
             regions=tuple(chosen.pop("regions", ())),
             instance_types=_types(chosen.pop("instance_type", ()), cluster, target),
@@ -105,7 +110,7 @@ class Grid(GridHandle):
             max_rows=chosen.pop("max_rows", MAX_ROWS),
             shared=chosen.pop("shared", None),
             queues=queues_of(chosen.pop("queue", None), chosen.pop("queue_share", None)),
-            template=Template(workload=workload, target=target, options=chosen),
+            template=Template(workload=asked, target=target, options=chosen, package=package),
         )
         super().__init__(self.request.name, service=service)
         self._reached = service
@@ -117,6 +122,27 @@ class Grid(GridHandle):
             InvalidRequest: A row cannot be, nothing says where the rows may run, or they cost more than the budget.
         """
         return shown_plan(planned(self.request, self._reached.at).plan)
+
+    def submit(self, job: ControllerJob, *, go_on: bool = False) -> str | None:
+        """Have a job of AWS Batch run the grid in the place of this process; return the job's id at once.
+
+        The grid's rows are read here, and kept in the target's bucket; the job takes them up there, and is started
+        again where its host is lost. How the grid stands is asked of this handle as before.
+
+        Args:
+            job: Its queue, and its definition or image.
+            go_on: Although the grid's first rows have all failed for one reason.
+
+        Returns:
+            The id, as Batch knows it; None where nothing of the grid is left to do.
+
+        Raises:
+            InvalidRequest: Something cannot be, or no Batch job reaches it; nothing was made.
+            LeaseLost: Another process runs this grid.
+            ServiceError: Batch or S3 refuses, or cannot be reached.
+        """
+        sent = send(planned(self.request, self._reached.at), job, self._reached.at, goes_on=go_on)
+        return None if sent is None else sent.id
 
     def run(self, *, go_on: bool = False, seen: Callable[[ShownSnapshot], Any] | None = None) -> ShownSnapshot:
         """Send a job for each row, until all are done; return how it stands then.
@@ -157,6 +183,17 @@ class Grid(GridHandle):
             return shown_snapshot(snapshot(running.store, running.clock.now()))
         finally:
             running.close()
+
+
+def _asked(workload: Workload | Wrapped | str | Path) -> tuple[Workload, Package | None, str]:
+    """Return a workload with what was pickled of it, and the name of a grid that is given none."""
+    if isinstance(workload, str | Path):
+        workload = Script(str(workload))
+    if isinstance(workload, Wrapped):
+        package = package_of(workload)
+        return package.workload, package, package.title
+    # Of others nothing is read before a row is sent: who mends a script goes on with the same grid.
+    return require_workload(workload), None, workload.title
 
 
 def _types(named: str | Sequence[str], cluster: Cluster, target: Target) -> tuple[str, ...]:

@@ -13,18 +13,22 @@ from typing import Any
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
+from raysm.grid import handed_over
 from raysm.grid.attempt import AGAIN, TaskState
 from raysm.grid.joining import extend
 from raysm.grid.opening import opened
 from raysm.grid.row import TROUBLES_FIRST, GridRow, rows_of
 from raysm.grid.row_result import row_result
+from raysm.grid.row_tables import KEY, row_tables, write_tables
 from raysm.grid.rows.source import MAX_ROWS, source_of
 from raysm.grid.shared.objects import Objects
 from raysm.grid.shared.opening import copied, objects_of
 from raysm.grid.shared.wishes import Wishes
 from raysm.grid.snapshot import snapshot
-from raysm.grid.store import Store
+from raysm.grid.store import Store, path_of
 from raysm.request import Target
+from raysm.views.card.outputs import output_here
+from raysm.views.grid.live import NO_NOTEBOOK, GridWatch
 from raysm.views.grid.report import report_page
 from raysm.views.grid.shown import ShownSnapshot, shown_snapshot
 
@@ -49,15 +53,34 @@ class GridHandle:
         self.name = name
         self._service = service
         self._objects = objects
+        self._handed_over: tuple[Target, Objects] | None = None
+
+    @property
+    def _copies(self) -> Objects | None:
+        """Where its copies lie, which another machine writes; None of a grid whose file is here.
+
+        Of one that was handed over, the file here tells how it stood then, and no wish that is left in it is found.
+        """
+        if self._objects is not None:
+            return self._objects
+        target = handed_over.target_of(path_of(self.name))
+        if target is None:
+            return None
+        # Once: a screen that is drawn again and again would make clients of its own each time.
+        if self._handed_over is None or self._handed_over[0] != target:
+            service = Service(target) if self._service is None else self._service.at(target)
+            self._handed_over = target, objects_of(self.name, service)
+        return self._handed_over[1]
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Store]:
-        if self._objects is None:
+        copies = self._copies
+        if copies is None:
             with opened(self.name) as store:
                 yield store
             return
         # Anew for each look: a copy is as old as the controller's last push, seconds.
-        store = copied(self._objects, self.name)
+        store = copied(copies, self.name)
         try:
             yield store
         finally:
@@ -73,6 +96,16 @@ class GridHandle:
         """
         with self._opened() as store:
             return shown_snapshot(snapshot(store, store.grid().clock.now()))
+
+    def watch(self) -> GridWatch:
+        """Show a card of it below the cell of a notebook, and draw it again until the grid is over, with its curves.
+
+        Later cells run meanwhile, ``run`` in a thread of the user's too; ``stop()`` of what is returned ends the card.
+
+        Raises:
+            InvalidRequest: There is no grid of this name, or this is no notebook.
+        """
+        return GridWatch(self.name, self.status, output_here(NO_NOTEBOOK))
 
     def rows(self, state: str | None = None) -> list[GridRow]:
         """Return its rows in the order of their source, each with the job that it has, or had last.
@@ -104,9 +137,49 @@ class GridHandle:
         Raises:
             InvalidRequest: There is no such row, or it is not done; the message says why.
         """
-        service = connect(on) if on is not None or self._service is None else self._service
         with self._opened() as store:
-            return row_result(store, key, service, None if to is None else Path(to))
+            return row_result(store, key, self._reaching(on), None if to is None else Path(to))
+
+    def table(self, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None) -> Any:
+        """Bring the tables that all rows have left together, as one ``pyarrow.Table``: predictions, neighbors.
+
+        Args:
+            column: Name of its first column, which has the row's key.
+            partial: Whether rows that are not done are left out.
+            on: As of ``result``.
+
+        Raises:
+            InvalidRequest: A row is not done, has left no table, or one with other columns than those before it.
+            MissingDependency: pyarrow is not installed.
+        """
+        with self._opened() as store:
+            tables = list(row_tables(store, self._reaching(on), column=column, partial=partial))
+        if not tables:
+            raise InvalidRequest(f"the rows of {self.name} have left no records")
+        # Where it is missing, there is no first table either.
+        import pyarrow
+
+        return pyarrow.concat_tables(tables)
+
+    def write_table(
+        self, path: str | Path, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None
+    ) -> int:
+        """Write what ``table`` returns as one Parquet file, a part at a time; return how many records it has.
+
+        Args:
+            path: Of the file; one that is there is replaced.
+            column: As of ``table``.
+            partial: The same.
+            on: The same.
+
+        Raises:
+            InvalidRequest: As of ``table``.
+        """
+        with self._opened() as store:
+            return write_tables(row_tables(store, self._reaching(on), column=column, partial=partial), Path(path))
+
+    def _reaching(self, on: Target | Service | None) -> Service:
+        return connect(on) if on is not None or self._service is None else self._service
 
     def stop(self) -> int:
         """Have it stop: no further job is sent, and whoever runs it stops those that are open.
@@ -118,8 +191,8 @@ class GridHandle:
             InvalidRequest: There is no grid of this name.
         """
         with self._opened() as store:
-            if self._objects is not None:
-                Wishes(self._objects).leave("stop", store.grid().clock.now())
+            if (copies := self._copies) is not None:
+                Wishes(copies).leave("stop", store.grid().clock.now())
                 return store.open_count()
             # A closed grid is run by nobody any more: it would be "stopping" for ever.
             if store.grid().state != "closed":
@@ -133,8 +206,8 @@ class GridHandle:
             InvalidRequest: There is no grid of this name.
         """
         with self._opened() as store:
-            if self._objects is not None:
-                Wishes(self._objects).leave("retry", store.grid().clock.now())
+            if (copies := self._copies) is not None:
+                Wishes(copies).leave("retry", store.grid().clock.now())
                 states = store.states()
                 return sum(states.get(state, 0) for state in AGAIN)
             return store.again(AGAIN, store.grid().clock.now())
@@ -151,7 +224,7 @@ class GridHandle:
             InvalidRequest: There is no grid of this name, its rows cannot be read again, or it is seen from elsewhere.
             ServiceError: The database cannot be reached.
         """
-        if self._objects is not None:
+        if self._copies is not None:
             raise InvalidRequest(
                 f"the rows of {self.name} are read where it runs: extend it there, or run it here, where new rows join"
             )
@@ -184,7 +257,7 @@ def attach_grid(name: str, on: Target | Service | None = None) -> GridHandle:
     Args:
         name: Of the grid.
         on: In whose bucket to look for it, of a grid that another machine runs, or has run, and shared; None is a grid
-            of this machine.
+            of this machine, also one that it has handed over to AWS Batch.
 
     Raises:
         InvalidRequest: There is none of this name; the message lists those that there are.

@@ -4,7 +4,7 @@ No script, no font, no address of anything: the page can be mailed, kept, and op
 """
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -12,8 +12,7 @@ from raysm.client.costs.bill import dollars
 from raysm.grid.attempt import TaskState
 from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
-from raysm.views.charts.line_chart import Axes, line_chart
-from raysm.views.charts.series import Series
+from raysm.views.grid.curves import curves
 from raysm.views.grid.plan_text import usd_range
 from raysm.views.grid.screen import duration, unpriced_note
 
@@ -49,7 +48,7 @@ def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
         f"<h1>{title}: {html.escape(view.state)}</h1><p>{_moment(view.at_s)}{_why(view)}</p>"
-        f"{_figures(view)}{_charts(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
+        f"{_figures(view)}{curves(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
         f"<footer>{html.escape(unpriced_note(view).strip())} Prices: {html.escape(', '.join(view.prices) or 'none')}; "
         "on demand, what spot capacity is billed by, too.</footer></body></html>\n"
     )
@@ -85,24 +84,13 @@ def _figures(view: Snapshot) -> str:
 def _rate(view: Snapshot) -> list[tuple[str, str]]:
     if not view.rate_unit:
         return []
-    most = max((value for _, value in view.rates), default=0.0)
     unit = html.escape(view.rate_unit)
     # While nothing runs, what was reached is the figure.
-    return [(f"{most:,.0f}", f"{unit} at most")] if view.rate is None else [(f"{view.rate:,.0f}", f"{unit} now")]
-
-
-def _charts(view: Snapshot) -> str:
-    rate = f"{view.rate_unit}, all jobs together"
-    return _curve(view, view.done, "rows that are done") + _curve(view, view.rates, rate)
-
-
-def _curve(view: Snapshot, values: Sequence[tuple[float, float]], title: str) -> str:
-    # One point is no curve.
-    if len(values) < 2:
-        return ""
-    points = [(at_s - view.created_s, float(value)) for at_s, value in values]
-    axes = Axes(title=title, x="since the grid was made", is_time=True, from_zero=True, width=1000)
-    return f'<div class="scroll">{line_chart([Series(name=title, points=points)], axes)}</div>'
+    return (
+        [(f"{view.highest_rate:,.0f}", f"{unit} at most")]
+        if view.rate is None
+        else [(f"{view.rate:,.0f}", f"{unit} now")]
+    )
 
 
 def _regions(view: Snapshot) -> str:

@@ -64,7 +64,7 @@ def duration(seconds: float) -> str:
 def _rate(view: Snapshot) -> list[str]:
     if not view.rate_unit:
         return []
-    most = max((value for _, value in view.rates), default=0.0)
+    most = view.highest_rate
     if view.rate is not None:
         now = f"{view.rate:,.0f} {view.rate_unit} combined, at most {max(most, view.rate):,.0f} so far"
     else:

@@ -6,6 +6,7 @@ from typing import Any
 
 from raysm.grid.plan import GridPlan
 from raysm.grid.snapshot import Snapshot
+from raysm.views.grid.curves import curves
 from raysm.views.grid.plan_text import plan_lines
 from raysm.views.grid.screen import screen_lines
 
@@ -33,7 +34,7 @@ class ShownSnapshot(Snapshot):
         return "\n".join(screen_lines(self))
 
     def _repr_html_(self) -> str:
-        return _preformatted(str(self))
+        return _preformatted(str(self)) + curves(self)
 
 
 def shown_plan(plan: GridPlan) -> ShownPlan:
@@ -52,5 +53,7 @@ def _values(value: Any) -> dict[str, Any]:
 
 
 def _preformatted(text: str) -> str:
-    # A table of figures stands in columns only where each letter is as wide as the next.
-    return f'<pre style="line-height:1.2">{html.escape(text)}</pre>'
+    # A table of figures stands in columns only where each letter is as wide as the next, and no line is broken, as
+    # JupyterLab breaks those of what it shows; small enough for its columns in a window of 1,400 pixels.
+    style = "line-height:1.2;font-size:12px;white-space:pre;overflow-x:auto"
+    return f'<pre style="{style}">{html.escape(text)}</pre>'

@@ -13,12 +13,10 @@ from rich.text import Text
 
 from raysm.grid.snapshot import Snapshot
 from raysm.views.grid.handle import GridHandle
+from raysm.views.grid.looking import DRAWN_S, look_until_over
 from raysm.views.grid.screen import screen_lines
 
 __all__ = ["watch"]
-
-DRAWN_S = 0.5
-"""Seconds between two screens: more often nobody reads them, and each counts the rows of the grid's file anew."""
 
 PIPED_S = 10.0
 """Seconds between two blocks of lines where nobody sees a screen: a log of a night must stay readable."""
@@ -43,27 +41,13 @@ def watch(
         InvalidRequest: There is no grid of this name.
     """
     if show is not None:
-        _each(grid, show, sleep, PIPED_S if not console.is_terminal else DRAWN_S)
+        look_until_over(grid.status, show, sleep, PIPED_S if not console.is_terminal else DRAWN_S)
     elif console.is_terminal:
         # transient=False: the last screen stays, as a result does.
         with Live(console=console, auto_refresh=False) as live:
-            _each(grid, lambda view: live.update(_screen(view), refresh=True), sleep, DRAWN_S)
+            look_until_over(grid.status, lambda view: live.update(_screen(view), refresh=True), sleep)
     else:
-        _each(grid, lambda view: console.print(_screen(view), soft_wrap=True), sleep, PIPED_S)
-
-
-def _each(grid: GridHandle, show: Callable[[Snapshot], Any], sleep: Callable[[float], Any], pause_s: float) -> None:
-    last: object = None
-    while True:
-        view = grid.status()
-        # The moment alone is no news.
-        known = {name: value for name, value in view.as_dict().items() if name not in ("at_s", "left_s")}
-        if known != last:
-            show(view)
-            last = known
-        if view.state == "closed" or (view.state == "paused" and not any(each.open for each in view.regions)):
-            return
-        sleep(pause_s)
+        look_until_over(grid.status, lambda view: console.print(_screen(view), soft_wrap=True), sleep, PIPED_S)
 
 
 def _screen(view: Snapshot) -> Text:

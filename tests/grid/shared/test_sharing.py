@@ -137,12 +137,29 @@ def points_of(folder):
     return first, points
 
 
+def a_few(first, points):
+    return range(first, len(points), 97)
+
+
+def three_of_each(first, points):
+    """Of each kind of point, such as ``after create``, the first and two more on the way to the last."""
+    kinds = {}
+    for number in range(first, len(points)):
+        kinds.setdefault(points[number], []).append(number)
+    return sorted(number for numbers in kinds.values() for number in numbers[:: -(-len(numbers) // 3)])
+
+
 # All 900 points take ten minutes.
-@pytest.mark.parametrize("stride", [97, pytest.param(7, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_killed_at_a_point_it_is_taken_up_by_another_machine_as_if_nothing_had_been(tmp_path, stride):
+SOME_POINTS = pytest.mark.parametrize(
+    "some", [a_few, pytest.param(three_of_each, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+
+
+@SOME_POINTS
+def test_killed_at_a_point_it_is_taken_up_by_another_machine_as_if_nothing_had_been(tmp_path, some):
     first, points = points_of(tmp_path / "whole")
     assert {"before part", "after part", "after head", "after push", "before create"} <= set(points)
-    for number in range(first, len(points), stride):
+    for number in some(first, points):
         world = scenario(tmp_path / str(number))
         world.here.between = _At(number)
         world.here.open()
@@ -157,13 +174,12 @@ def test_killed_at_a_point_it_is_taken_up_by_another_machine_as_if_nothing_had_b
         world.close()
 
 
-# All 900 points take ten minutes.
-@pytest.mark.parametrize("stride", [97, pytest.param(7, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_asleep_at_a_point_it_wakes_to_find_its_lease_lost_and_sends_nothing(tmp_path, stride):
+@SOME_POINTS
+def test_asleep_at_a_point_it_wakes_to_find_its_lease_lost_and_sends_nothing(tmp_path, some):
     """A laptop that is closed in the midst of a step, and opened when another machine has long gone on."""
     first, points = points_of(tmp_path / "whole")
     lost = 0
-    for number in range(first, len(points), stride):
+    for number in some(first, points):
         world = scenario(tmp_path / str(number))
         calls = {}
 

@@ -94,3 +94,67 @@ def test_a_grid_that_is_stopped_sends_nothing_more(script, fake):
 def test_a_template_that_takes_what_no_row_has_is_refused_by_the_plan(script):
     with pytest.raises(InvalidRequest, match="lr"):
         grid_of(script, [{"key": "a", "rl": 1}]).plan()
+
+
+def brightness(batch, scale=1.0):
+    return {"brightness": [scale] * len(batch["file"])}
+
+
+def batch_grid(rows, fake, workload=None, **options):
+    workload = workload or raysm.Batch(brightness, batch_size=8, read="images")
+    return Grid(workload, rows=rows, **{"instance_type": TYPE, "regions": (REGION,), "on": fake} | options)
+
+
+def test_what_is_pickled_is_pickled_once_and_a_job_of_each_row_has_it_with_its_own_input(fake):
+    pickles = []
+
+    class Counted(raysm.Batch):
+        def pickled(self):
+            pickles.append(super().pickled())
+            return pickles[-1]
+
+    workload = Counted(brightness, batch_size=8, read="images", arguments={"scale": 2.0})
+    grid = batch_grid([{"key": key, "input_images": f"s3://{key}/images"} for key in "ab"], fake, workload)
+    assert (grid.name, grid.run().states) == ("brightness", {"done": 2})
+    sent = sorted(channel["DataSource"]["S3DataSource"]["S3Uri"] for plan in fake.submitted
+                  for channel in plan.request["InputDataConfig"] if channel["ChannelName"] == "images")  # fmt: skip
+    assert sent == ["s3://a/images", "s3://b/images"]
+    assert len(pickles) == 1
+
+
+def test_who_mends_the_model_goes_on_with_the_same_grid_and_another_batch_size_is_another_grid(fake):
+    rows = [{"key": "a", "input_images": "s3://a/images"}]
+    batch_grid(rows, fake).run()
+
+    def mended(batch, scale=1.0):
+        return {"brightness": [2 * scale] * len(batch["file"])}
+
+    mended.__qualname__ = "brightness"
+    again = batch_grid(rows, fake, raysm.Batch(mended, batch_size=8, read="images"), name="brightness")
+    assert (again.run().states, len(fake.submitted)) == ({"done": 1}, 1)
+    with pytest.raises(InvalidRequest, match="another script, arguments or options"):
+        batch_grid(rows, fake, raysm.Batch(brightness, batch_size=9, read="images")).run()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"key": "a"}], {}, r"row 1 \(a\): Batch: the job has 0 inputs; .*input_NAME"),
+        ([{"key": "a", "input_images": "s3://a", "input_masks": "s3://b"}], {}, "the job has 2 inputs; say which one"),
+        (
+            [{"key": "a", "input_images": "s3://a"}],
+            {"arguments": {"scale": "{region}"}},
+            "'scale' of .*brightness has {region}, and what is pickled is the same for all rows",
+        ),
+    ],
+    ids=["no input", "two inputs", "braces"],
+)
+def test_a_row_that_could_not_be_predicted_is_refused_by_the_plan(fake, rows, options, message):
+    with pytest.raises(InvalidRequest, match=message):
+        batch_grid(rows, fake, raysm.Batch(brightness, batch_size=8, **options)).plan()
+    assert fake.submitted == []
+
+
+def test_what_has_to_be_wrapped_is_said_to_be(fake):
+    with pytest.raises(InvalidRequest, match="wrap the function"):
+        batch_grid([{"key": "a"}], fake, brightness)

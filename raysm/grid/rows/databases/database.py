@@ -41,6 +41,11 @@ class Database(abc.ABC):
     def name(self) -> str:
         """What a message and a grid's record call it; without a password."""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a file or a connection of this machine, which no other one reaches."""
+        return True
+
     @abc.abstractmethod
     def select(self, statement: Statement, params: Mapping[str, Any], most: int) -> tuple[Columns, Rows]:
         """Return the columns and the first ``most`` rows of what a statement reads.

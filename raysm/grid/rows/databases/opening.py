@@ -14,7 +14,7 @@ from urllib.parse import quote
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.databases.database import Database
 
-__all__ = ["DATABASES", "database_of", "kept_name"]
+__all__ = ["DATABASES", "database_of", "kept_name", "variable_of"]
 
 DATABASES = (
     "raysm.grid.rows.databases.sqlite:Sqlite",
@@ -54,6 +54,11 @@ def database_of(on: Any, secrets: Secrets | None = None) -> Database:
     )
 
 
+def variable_of(on: Any) -> str | None:
+    """Return the name of the variable that says which database it is; None where something else does."""
+    return on.removeprefix(VARIABLE) if isinstance(on, str) and on.startswith(VARIABLE) else None
+
+
 def kept_name(on: Any) -> str | None:
     """Return by what a grid finds the database again, or None: a connection cannot be, nor what holds a password."""
     if not isinstance(on, str | os.PathLike):
@@ -64,8 +69,8 @@ def kept_name(on: Any) -> str | None:
 
 
 def _resolved(on: Any, secrets: Secrets) -> Any:
-    if isinstance(on, str) and on.startswith(VARIABLE):
-        name = on.removeprefix(VARIABLE)
+    name = variable_of(on)
+    if name is not None:
         # The user's own variable, of a name that he gives; raysm's are read in one place.
         address = os.environ.get(name)  # noqa: TID251
         if not address:

@@ -4,12 +4,16 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.grid.rows.databases.database import Columns, Database, Execute, Rows
 from raysm.grid.rows.statement import Statement
 
 __all__ = ["SqlAlchemy"]
+
+HERE = (None, "localhost", "127.0.0.1", "::1")
+"""Hosts of addresses that mean another database on each machine; without one it is a file or a socket."""
 
 READ_ONLY = {
     "postgresql": "SET TRANSACTION READ ONLY",
@@ -40,6 +44,11 @@ class SqlAlchemy(Database):
         """The address without its password."""
         sqlalchemy = _library()
         return str(self._made(lambda: sqlalchemy.make_url(self.address)).render_as_string(hide_password=True))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its address names no host, or this machine itself."""
+        return urlsplit(self.address).hostname in HERE
 
     def select(self, statement: Statement, params: Mapping[str, Any], most: int) -> tuple[Columns, Rows]:
         """Return the columns and rows; see ``Database``.

@@ -2,8 +2,11 @@
 
 import sqlite3
 
+import pytest
+
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.rows.databases.database import BATCH, read_cursor
+from raysm.grid.rows.databases.opening import database_of
 from raysm.grid.rows.databases.sqlite import Sqlite
 
 
@@ -38,3 +41,17 @@ def test_an_error_is_told_by_its_first_line_and_an_absence_passes():
     assert isinstance(away, ServiceError)
     assert away.is_transient
     assert str(away) == "sqlite:///a.db cannot be used: OSError"
+
+
+@pytest.mark.parametrize(
+    ("address", "is_here"),
+    [
+        ("sqlite:///campaigns.db", True),
+        ("duckdb://", True),
+        ("postgresql://me@localhost/campaigns", True),
+        ("postgresql:///campaigns", True),
+        ("postgresql://me@db.example.com/campaigns", False),
+    ],
+)
+def test_what_names_no_other_host_is_this_machines(address, is_here):
+    assert database_of(address).is_here is is_here

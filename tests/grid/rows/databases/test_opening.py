@@ -8,7 +8,7 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.databases.dbapi import Dbapi
 from raysm.grid.rows.databases.duckdb import DuckDb
-from raysm.grid.rows.databases.opening import database_of, kept_name
+from raysm.grid.rows.databases.opening import database_of, kept_name, variable_of
 from raysm.grid.rows.databases.sqlalchemy import SqlAlchemy
 from raysm.grid.rows.databases.sqlite import Sqlite
 
@@ -90,3 +90,8 @@ def test_what_is_no_database_is_refused_and_a_secret_is_not_shown():
 )
 def test_a_grid_keeps_by_what_it_finds_the_database_again_but_no_password(on, kept):
     assert kept_name(on) == kept
+
+
+def test_the_variable_that_names_a_database_is_known_by_its_name():
+    assert variable_of("env:CAMPAIGNS_URL") == "CAMPAIGNS_URL"
+    assert variable_of("sqlite:///campaigns.db") is None

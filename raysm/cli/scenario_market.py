@@ -1,0 +1,70 @@
+"""What an embedded SageMaker's scenario lets a job have: it and the job flow in, findings by region flow out. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from raysm.client.doctor.case import Intent
+from raysm.client.doctor.finding import Finding, bad, good
+from raysm.contract.names import LOCAL_REGION
+from raysm.local.scenario import Capacity, Market, Scenario
+from raysm.request.cluster import LOCAL_TYPE
+
+__all__ = ["look_at_market"]
+
+REMEDY = "take fewer instances, another type or a region that has them, or change the scenario"
+
+
+def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
+    """Yield of each region, and each type, what the scenario says: price, quota, capacity; nothing where it says none.
+
+    Args:
+        scenario: Of the home.
+        intent: The job; where it names instance types, what it wants is compared.
+    """
+    # Of the type of no instance there is neither price nor quota: it is this machine's.
+    asked = {name: count for name, count in intent.instances.items() if name != LOCAL_TYPE}
+    common = "elsewhere" if scenario.regions else "everywhere"
+    home = LOCAL_REGION if LOCAL_REGION in scenario.regions else common
+    for region, own in {**scenario.regions, common: scenario}.items():
+        if (own.market, own.capacity) == (Market(), Capacity()):
+            continue
+        named = {*own.market.usd_per_hour, *own.market.quotas, *own.market.spot_quotas, *own.capacity.instances}
+        # What a job does not want is left out: a market may have hundreds of types.
+        for name in asked or sorted(named):
+            finding = _of_type(region, own, name, asked.get(name, 0), is_spot=intent.limits.spot)
+            # A job goes to its home's region; of the others a grid takes those that have room.
+            yield replace(finding, name="market", needed=region == home)
+        chances = "; ".join(_chances(own.capacity))
+        if chances:
+            # That of a job which could never start stands in its way; all else may happen to it.
+            is_closed = own.capacity.insufficient >= 1 and bool(asked)
+            text = f"{region}: {chances}"
+            yield replace(bad(text, REMEDY) if is_closed else good(text), name="market", needed=region == home)
+
+
+def _of_type(region: str, own: Scenario, name: str, wanted: int, *, is_spot: bool) -> Finding:
+    price, there = own.market.usd_per_hour.get(name), own.capacity.instances.get(name)
+    quotas = {"": own.market.quotas.get(name), "spot ": own.market.spot_quotas.get(name)}
+    says = [
+        "no price" if price is None else f"{price:g} USD/h",
+        *(f"{market}quota {quota}" for market, quota in quotas.items() if quota is not None),
+        "any number of instances" if there is None else f"{there} instances",
+    ]
+    text = f"{region}: {name}, {', '.join(says)}"
+    quota = quotas["spot " if is_spot else ""]
+    limits: Mapping[str, int | None] = {"quota": quota, "instances there are": there}
+    short = [what for what, limit in limits.items() if limit is not None and limit < wanted]
+    return bad(f"{text}; the job takes {wanted}", REMEDY) if short else good(text)
+
+
+def _chances(capacity: Capacity) -> Iterator[str]:
+    if capacity.insufficient:
+        yield f"{capacity.insufficient:.0%} of the jobs get no instances"
+    for begin, end in capacity.gone:
+        yield f"no instances from {begin:g} to {end:g} s after the server's start"
+    if capacity.interruptions_per_hour:
+        yield f"a job on spot capacity is interrupted {capacity.interruptions_per_hour:g} times an hour"
+    if capacity.internal_errors:
+        yield f"{capacity.internal_errors:.0%} of the attempts are broken off"
+    if capacity.start_delay_s:
+        yield f"instances begin after {capacity.start_delay_s:g} s"

@@ -1,0 +1,165 @@
+"""Cuts what lies below prefixes into shards: prefixes flow in, rows of a grid flow out, each with a manifest.
+
+A shard is a run of neighbours in the order of their keys, so that the rows' results, one after the other, are in the
+order of the input. What there is decides the cut alone: the same objects make the same manifests under the same names,
+and a grid that is run again finds its rows unchanged.
+"""
+
+import bisect
+import hashlib
+import heapq
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysm.client.service import Service, connect
+from raysm.client.storage import Storage, Stored, file_path, in_parallel, split
+from raysm.contract.input_manifest import InputManifest
+from raysm.errors import InvalidRequest
+from raysm.grid.task import Value
+from raysm.request import Target
+
+__all__ = ["shards"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Listed:
+    """What lies below one prefix."""
+
+    prefix: str
+    """With which the URIs of all its objects begin."""
+    region: str | None
+    """Where its bucket lies; None of a folder of this machine."""
+    objects: Sequence[Stored]
+    """By their keys, as S3 sorts them."""
+
+    @property
+    def weight(self) -> int:
+        """Of all objects together."""
+        return sum(map(_weight, self.objects))
+
+
+def shards(
+    uris: str | Sequence[str],
+    count: int,
+    *,
+    channel: str = "data",
+    kms_key: str | None = None,
+    on: "Target | Service | None" = None,
+) -> list[dict[str, Value]]:
+    """Cut the objects below a prefix, or several, into about equal shards: rows of a grid.
+
+    Each row has its ``key``, the ``region`` of its bucket, the manifest of its objects as ``manifest_CHANNEL``, and
+    what they take as ``input_gb``. The manifests are written below ``raysm/inputs/`` in raysm's bucket of the region,
+    named by their content.
+
+    Args:
+        uris: ``s3://bucket/prefix``; on this machine a folder, too. Several may lie in several regions, and no shard
+            is of two.
+        count: Of all shards together; each has at least one object.
+        channel: Of the rows' jobs.
+        kms_key: ID or ARN of the key that encrypts the manifests; None is the bucket's.
+        on: As for ``raysm.Grid``.
+
+    Raises:
+        InvalidRequest: There are fewer objects than shards, or fewer shards than prefixes; nothing was written.
+        ServiceError: A prefix cannot be listed, or the manifests cannot be written.
+    """
+    asked = [uris] if isinstance(uris, str) else list(uris)
+    if type(count) is not int or not 0 < len(asked) <= count:
+        raise InvalidRequest(
+            f"shards: count is a whole number, at least one for each of {len(asked)} prefixes, got {count!r}"
+        )
+    service = connect(on)
+    listed = [_list(uri, service) for uri in asked]
+    objects = sum(len(each.objects) for each in listed)
+    if objects < count:
+        raise InvalidRequest(
+            f"shards: {count:,} shards, and {objects:,} objects below {', '.join(asked)}; ask for {objects:,} at most"
+        )
+    rows: list[dict[str, Value]] = []
+    for each, number in zip(listed, _numbers(listed, count), strict=True):
+        parts = _cut(each.objects, number)
+        addresses = _write(each, parts, service, kms_key)
+        for part, address in zip(parts, addresses, strict=True):
+            row: dict[str, Value] = {"key": f"shard-{len(rows):0{len(str(count - 1))}}-of-{count}"}
+            if each.region is not None:
+                row["region"] = each.region
+            row[f"manifest_{channel}"] = address
+            # A column of sizes has none that are nothing.
+            row["input_gb"] = max(1, sum(stored.size for stored in part)) / 1e9
+            rows.append(row)
+    return rows
+
+
+def _list(uri: str, service: Service) -> _Listed:
+    storage = Storage(service)
+    if uri.startswith("s3://"):
+        bucket, key = split(uri)
+        region = storage.bucket_region(bucket)
+        if region is None:
+            raise InvalidRequest(f"shards: there is no bucket {bucket!r}, of {uri}; check its name")
+        prefix = f"s3://{bucket}/{key[: key.rfind('/') + 1]}"
+        objects = list(storage.walk(uri))
+    else:
+        path = file_path(uri).absolute()
+        if not service.target.takes_files or not path.is_dir():
+            where = (
+                "s3://bucket/prefix, or on this machine a folder"
+                if service.target.takes_files
+                else "s3://bucket/prefix"
+            )
+            raise InvalidRequest(f"shards: {uri!r} cannot be cut; give {where}")
+        region, prefix = None, path.as_uri() + "/"
+        objects = sorted(storage.walk(str(path)), key=lambda stored: stored.name.encode())
+    if not objects:
+        raise InvalidRequest(f"shards: nothing lies below {uri}; check the prefix")
+    return _Listed(prefix=prefix, region=region, objects=objects)
+
+
+def _weight(stored: Stored) -> int:
+    # What is empty is an object too, that somebody reads.
+    return max(1, stored.size)
+
+
+def _numbers(listed: Sequence[_Listed], count: int) -> list[int]:
+    """Return how many shards each prefix has, so that the largest shard is as small as it can be."""
+    numbers = [1] * len(listed)
+    weights = [each.weight for each in listed]
+    heaviest = [(-float(weight), place) for place, weight in enumerate(weights) if len(listed[place].objects) > 1]
+    heapq.heapify(heaviest)
+    for _ in range(count - len(listed)):
+        _, place = heapq.heappop(heaviest)
+        numbers[place] += 1
+        if numbers[place] < len(listed[place].objects):
+            heapq.heappush(heaviest, (-weights[place] / numbers[place], place))
+    return numbers
+
+
+def _cut(objects: Sequence[Stored], number: int) -> list[Sequence[Stored]]:
+    """Return ``number`` runs of neighbours that weigh about the same, none of them empty."""
+    until = list(itertools.accumulate(map(_weight, objects)))
+    ends = [0]
+    for part in range(1, number + 1):
+        nearest = bisect.bisect_left(until, until[-1] * part / number) + 1
+        # At least one for this one, and for each that is still to come.
+        ends.append(min(max(nearest, ends[-1] + 1), len(objects) - (number - part)))
+    return [objects[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _write(listed: _Listed, parts: Sequence[Sequence[Stored]], service: Service, kms_key: str | None) -> list[str]:
+    """Write the manifests of shards; return their URIs, in the same order."""
+    # Where the jobs run that read them: the service takes no input from another region.
+    region = listed.region or service.region
+    target = service.target.reaching((region,)).in_region(region)
+    there = service if region == service.region else service.at(target)
+    storage, root = Storage(there), f"{there.places.inputs()}/manifests"
+    storage.ensure_bucket(there.bucket, there.region)
+
+    def write(part: Sequence[Stored]) -> str:
+        content = InputManifest(prefix=listed.prefix, names=[stored.name for stored in part]).content()
+        uri = f"{root}/{hashlib.sha256(content).hexdigest()[:40]}.manifest"
+        storage.write(uri, content, kms_key)
+        return uri
+
+    return in_parallel(write, parts)

@@ -1,0 +1,69 @@
+"""A grid's card in a notebook: drawn at once, again with each change, and no more once the grid is over."""
+
+import threading
+
+import pytest
+
+import raysm
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.views.grid.live import GridWatch
+from raysm.views.grid.shown import shown_snapshot
+from tests.support.homes import in_home
+from tests.support.screens import WITHIN_S, Screen
+from tests.views.grid.test_screen import view
+
+
+class Looks:
+    """What is seen of a grid: what the test says, or what it raises."""
+
+    def __init__(self, first):
+        self.now = first
+
+    def __call__(self):
+        if isinstance(self.now, Exception):
+            raise self.now
+        return shown_snapshot(self.now)
+
+
+def test_it_is_drawn_with_its_curve_as_the_grid_goes_on_and_no_more_once_it_is_over():
+    looks, screen = Looks(view(state="open", states={"done": 1, "waiting": 2})), Screen()
+    card = GridWatch("drives", looks, screen)
+    assert "1 done" in screen.cards[0]
+    assert "live" in repr(card)
+    looks.now = view(state="open", states={"done": 2, "waiting": 1}, done=((0.0, 0), (9.0, 2)))
+    screen.wait_for("2 done")
+    screen.wait_for("rows that are done")
+    assert "<svg" in screen.cards[-1]
+    looks.now = view(state="closed", states={"done": 3})
+    assert card.wait(WITHIN_S)
+    assert "3 done" in screen.cards[-1]
+    assert "drawn no more" in repr(card)
+
+
+def test_what_cannot_be_seen_for_a_while_is_said_and_then_no_more():
+    first = view(state="open")
+    looks, screen = Looks(first), Screen()
+    card = GridWatch("drives", looks, screen)
+    looks.now = ServiceError("the bucket <b> is away")
+    screen.wait_for("not seen just now: the bucket &lt;b&gt; is away")
+    drawn = len(screen.cards)
+    looks.now = first
+    screen.wait_for_another(drawn)
+    assert "not seen" not in screen.cards[-1]
+    card.stop()
+
+
+def test_who_stops_it_leaves_the_grid_alone():
+    screen = Screen()
+    card = GridWatch("drives", Looks(view(state="open")), screen)
+    card.stop()
+    assert card.wait(0)
+    assert not any("card of the grid drives" in thread.name for thread in threading.enumerate())
+
+
+def test_without_a_grid_or_a_notebook_it_is_said_at_once(tmp_path):
+    with in_home(tmp_path):
+        with pytest.raises(InvalidRequest, match=r"grid.watch\(\) draws a card in a notebook, and this is none"):
+            raysm.GridHandle("drives").watch()
+        with pytest.raises(InvalidRequest, match="there is no grid 'drives'"):
+            GridWatch("drives", raysm.GridHandle("drives").status, Screen())
