@@ -149,6 +149,10 @@ def _check(sweep: SweepWorkload, options: TuningOptions) -> None:
         )
     if sweep.warm_start:
         raise InvalidRequest("tune: warm_start is of sweeps on one cluster; name earlier tuning jobs: parents=[…]")
+    if sweep.concurrency is not None:
+        raise InvalidRequest(
+            f"tune: concurrency={sweep.concurrency} is of trials on one cluster; of a tuning job say parallel=…"
+        )
     if type(options.parallel) is not int or options.parallel < 1:
         raise InvalidRequest(f"tune: parallel must be a whole number of at least 1, got {options.parallel!r}")
     if sweep.time_budget_s is not None and sweep.time_budget_s < LEAST_TIME_S:

@@ -1,20 +1,21 @@
 """The handle on a tuning job: what the service says of it and of its trials flows in, a table and the best flow out.
 
-As with a job, nothing lives in the handle: another process has all of it by the tuning job's name and the same sweep.
+As with a job, nothing lives in the handle: another process has all of it by the tuning job's name.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from raysm.client.job import Job, attach
-from raysm.client.service import Service
+from raysm.client.service import Service, connect
 from raysm.client.sweep_result import TrialTable
+from raysm.client.tuning.sought import Sought, described
 from raysm.contract.events import Trial
-from raysm.errors import JobFailed, NotDone, ServiceError
-from raysm.request.sweep import SweepWorkload
+from raysm.errors import JobFailed, JobNotFound, NotDone, ServiceError
+from raysm.request import Target
 
-__all__ = ["Tuning"]
+__all__ = ["Tuning", "attach_tuning"]
 
 NAME = "HyperParameterTuningJobName"
 FINAL = ("Completed", "Failed", "Stopped")
@@ -27,12 +28,13 @@ class Tuning:
 
     Attributes:
         name: Its name.
-        sweep: What is tried.
+        metric: What counts.
     """
 
-    def __init__(self, name: str, sweep: SweepWorkload, service: Service) -> None:
+    def __init__(self, name: str, sought: Sought, service: Service) -> None:
         """Hold a tuning job that the service knows."""
-        self.name, self.sweep = name, sweep
+        self.name, self.metric = name, sought.metric
+        self._sought = sought
         self._service = service
 
     def describe(self) -> dict[str, Any]:
@@ -48,20 +50,40 @@ class Tuning:
         """Whether it has ended."""
         return self.status in FINAL
 
-    def wait(self, timeout_s: float | None = None) -> str:
+    @property
+    def is_billed(self) -> bool:
+        """Whether its trials cost money: then they go on whoever looks at them."""
+        return self._service.target.is_billed
+
+    def wait(self, timeout_s: float | None = None, *, ended: Callable[[Trial], Any] | None = None) -> str:
         """Wait for its end; return its status.
+
+        Args:
+            timeout_s: Seconds; None is without end.
+            ended: Called with each trial, once, when it has ended.
 
         Raises:
             NotDone: It has not ended in time.
         """
+        names: set[str] = set()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         # At the pace of all polling: an account's Describes are counted, whatever they are of.
         pauses = self._service.polling.pauses()
         while (status := self.status) not in FINAL:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 raise NotDone(f"the tuning job {self.name} is {status} after {timeout_s:g} s")
+            self._tell(ended, names)
             time.sleep(next(pauses))
+        self._tell(ended, names)
         return status
+
+    def _tell(self, ended: Callable[[Trial], Any] | None, names: set[str]) -> None:
+        if ended is None:
+            return
+        for trial in self.trials:
+            if trial.status != "running" and trial.host not in names:
+                names.add(trial.host)
+                ended(trial)
 
     def stop(self) -> None:
         """Launch nothing more, and stop the trials that run."""
@@ -72,7 +94,7 @@ class Tuning:
         """All trials so far, by their numbers."""
         summaries = sorted(self._summaries(), key=lambda item: item["TrainingJobName"])
         trials = [self._trial(number, item) for number, item in enumerate(summaries)]
-        return TrialTable(trials, self.sweep.metric, self.sweep.mode)
+        return TrialTable(trials, self.metric, self._sought.mode)
 
     @property
     def best(self) -> Job:
@@ -87,7 +109,7 @@ class Tuning:
             return attach(described["BestTrainingJob"]["TrainingJobName"], self._service)
         if described["HyperParameterTuningJobStatus"] == "Failed":
             raise JobFailed(f"the tuning job {self.name} failed: {described.get('FailureReason', '')}")
-        raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.sweep.metric!r} yet")
+        raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.metric!r} yet")
 
     def _summaries(self) -> Iterator[Mapping[str, Any]]:
         wanted: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
@@ -106,12 +128,12 @@ class Tuning:
             number=number,
             status=TRIALS.get(item["TrainingJobStatus"], "running"),
             params={
-                name: self.sweep.space[name].read(text)
+                name: self._sought.read[name](text)
                 for name, text in item["TunedHyperParameters"].items()
-                if name in self.sweep.space
+                if name in self._sought.read
             },
             value=value,
-            metrics={} if value is None else {self.sweep.metric: value},
+            metrics={} if value is None else {self.metric: value},
             reason=item.get("FailureReason", ""),
             host=item["TrainingJobName"],
             seconds=(ended - began).total_seconds() if began and ended else 0.0,
@@ -123,3 +145,22 @@ class Tuning:
             return f"<raysm tuning {self.name}: {self.status}>"
         except ServiceError:
             return f"<raysm tuning {self.name}>"
+
+
+def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
+    """Return the handle on a tuning job that was sent by whatever process on whatever day.
+
+    Args:
+        name: The tuning job's name.
+        on: Where it is; None is the embedded SageMaker of this machine.
+
+    Raises:
+        JobNotFound: There is no tuning job of that name.
+        InvalidRequest: It has several definitions.
+    """
+    service = connect(on)
+    try:
+        answer = service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: name})
+    except JobNotFound:
+        raise JobNotFound(f"there is no tuning job {name!r} {service.target.describe()}; check its name") from None
+    return Tuning(name, described(answer), service)

@@ -3,23 +3,83 @@
 import re
 import secrets
 import time
-from collections.abc import Sequence
-from typing import Unpack, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 from raysm.client.options import SubmitOptions
+from raysm.client.prepared import Prepared
 from raysm.client.service import Service
 from raysm.client.submit import prepare
 from raysm.client.sweep import Sweep
 from raysm.client.tuning.call import TuningOptions, request_of
 from raysm.client.tuning.handle import Tuning
+from raysm.client.tuning.sought import of_sweep
 from raysm.errors import InvalidRequest
 from raysm.request import Target
 from raysm.request.sweep import SweepWorkload
 
-__all__ = ["tune"]
+__all__ = ["PreparedTuning", "prepare_tuning", "tune"]
 
 LONGEST_NAME = 32
 """Of a tuning job's name, by the service's model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedTuning:
+    """A tuning job that is ready to be sent; nothing of it is on the service yet."""
+
+    name: str
+    """Of the tuning job."""
+    sweep: SweepWorkload
+    """What is tried."""
+    request: Mapping[str, Any]
+    """The call that ``send`` makes, as it is."""
+    job: Prepared
+    """The sweep as one job, of which each trial's is made."""
+
+    def send(self) -> Tuning:
+        """Upload what has changed, send the call, and return the handle.
+
+        Raises:
+            ServiceError: The service refused; nothing of the tuning job is left but data that can be used again.
+        """
+        service = self.job.service
+        with self.job.brought():
+            service.call("sagemaker", "create_hyper_parameter_tuning_job", **self.request)
+        return Tuning(self.name, of_sweep(self.sweep), service)
+
+
+def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
+    """Make a tuning job of a sweep that would else be one job; nothing is sent.
+
+    Args:
+        job: The sweep as one job.
+        options: What a tuning job is asked beside.
+
+    Raises:
+        InvalidRequest: The service cannot do what is asked for.
+    """
+    request, sweep = job.request, job.request.workload
+    if not isinstance(sweep, SweepWorkload):
+        raise InvalidRequest(f"tune: the service tunes sweeps, and this is {sweep.label}")
+    if request.kind != "training":
+        raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
+    # Else they would be dropped without a word: a definition has a place for neither.
+    if request.checkpoint_uri is not None:
+        raise InvalidRequest(
+            "tune: all trials of a tuning job would have one checkpoint_uri; drop it, and let the trials be short, or "
+            "send the sweep as a job"
+        )
+    if request.limits.max_restarts:
+        raise InvalidRequest(
+            f"tune: max_restarts={request.limits.max_restarts} is of a job that raysm follows, and the trials of a "
+            "tuning job are launched by the service; drop it, or give them more time (limits.max_runtime_s)"
+        )
+    # Not the job's: a tuning job's name has half the characters, and its trials' begin with it.
+    name = _name(job.task)
+    call = request_of(name, sweep, job.plan.request, options, takes_files=job.service.target.takes_files)
+    return PreparedTuning(name=name, sweep=sweep, request=call, job=job)
 
 
 def tune(
@@ -50,22 +110,9 @@ def tune(
     """
     if not isinstance(sweep, Sweep):
         raise InvalidRequest(f"tune takes raysm.Sweep(…), got {sweep!r}")
-    if options.get("kind", "training") != "training":
-        raise InvalidRequest(f"tune: trials are training jobs, got kind={options['kind']!r}")
-    prepared = prepare(sweep, on=on, **options)
-    service, workload = prepared.service, cast(SweepWorkload, prepared.request.workload)
     names = tuple(str(getattr(parent, "name", parent)) for parent in parents)
-    name = _name(prepared.task)
-    request = request_of(
-        name,
-        workload,
-        prepared.plan.request,
-        TuningOptions(parallel=parallel, parents=names),
-        takes_files=service.target.takes_files,
-    )
-    with prepared.brought():
-        service.call("sagemaker", "create_hyper_parameter_tuning_job", **request)
-    return Tuning(name, workload, service)
+    asked = TuningOptions(parallel=parallel, parents=names)
+    return prepare_tuning(prepare(sweep, on=on, **options), asked).send()
 
 
 def _name(task: str) -> str:

@@ -7,8 +7,10 @@ import pytest
 import raysm
 from raysm.client.polling import Polling
 from raysm.client.service import Service
-from raysm.client.tuning.handle import Tuning
-from raysm.errors import JobFailed, NotDone
+from raysm.client.tuning.handle import Tuning, attach_tuning
+from raysm.client.tuning.sought import of_sweep
+from raysm.errors import JobFailed, JobNotFound, NotDone
+from tests.support.sagemaker import refusal
 
 BEGAN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 SPACE = {"lr": raysm.uniform(0, 1), "depth": raysm.choice([2, None])}
@@ -35,7 +37,7 @@ class SageMaker:
 
 def tuning(sagemaker):
     service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
-    return Tuning("tuned", raysm.Sweep("train.py", space=SPACE, metric="loss").workload(), service)
+    return Tuning("tuned", of_sweep(raysm.Sweep("train.py", space=SPACE, metric="loss").workload()), service)
 
 
 def summary(number, status="Completed", value=None, **fields):
@@ -52,6 +54,18 @@ def summary(number, status="Completed", value=None, **fields):
 
 def test_it_is_waited_for_until_its_status_is_final():
     assert tuning(SageMaker(["InProgress", "Stopping", "Stopped"])).wait(timeout_s=60) == "Stopped"
+
+
+def test_who_waits_is_told_of_each_trial_once_when_it_has_ended():
+    told, pages = [], [[summary(0, value=0.5), summary(1, "InProgress")]]
+    sagemaker = SageMaker(["InProgress", "InProgress", "Completed"], pages)
+
+    def ended(trial):
+        told.append((trial.number, trial.status))
+        sagemaker.pages = [[summary(0, value=0.5), summary(1, "Failed")]]
+
+    tuning(sagemaker).wait(timeout_s=60, ended=ended)
+    assert told == [(0, "done"), (1, "failed")]
 
 
 def test_who_has_waited_long_enough_is_told_how_it_is():
@@ -85,3 +99,36 @@ def test_as_long_as_there_is_no_best_one_it_is_said_so_and_why():
 def test_it_says_what_it_is():
     assert repr(tuning(SageMaker())) == "<raysm tuning tuned: Completed>"
     assert tuning(SageMaker(["Stopping"])).done() is False
+
+
+CONFIG = {
+    "HyperParameterTuningJobObjective": {"Type": "Maximize", "MetricName": "accuracy"},
+    "ParameterRanges": {
+        "ContinuousParameterRanges": [{"Name": "lr"}],
+        "IntegerParameterRanges": [{"Name": "layers"}],
+        "CategoricalParameterRanges": [{"Name": "depth"}, {"Name": "kind"}],
+    },
+}
+
+
+def attached(sagemaker):
+    service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
+    return attach_tuning("tuned", service)
+
+
+def test_another_process_reads_its_trials_by_the_name_alone():
+    tuned = {"lr": "0.5", "layers": "3", "depth": "null", "kind": "adam", "epochs": "9"}
+    trial = summary(0, value=0.25, TunedHyperParameters=tuned)
+    found = attached(SageMaker(pages=[[trial]], HyperParameterTuningJobConfig=CONFIG))
+    assert found.metric == "accuracy"
+    assert found.trials[0].params == {"lr": 0.5, "layers": 3, "depth": None, "kind": "adam"}
+    assert found.trials.by_value()[0].metrics == {"accuracy": 0.25}
+
+
+def test_a_name_that_no_tuning_job_has_is_said_to_be_none():
+    class Empty:
+        def describe_hyper_parameter_tuning_job(self, **request):
+            raise refusal("ResourceNotFound", "none of that name", "DescribeHyperParameterTuningJob")
+
+    with pytest.raises(JobNotFound, match="there is no tuning job 'tuned' on this machine; check its name"):
+        attached(Empty())

@@ -27,3 +27,17 @@ def test_trials_are_training_jobs():
     sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss")
     with pytest.raises(InvalidRequest, match="trials are training jobs, got kind='processing'"):
         tune(sweep, kind="processing")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"checkpoint_uri": "s3://bucket/state"}, "all trials of a tuning job would have one checkpoint_uri"),
+        ({"limits": raysm.Limits(max_restarts=2)}, "max_restarts=2 is of a job that raysm follows"),
+    ],
+    ids=["checkpoints", "restarts"],
+)
+def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
+    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    with pytest.raises(InvalidRequest, match=message):
+        tune(sweep, **options)

@@ -1,0 +1,105 @@
+"""The command ``raysm tune``: a sweep flows in, whose trials the service launches; their table and the best follow."""
+
+import json
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
+from raysm.cli.report import brought, print_result
+from raysm.cli.submitting import as_request, check_output, facts, prepared, terminated_as_interrupted
+from raysm.client.result_folder import check_folder
+from raysm.client.settings import Settings
+from raysm.client.tuning.call import TuningOptions
+from raysm.client.tuning.handle import Tuning
+from raysm.client.tuning.send import prepare_tuning
+from raysm.contract.events import Trial
+from raysm.contract.names import WORKLOAD_TAG
+from raysm.errors import InvalidRequest
+
+__all__ = ["run", "teller"]
+
+
+def run(arguments: Arguments, console: Console) -> None:
+    """Send the tuning job that ``arguments`` ask for, or say what it would be.
+
+    Raises:
+        InvalidRequest: What is asked for cannot be; nothing was sent.
+        JobFailed: The tuning job has failed.
+    """
+    if arguments.output is not None:
+        check_output(arguments.output)
+    settings = read_settings(arguments)
+    _check(settings)
+    asked = TuningOptions(parallel=arguments.parallel, parents=tuple(arguments.parent))
+    ready = prepare_tuning(prepared(settings), asked)
+    # Again, now that the task is known: the result of another one must stay.
+    if arguments.output is not None:
+        check_folder(arguments.output, ready.job.request.name)
+    if arguments.dry_run:
+        print(json.dumps(as_request(ready.job, settings) if arguments.json else ready.request, indent=1))
+        for verb, _, fact in facts(ready.job):
+            print(f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}", file=sys.stderr)
+        return
+    tuning = ready.send()
+    if arguments.detach:
+        print(json.dumps({"tuning": tuning.name}) if arguments.json else tuning.name)
+        return
+    # stdout is for the result alone where a program reads it.
+    shown = Console(stderr=True) if arguments.json else console
+    _say(f"tuning job {tuning.name}, {ready.sweep.planned_trials} trials, {arguments.parallel} at a time", shown)
+    _follow(tuning, shown)
+    # Before the table is printed: of a tuning job that has failed its reason is the answer.
+    best = tuning.best
+    result = brought(best, arguments.output, shown)
+    if arguments.json:
+        trials = tuning.trials.rows()
+        print(json.dumps({"tuning": tuning.name, "trials": trials, "best": best.name, "path": str(result.path)}))
+        return
+    _say(f"\n{tuning.trials!r}\n", console)
+    _say(f"best     {best.name}", console)
+    print_result(console, result, workload=best.tags.get(WORKLOAD_TAG, ""))
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what a job has and a tuning job has not, and what would be dropped without a word."""
+    for name, flag in (("if_done", "--if-done skip"), ("resume", "--resume")):
+        if settings.options().get(name) not in (None, False, "run"):
+            raise InvalidRequest(
+                f"{flag} is of jobs: a tuning job is always a new one; let it learn from an earlier one, --parent NAME"
+            )
+
+
+def _follow(tuning: Tuning, console: Console) -> None:
+    """Show each trial as it ends. On this machine Ctrl-C stops the tuning job; on AWS it only ends the showing."""
+    with terminated_as_interrupted():
+        try:
+            tuning.wait(ended=teller(tuning, console))
+        except KeyboardInterrupt:
+            if tuning.is_billed:
+                _say(f"{tuning.name} goes on; raysm stop {tuning.name} ends it", console)
+            else:
+                _say("stopping: the trials that run have their grace to save their work", console)
+                tuning.stop()
+            raise
+
+
+def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
+    """Return what says of a trial how it ended."""
+
+    def tell(trial: Trial) -> None:
+        tried = ", ".join(f"{name}={value}" for name, value in trial.params.items())
+        # A trial that failed before its first report has none.
+        value = "" if trial.value is None else f", {tuning.metric} {trial.value:g}"
+        # The first line alone: a traceback stands in the trial's own log.
+        why = f": {trial.reason.splitlines()[0]}" if trial.reason else ""
+        _say(f"trial {trial.number} {trial.status}{value} ({tried}), {trial.host}{why}", console)
+
+    return tell
+
+
+def _say(text: str, console: Console) -> None:
+    console.print(Text(text), soft_wrap=True)

@@ -1,0 +1,28 @@
+"""What a tuning job looks for, by its sweep and by what Describe answers."""
+
+import pytest
+
+import raysm
+from raysm.client.tuning.sought import described, of_sweep
+from raysm.errors import InvalidRequest
+
+
+def test_of_a_sweep_values_have_the_types_of_its_space():
+    sweep = raysm.Sweep("train.py", space={"depth": raysm.choice(["1", None])}, metric="loss", mode="max").workload()
+    sought = of_sweep(sweep)
+    assert (sought.metric, sought.mode) == ("loss", "max")
+    assert [sought.read["depth"](text) for text in ("1", "null")] == ["1", None]
+
+
+def test_of_what_describe_answers_a_category_is_what_its_text_looks_like():
+    objective = {"Type": "Minimize", "MetricName": "loss"}
+    ranges = {"CategoricalParameterRanges": [{"Name": "x"}]}
+    config = {"HyperParameterTuningJobObjective": objective, "ParameterRanges": ranges}
+    sought = described({"HyperParameterTuningJobConfig": config})
+    assert (sought.metric, sought.mode) == ("loss", "min")
+    assert [sought.read["x"](text) for text in ("1", "null", "adam", "[1]")] == [1, None, "adam", "[1]"]
+
+
+def test_a_tuning_job_of_several_definitions_is_not_read():
+    with pytest.raises(InvalidRequest, match="tuned has several definitions"):
+        described({"HyperParameterTuningJobName": "tuned", "HyperParameterTuningJobConfig": {}})
