@@ -4,6 +4,7 @@ What flows in is the folder of a result, what flows out are the predictions as A
 that are read one at a time.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,15 @@ class BatchResult(Result):
             return Result.table(self, name)
         if not self.parts:
             raise InvalidRequest(f"{self.manifest.job} has no predictions: its input had no records")
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
-        return pyarrow.concat_tables([pyarrow.parquet.read_table(part) for part in self.parts])
+        return self._one_table(self.parts)
+
+    def tables(self) -> Iterator[Any]:
+        """Yield the predictions, a ``pyarrow.Table`` for each part.
+
+        Raises:
+            MissingDependency: pyarrow is not installed.
+        """
+        return (Result.table(self, file.name) for file in self.manifest.files if file.name.endswith(".parquet"))
 
     def _lines(self) -> list[str]:
         # Thousands of parts would bury what they are together.

@@ -26,9 +26,10 @@ def check_inputs(workload: Workload, inputs: Mapping[str, Input]) -> None:
         check = pkgutil.resolve_name(workload.input_check)
     except ImportError:  # the light half, without NumPy
         return
-    check(workload, {channel: _path(item.uri) for channel, item in inputs.items()})
+    check(workload, {channel: _path(item) for channel, item in inputs.items()})
 
 
-def _path(uri: str) -> Path | None:
-    is_here = "://" not in uri or uri.startswith("file:///")
-    return file_path(uri) if is_here else None
+def _path(source: Input) -> Path | None:
+    is_here = "://" not in source.uri or source.uri.startswith("file:///")
+    # Of a manifest the data are elsewhere.
+    return file_path(source.uri) if is_here and not source.manifest else None

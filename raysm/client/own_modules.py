@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from raysm.contract.imports import late_modules
+from raysm.contract.imports import imports_its_package_late, late_modules
 from raysm.contract.source import Source, source_of_modules
 from raysm.request import Workload
 from raysm.request.workload import KINDS
@@ -75,9 +75,10 @@ def late_source(fn: Callable[..., Any]) -> Source | None:
     home = _home(fn)
     if home is None:
         return None
-    modules = [_module_of(fn), *own_modules(fn)]
-    files = [path for module in modules if (path := _source_file(module)) is not None]
-    source = source_of_modules(late_modules(files) | set(_late_in_code(fn)), home)
+    modules = [module for module in (_module_of(fn), *own_modules(fn)) if module is not None]
+    files = {path: module for module in modules if (path := _source_file(module)) is not None}
+    packages = {module.__name__.partition(".")[0] for path, module in files.items() if imports_its_package_late(path)}
+    source = source_of_modules(late_modules(files) | packages | set(_late_in_code(fn)), home)
     return source if source.files else None
 
 

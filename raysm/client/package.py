@@ -61,11 +61,13 @@ class SubmitsItself(Protocol):
 
 
 def package_of(workload: object) -> Package:
-    """Pickle and find what travels with a workload.
+    """Pickle and find what travels with a workload; a package is what it was made of, for many jobs of one pickle.
 
     Raises:
         InvalidRequest: It is no workload, or something of it cannot travel.
     """
+    if isinstance(workload, Package):
+        return workload
     if isinstance(workload, SubmitsItself):
         raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
     # The class itself, Function instead of Function(fn), has these methods too.

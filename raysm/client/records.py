@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm import __version__
+from raysm.client.channel_objects import objects_of
 from raysm.client.storage import Storage, in_parallel
 from raysm.contract.source import Source
 from raysm.contract.store import sha256_of
@@ -219,7 +220,7 @@ def with_inputs(
     whole, count, sizes = hashlib.sha256(digest.encode()), 0, dict.fromkeys(inputs, 0)
     for channel in sorted(inputs):
         whole.update(_line([channel]))
-        for number, stored in enumerate(storage.walk(inputs[channel].uri), 1):
+        for number, stored in enumerate(objects_of(inputs[channel], storage), 1):
             if count == most:
                 return None
             count += 1

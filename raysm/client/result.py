@@ -8,6 +8,7 @@ import html
 import json
 import pickle
 import pkgutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,29 @@ class Result:
         except ImportError as error:
             raise MissingDependency(f"{path.name} needs {error.name}: python3 -m pip install {error.name}") from error
         raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {known}")
+
+    def tables(self) -> Iterator[Any]:
+        """Yield what together is ``table()``, a part after the other; nothing where the result has no files.
+
+        Raises:
+            InvalidRequest: A part is no table.
+            MissingDependency: The package that reads it is not installed.
+        """
+        if self.manifest.files:
+            yield self.table()
+
+    def _one_table(self, parts: Sequence[Path]) -> Any:
+        """Read Parquet files as one ``pyarrow.Table``, in their order.
+
+        Raises:
+            MissingDependency: pyarrow is not installed.
+        """
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
+        return pyarrow.concat_tables([pyarrow.parquet.read_table(part) for part in parts])
 
     def __repr__(self) -> str:
         return "\n".join([f"<raysm result of {self.manifest.job} in {self.path}", *map(str, self._lines())]) + ">"

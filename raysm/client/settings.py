@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Local, Target, Workload
-from raysm.request.codec import from_json
+from raysm.request.codec import from_json, hints_of
 
 __all__ = ["Key", "Layer", "Settings", "TARGETS", "check_values", "hint_of", "nested", "schema"]
 
@@ -52,7 +52,7 @@ def schema(*, workload: bool) -> dict[str, Any]:
     Args:
         workload: Whether a workload is one of them: a request has one, a project is for many.
     """
-    hints = typing.get_type_hints(JobRequest)
+    hints = dict(hints_of(JobRequest))
     if not workload:
         del hints["workload"]
     return {"on": Literal[tuple(TARGETS)], **TARGETS, **hints, **OWN}
@@ -117,7 +117,7 @@ def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
         return hint
     if hint is Workload:  # checked as a whole, once its kind is known
         return {name: Any}
-    return {name: typing.get_args(hint)[-1]} if typing.get_origin(hint) is Mapping else typing.get_type_hints(hint)
+    return {name: typing.get_args(hint)[-1]} if typing.get_origin(hint) is Mapping else hints_of(hint)
 
 
 def _nearest(key: Key, names: Iterable[str]) -> str:
@@ -232,7 +232,7 @@ class Settings:
         Raises:
             InvalidRequest: Values contradict each other.
         """
-        hints = typing.get_type_hints(JobRequest) | OWN
+        hints = {**hints_of(JobRequest), **OWN}
         chosen = nested(self.values)
         if "cluster" in chosen:
             chosen["cluster"] = self._default_count() | chosen["cluster"]

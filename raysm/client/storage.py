@@ -97,8 +97,17 @@ class Storage:
             yield from _files(file_path(uri))
             return
         bucket, prefix = split(uri)
+        yield from self._objects(bucket, prefix)
+
+    def walk_from(self, uri: str, first: str) -> Iterator[Stored]:
+        """Yield what ``walk`` does of a prefix in S3, but of what is before the object ``first`` hardly any."""
+        bucket, prefix = split(uri)
+        # S3 begins behind what it is given; what the key begins with is before it, and hardly anything between.
+        yield from self._objects(bucket, prefix, StartAfter=split(first)[1][:-1])
+
+    def _objects(self, bucket: str, prefix: str, **begin: str) -> Iterator[Stored]:
         base = prefix[: prefix.rfind("/") + 1]
-        for item in self._keys(bucket, prefix):
+        for item in self._keys(bucket, prefix, begin):
             # Such an empty object is what the S3 console makes for a folder.
             if not item["Key"].endswith("/"):
                 yield Stored(
@@ -109,8 +118,8 @@ class Storage:
                     modified_s=item["LastModified"].timestamp(),
                 )
 
-    def _keys(self, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
-        more: dict[str, str] = {}
+    def _keys(self, bucket: str, prefix: str, begin: dict[str, str]) -> Iterator[dict[str, Any]]:
+        more = begin
         while True:
             try:
                 page = self._service.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
@@ -172,6 +181,19 @@ class Storage:
         """Remove one object; harmless where there is none."""
         bucket, key = split(uri)
         self._service.call("s3", "delete_object", Bucket=bucket, Key=key)
+
+    def bucket_region(self, bucket: str) -> str | None:
+        """Return where a bucket lies; None where there is none."""
+        try:
+            answer = self._service.call("s3", "head_bucket", Bucket=bucket)
+        except ServiceError as error:
+            if error.code in ("404", "NoSuchBucket"):
+                return None
+            raise
+        headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        region = answer.get("BucketRegion") or headers.get("x-amz-bucket-region")
+        # Older botocores tell neither: what answered is taken to lie here.
+        return str(region or self._service.region)
 
     def ensure_bucket(self, bucket: Bucket, region: str) -> None:
         """Make the bucket where it is not there; one that the user named has to be there.

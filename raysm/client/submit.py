@@ -14,7 +14,7 @@ from raysm.client import records, uploads
 from raysm.client.first_look import check_inputs
 from raysm.client.job import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
-from raysm.client.package import Wrapped, package_of
+from raysm.client.package import Package, Wrapped, package_of
 from raysm.client.plan import plan
 from raysm.client.predecessor import state_of
 from raysm.client.prepared import Prepared
@@ -70,7 +70,7 @@ def submit(
 
 @documents_options(SubmitOptions, default_of=default_of)
 def prepare(
-    workload: "Workload | Wrapped | JobRequest",
+    workload: "Workload | Wrapped | Package | JobRequest",
     *,
     on: "Target | Service | None" = None,
     resume: bool = False,
@@ -85,7 +85,7 @@ def prepare(
     and reads the task's records where ``resume`` is set.
 
     Args:
-        workload: As ``submit`` takes it.
+        workload: As ``submit`` takes it, or its package, where many jobs have one.
         on: The same.
         resume: The same.
         job_name: Exact name of the job, where whoever sends it has to know it before; None makes one that no other job

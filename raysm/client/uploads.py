@@ -58,7 +58,7 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
         The inputs by URI, and what has to be uploaded for them.
 
     Raises:
-        InvalidRequest: Local data is not there, or a folder is empty.
+        InvalidRequest: Local data is not there, a folder is empty, or a manifest would have to be uploaded.
     """
     located: dict[str, Input] = {}
     uploads: list[Upload] = []
@@ -74,6 +74,11 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
         if target.takes_files:
             located[channel] = replace(source, uri=path.as_uri())
             continue
+        if source.manifest:
+            raise InvalidRequest(
+                f"the manifest of the channel {channel!r} is {source.uri!r}, a file of this machine that lists what "
+                "lies in S3; bring it there too (aws s3 cp), and give its s3://bucket/key"
+            )
         upload = _plan_upload(channel, path, places)
         uploads.append(upload)
         uri = upload.prefix + path.name if path.is_file() else upload.prefix

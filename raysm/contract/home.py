@@ -107,7 +107,7 @@ class ServerRecord:
 
     def write(self, folder: Path) -> None:
         """Leave the record in the home ``folder``, whole from its first moment."""
-        put(folder / RECORD, json.dumps(asdict(self)) + "\n", mode=0o600)
+        put(folder / RECORD, json.dumps(asdict(self)) + "\n", mode=0o600, within=folder)
 
     @staticmethod
     def remove(folder: Path) -> None:

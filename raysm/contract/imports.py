@@ -14,7 +14,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["find_module", "imported_modules", "is_code", "late_modules", "read_tree", "top_level_names"]
+__all__ = [
+    "find_module",
+    "imported_modules",
+    "imports_its_package_late",
+    "is_code",
+    "late_modules",
+    "read_tree",
+    "top_level_names",
+]
 
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
 """Of modules, in the order in which Python looks for them."""
@@ -76,12 +84,19 @@ def late_modules(files: Iterable[Path]) -> set[str]:
     return set().union(*(names.late for names in map(_names_in, files)))
 
 
+def imports_its_package_late(file: Path) -> bool:
+    """Return whether a file imports from its own package by dots, inside functions."""
+    return _names_in(file).is_late_by_dots
+
+
 @dataclass(frozen=True, slots=True)
 class _Names:
     """What one file imports."""
 
-    all: frozenset[str]
-    late: frozenset[str]
+    all: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
+    is_late_by_dots: bool = False
+    """Whether a function imports ``from . import …``: of which package, the file does not say."""
 
 
 def _names_in(path: Path) -> _Names:
@@ -89,7 +104,7 @@ def _names_in(path: Path) -> _Names:
         is_now = path.stat()
         return _names_read(path, is_now.st_mtime_ns, is_now.st_size)
     except (SyntaxError, OSError):  # a template, or Python 2: whoever imports it will hear it
-        return _Names(frozenset(), frozenset())
+        return _Names()
 
 
 # A program that submits often has the same files each time: 800 of them took 7 s to read, with every function.
@@ -97,13 +112,15 @@ def _names_in(path: Path) -> _Names:
 def _names_read(path: Path, changed_ns: int, size: int) -> _Names:
     at_once: set[str] = set()
     late: set[str] = set()
+    by_dots = False
     waiting: list[tuple[ast.AST, bool]] = [(read_tree(path), False)]
     while waiting:
         node, is_late = waiting.pop()
         (late if is_late else at_once).update(_named_by(node))
+        by_dots |= is_late and type(node) is ast.ImportFrom and node.level > 0
         is_late |= type(node) in FUNCTIONS
         waiting += ((child, is_late) for child in ast.iter_child_nodes(node))
-    return _Names(frozenset(at_once | late) - {""}, frozenset(late) - {""})
+    return _Names(frozenset(at_once | late) - {""}, frozenset(late) - {""}, by_dots)
 
 
 def find_module(name: str, folder: Path) -> Path | None:

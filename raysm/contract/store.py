@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from raysm.contract.folders import make_folder
 from raysm.errors import InvalidConfig
 
 __all__ = [
@@ -47,9 +48,9 @@ class Unfinished:
         beside: The file that is written.
     """
 
-    def __init__(self, path: Path, mode: int = OPEN) -> None:
-        """Make the file, and its folder; ``mode`` is that of its first byte already, the umask may take bits away."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, mode: int = OPEN, within: Path | None = None) -> None:
+        """Make the file, and its folder; ``mode`` and ``within`` as in ``replacing``."""
+        make_folder(path.parent, within)
         self._path = path
         self.beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
         # Not by tempfile, whose files are 0600 whatever the umask says: colleagues could not read a result.
@@ -68,14 +69,15 @@ class Unfinished:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: int = OPEN) -> Iterator[Path]:
+def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Iterator[Path]:
     """Yield a new file beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
 
     Args:
         path: The file that is made or replaced.
         mode: Its mode, from the first byte on; of a secret ``0o600``. The umask may take bits away.
+        within: A folder above it that is never made: without it there is a FileNotFoundError. None makes all that lack.
     """
-    unfinished = Unfinished(path, mode)
+    unfinished = Unfinished(path, mode, within)
     try:
         yield unfinished.beside
         unfinished.place()
@@ -108,9 +110,9 @@ def remove_unfinished(folder: Path) -> None:
                     Path(at, name).unlink()
 
 
-def put(path: Path, content: bytes | str, mode: int = OPEN) -> None:
-    """Write ``content`` to ``path`` atomically; ``mode`` as in ``replacing``."""
-    with replacing(path, mode) as beside:
+def put(path: Path, content: bytes | str, mode: int = OPEN, within: Path | None = None) -> None:
+    """Write ``content`` to ``path`` atomically; ``mode`` and ``within`` as in ``replacing``."""
+    with replacing(path, mode, within) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
 
 

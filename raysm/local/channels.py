@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from raysm.contract.folders import make_folder
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
 
@@ -94,21 +95,21 @@ def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> 
 
     Args:
         entries: As ``resolve`` returned it.
-        bases: The base folder of each host that is started.
+        bases: The base folder of each host that is started; they are there.
 
     Raises:
         InvalidInput: A file cannot be read.
     """
-    wanted: dict[tuple[Path, bool], list[Path]] = {}
+    wanted: dict[tuple[Path, bool], list[tuple[Path, Path]]] = {}
     for host, base in bases.items():
         for entry in entries[host]:
             if entry.owned:
-                wanted.setdefault((entry.source, entry.movable), []).append(base / entry.name)
+                wanted.setdefault((entry.source, entry.movable), []).append((base, base / entry.name))
     for (source, movable), targets in wanted.items():
-        for number, target in enumerate(targets, start=1):
+        for number, (base, target) in enumerate(targets, start=1):
             for below in list(files_below(source)):  # moving must not confuse the walk
                 path = target / below.relative_to(source) if below != source else target
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent, within=base)
                 # Only the last: the others have had their copies by then.
                 if movable and number == len(targets):
                     shutil.move(below, path)

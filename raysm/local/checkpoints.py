@@ -6,12 +6,14 @@ one store: two that write the same name overwrite each other, and the later one 
 """
 
 import contextlib
+import os
 import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from raysm.contract.folders import make_folder
 from raysm.contract.store import replacing
 
 __all__ = ["CheckpointStore", "CheckpointSync", "FolderStore"]
@@ -40,18 +42,23 @@ class CheckpointStore(Protocol):
 class FolderStore:
     """A folder of this machine plays the checkpoint URI."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder; it is made when it is first needed."""
-        self._folder = folder
+    def __init__(self, folder: Path, within: Path | None = None) -> None:
+        """Take the folder, which is made when it is first needed.
+
+        Args:
+            folder: Of this machine.
+            within: A folder above it that is never made; None makes all that lacks.
+        """
+        self._folder, self._within = folder, within
 
     def fetch(self, folder: Path) -> None:
         """Copy all files."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(self._folder, folder, dirs_exist_ok=True)
+        make_folder(self._folder, self._within)
+        _copy_below(self._folder, folder)
 
     def put(self, path: Path, name: str) -> None:
         """Copy one file."""
-        with replacing(self._folder / name) as beside:
+        with replacing(self._folder / name, within=self._within) as beside:
             shutil.copy2(path, beside)
 
     def remove(self, name: str) -> None:
@@ -73,7 +80,7 @@ class CheckpointSync:
     """Keeps a store and the instances' own checkpoint folders together."""
 
     def __init__(self, store: CheckpointStore, instances: Sequence[Path]) -> None:
-        """Take the store, and the folder of each instance."""
+        """Take the store, and the folder of each instance, which is there."""
         self._store = store
         self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
         self._lock = threading.Lock()
@@ -85,13 +92,12 @@ class CheckpointSync:
         """Give each instance what the store holds; call it before they start."""
         first: Path | None = None
         for path in self._seen:
-            path.mkdir(parents=True, exist_ok=True)
             if first is None:
                 # Once: the others get copies of what one has, not a download each.
                 self._store.fetch(path)
                 first = path
             else:
-                shutil.copytree(first, path, dirs_exist_ok=True)
+                _copy_below(first, path)
             # What was brought is known already, and not taken for new by the next collection.
             self._seen[path] = _stamps(path)
 
@@ -160,6 +166,16 @@ class CheckpointSync:
             else:
                 del before[name]
         return [(stamp, path, name) for name, stamp in now.items() if before.get(name) != stamp]
+
+
+def _copy_below(source: Path, folder: Path) -> None:
+    """Copy what lies in ``source`` into ``folder``, which is there."""
+    # Not by copytree, which makes the folder, and all above it, where it was removed meanwhile.
+    for at, _, names in os.walk(source, followlinks=True):
+        to = folder / Path(at).relative_to(source)
+        make_folder(to, within=folder)
+        for name in names:
+            shutil.copy2(Path(at, name), to / name)
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:

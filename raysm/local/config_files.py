@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raysm.contract.folders import make_folder
 from raysm.contract.paths import Paths
 from raysm.contract.store import put
 from raysm.local.job_spec import Channel, JobSpec
@@ -41,7 +42,7 @@ class JobFiles:
 
         Args:
             host: The instance.
-            base: The folder of this machine.
+            base: The folder of this machine; what it lies in is there.
             inside: What the instance itself calls that folder.
 
         Returns:
@@ -50,17 +51,17 @@ class JobFiles:
         spec = self.spec
         paths, seen = Paths(base, spec.api), Paths(inside, spec.api)
         for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, within=base.parent)
         for place in spec.outputs.values():
-            (base / place).mkdir(parents=True, exist_ok=True)
+            make_folder(base / place, within=base)
         if spec.checkpoints:
-            (base / spec.checkpoints.target).mkdir(parents=True, exist_ok=True)
+            make_folder(base / spec.checkpoints.target, within=base)
         for channel in spec.channels:
             # Also for a host whose share of it is empty.
             if channel.distribution != "FullyReplicated" and host in spec.hosts_of(channel):
-                (base / spec.place_of(channel)).mkdir(parents=True, exist_ok=True)
+                make_folder(base / spec.place_of(channel), within=base)
         for path, content in self._contents(host, paths, seen):
-            put(path, json.dumps(content, indent=1) + "\n")
+            put(path, json.dumps(content, indent=1) + "\n", within=base)
         return paths
 
     def _contents(self, host: str, paths: Paths, seen: Paths) -> list[tuple[Path, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from raysm.contract.folders import make_folder
 from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.local import channels
 from raysm.local.config_files import JobFiles
@@ -71,6 +72,8 @@ class Preparation:
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.base(host) for host in order}
         for host, base in bases.items():
+            # The job's folder is its owner's to make: the home in which it lies may have been deleted.
+            (self.root / host).mkdir(exist_ok=True)
             files.write(host, base, self.site.base_inside(base))
         channels.hand_over(self.entries, bases)
         for host in order:
@@ -85,7 +88,7 @@ class Preparation:
         if self.spec.warm is None:
             return
         cache = Paths(self.base(host), self.spec.api).warm_pool_cache
-        cache.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(cache.parent, within=self.base(host))
         if (self.spec.warm / host).is_dir():
             shutil.move(self.spec.warm / host, cache)
         # Also where nothing was kept: every job of a warm pool finds the folder.

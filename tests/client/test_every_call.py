@@ -21,13 +21,18 @@ from raysm.client.submit import prepare, submit
 from raysm.client.tunnel.session import Sessions, port_document, target_of
 from raysm.errors import ServiceError
 from raysm.grid.attempt import Attempt
+from raysm.grid.batch_job.asked import ControllerJob
+from raysm.grid.batch_job.sending import send
 from raysm.grid.queues import queues_of
 from raysm.grid.service_region import ServiceRegion
 from raysm.grid.task import Task
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
+from tests.support.handed_over_grids import ROLE, HandedOver
+from tests.support.homes import in_home
 from tests.support.sagemaker import (
+    IMAGE,
     OF_INSTANCES,
     REGION,
     SESSION,
@@ -39,6 +44,7 @@ from tests.support.sagemaker import (
     service_model,
 )
 from tests.support.scripted_batch import ScriptedBatch
+from tests.support.scripted_controllers import ScriptedControllers
 
 
 def everything(remote, script, folder):
@@ -149,6 +155,17 @@ def queue_calls(remote, script):
     return operations_of("batch", client)
 
 
+def controller_calls(remote, script):
+    """Have a job of AWS Batch run a grid, and look at it; return what was called."""
+    client = ScriptedClient(ScriptedControllers(), [])
+    service = Service(aws(), clients=lambda name: client if name == "batch" else remote.clients[name])
+    laptop = HandedOver(remote, script.parent)
+    image = ControllerJob(job_queue="controllers", job_definition="own", image=IMAGE, job_role=ROLE)
+    sent = send(laptop.planned(), image, lambda target: service)
+    assert sent.is_open(service)
+    return operations_of("batch", client)
+
+
 class Ssm:
     """Systems Manager, as far as sessions go: moto has none of them."""
 
@@ -184,6 +201,8 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         interrupted(remote, tmp_path)
         calls = remote.operations() - OF_INSTANCES | tuning_calls(remote, script)
         calls |= doctors_calls() | images_calls() | sessions_calls() | queue_calls(remote, script)
+        with in_home(tmp_path / "home"):
+            calls |= controller_calls(remote, script)
     assert calls == covered()
 
 

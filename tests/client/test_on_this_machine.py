@@ -65,15 +65,33 @@ time.sleep(600 if not seen else 0)
 """
 
 
-def test_a_function_and_its_tasks_on_a_cluster_of_two_find_the_modules_beside_it(target, tmp_path, monkeypatch):
-    (tmp_path / "own_hosts.py").write_text(MODULE)
-    (tmp_path / "late_import.py").write_text("VALUE = 3\ndef times(values):\n    return len(values) * VALUE\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    hosts_of = raysm.remote(cluster=Cluster(count=2), on=target)(importlib.import_module("own_hosts").hosts_of)
+@pytest.fixture(scope="module")
+def hosts_of(target, tmp_path_factory):
+    """A function of a module with another one beside it, which runs on two instances unless it has done so before."""
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "own_hosts.py").write_text(MODULE)
+    (folder / "late_import.py").write_text("VALUE = 3\ndef times(values):\n    return len(values) * VALUE\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        function = importlib.import_module("own_hosts").hosts_of
+        yield raysm.remote(cluster=Cluster(count=2), on=target, if_done="skip")(function)
+
+
+def test_a_function_and_its_tasks_on_a_cluster_of_two_find_the_modules_beside_it(target, hosts_of):
     job = hosts_of.submit("a")
     assert job.result(WAIT_S) == ("a", 2, 6)
     assert {"algo-1", "algo-2"} <= {line.host for line in job.lines()}
     assert attach(job.name, target).result() == ("a", 2, 6)
+
+
+def test_a_server_that_ended_is_started_again_when_its_jobs_are_asked_for(target, hosts_of):
+    job = hosts_of.submit("a")
+    job.wait(WAIT_S)
+    end(job.service.home)
+    found = attach(job.name, target)
+    assert found.status == "Completed"
+    assert {"algo-1", "algo-2"} <= {line.host for line in found.lines()}
+    assert hosts_of.submit("a") == job
 
 
 # The same of jobs that end as the test says: test_result.
@@ -87,34 +105,17 @@ def test_a_function_raises_its_own_exception_with_its_traceback(target):
     assert "in fail" in str(caught.value.__cause__)
 
 
-@pytest.fixture(scope="module")
-def long_job(target, tmp_path_factory):
-    """A job that ran too long, and its follow-up to its end."""
-    script = tmp_path_factory.mktemp("source") / "counts.py"
+# Without Ray: the follow-up is client/test_chain's, the stop and the checkpoints are local/server/test_life_cycle's.
+@pytest.mark.long
+def test_a_job_that_runs_too_long_goes_on_from_its_checkpoints(target, tmp_path):
+    script = tmp_path / "counts.py"
     script.write_text(COUNTS)
-
-    def send():
-        # On a slow machine a run may be over before the script begins; the next one begins it then.
-        limits = Limits(max_runtime_s=12, max_restarts=4)
-        return submit(Script(str(script)), on=target, limits=limits, grace_s=1, if_done="skip")
-
-    job = send()
+    # On a slow machine a run may be over before the script begins; the next one begins it then.
+    limits = Limits(max_runtime_s=20, max_restarts=4)
+    job = submit(Script(str(script)), on=target, limits=limits, grace_s=1)
     first = job.name
     job.wait(WAIT_S)
-    return job, first, send
-
-
-def test_a_job_that_runs_too_long_goes_on_from_its_checkpoints(long_job):
-    job, first, _ = long_job
     assert job.status == "Completed"
     assert re.fullmatch(rf"{first}-r[1-4]", job.name)
     assert "run 2" in [line.text for line in job.lines()]
     assert file_path(f"{job.outputs}/data/count.txt").read_text() == "xx"
-
-
-def test_a_server_that_ended_is_started_again_when_its_jobs_are_asked_for(long_job):
-    job, first, send = long_job
-    end(job.service.home)
-    assert attach(job.name, job.service).status == "Completed"
-    assert "run 2" in [line.text for line in job.lines()]
-    assert send() == job

@@ -1,5 +1,6 @@
 """Which of the user's modules travel with a function, or with a kind of workload."""
 
+import importlib
 import importlib.util
 import pickle
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from raysm.client.function import pickled_call
-from raysm.client.own_modules import own_modules, source_of_kind
+from raysm.client.own_modules import late_source, own_modules, source_of_kind
 from raysm.request import Workload
 from raysm.request.workload import KINDS
 from tests.support.kinds import imported_from
@@ -82,3 +83,18 @@ def test_a_module_that_is_there_under_two_names_travels_with_its_function(import
     finally:
         del sys.modules["own_alias"]
     assert function is not steps.f
+
+
+def test_a_package_travels_of_which_a_function_imports_by_dots_later(tmp_path, monkeypatch):
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "steps.py").write_text("def f():\n    from . import later\n    return later\n")
+    (package / "later.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    steps = importlib.import_module("own_package.steps")
+    try:
+        assert set(late_source(steps.f).files) == {f"own_package/{name}.py" for name in ("__init__", "steps", "later")}
+    finally:
+        for name in ("own_package.steps", "own_package"):
+            del sys.modules[name]

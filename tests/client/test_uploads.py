@@ -50,6 +50,15 @@ def test_a_folder_goes_below_a_prefix_named_by_its_content(remote, places, folde
     assert there(remote, given.uri) == {"a.csv": b"a.csv", "b.csv": b"b.csv", "sub/c.csv": b"sub/c.csv"}
 
 
+def test_a_manifest_of_this_machine_is_not_uploaded(remote, places, folder):
+    service = remote.service
+    given = {"x": Input(str(folder / "a.csv"), manifest=True)}
+    with pytest.raises(InvalidRequest, match=r"'x' is .*, a file of this machine .*aws s3 cp"):
+        locate(given, service.target, service.places)
+    located, uploads = locate(given, Local(), places)
+    assert (located["x"].uri, located["x"].manifest, uploads) == ((folder / "a.csv").as_uri(), True, [])
+
+
 def test_a_single_file_keeps_its_name(remote, places, folder):
     given, sent = upload(remote, folder / "a.csv")
     assert sent == 1

@@ -44,3 +44,9 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path, text):
 def test_the_record_of_a_server_that_knows_no_late_lines_is_found_all_the_same(tmp_path):
     (tmp_path / "server.json").write_text('{"pid": 1, "port": 2, "started_s": 3.5, "version": "4"}')
     assert ServerRecord.read(tmp_path) == ServerRecord(pid=1, port=2, started_s=3.5, version="4", log_late_s=0.0)
+
+
+def test_a_home_that_is_gone_is_not_made_anew_by_its_server(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        ServerRecord(pid=1, port=2, started_s=3.5, version="4").write(tmp_path / "gone")
+    assert not (tmp_path / "gone").exists()

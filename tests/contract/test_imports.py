@@ -4,7 +4,15 @@ import ast
 
 import pytest
 
-from raysm.contract.imports import find_module, imported_modules, is_code, late_modules, read_tree, top_level_names
+from raysm.contract.imports import (
+    find_module,
+    imported_modules,
+    imports_its_package_late,
+    is_code,
+    late_modules,
+    read_tree,
+    top_level_names,
+)
 
 
 def names(source):
@@ -34,6 +42,19 @@ def test_an_import_inside_a_function_is_a_late_one(tmp_path):
     file.write_text(file.read_text() + "h = lambda: __import__('later3')\nclass C:\n    import at_once\n")
     assert late_modules([file]) == {"later", "later2", "later3"}
     assert imported_modules([file]) == {"now", "at_once", "later", "later2", "later3"}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f():\n    from . import b\n", True),
+        ("def f():\n    def g():\n        from ..deep.b import x\n", True),
+        ("from . import b\ndef f():\n    from b import x\n", False),
+    ],
+)
+def test_an_import_by_dots_is_late_inside_a_function_alone(tmp_path, source, expected):
+    (tmp_path / "a.py").write_text(source)
+    assert imports_its_package_late(tmp_path / "a.py") is expected
 
 
 def test_a_file_that_has_changed_is_read_anew(tmp_path):

@@ -13,6 +13,12 @@ def test_a_file_appears_whole_with_its_mode(tmp_path):
     assert stat.S_IMODE((tmp_path / "deep" / "secret").stat().st_mode) == 0o600
 
 
+def test_a_folder_that_has_to_be_there_is_not_made(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        put(tmp_path / "gone" / "a", "text", within=tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []
+
+
 def half_written(path):
     with replacing(path) as beside, beside.open("w", encoding="ascii") as file:
         file.write("half of the n")

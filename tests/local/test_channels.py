@@ -32,6 +32,13 @@ def sharded(path, count=3):
     }
 
 
+def bases_in(folder):
+    bases = {host: folder / host for host in HOSTS}
+    for base in bases.values():
+        base.mkdir()
+    return bases
+
+
 def of_size(path, size):
     path.write_bytes(b"")
     os.truncate(path, size)
@@ -53,12 +60,21 @@ def test_a_channel_of_very_many_files_is_not_copied(tmp_path):
 
 def test_the_users_own_is_copied_and_stays(tmp_path):
     folder = folder_of(tmp_path / "data", 2)
-    bases = {host: tmp_path / host for host in HOSTS}
+    bases = bases_in(tmp_path)
     hand_over(resolved(folder), bases)
     assert sorted(path.name for path in folder.iterdir()) == ["part-00", "part-01"]
     for base in bases.values():
         assert (base / "input/data/c/part-01").read_text() == "1"
         assert not (base / "input/data/c/part-01").is_symlink()
+
+
+def test_an_instance_that_is_gone_does_not_come_back_with_its_channels(tmp_path):
+    folder = folder_of(tmp_path / "data", 2)
+    bases = bases_in(tmp_path)
+    bases[HOSTS[1]].rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        hand_over(resolved(folder), bases)
+    assert not bases[HOSTS[1]].exists()
 
 
 def test_a_single_file_lies_in_the_channel_under_its_name(tmp_path):
@@ -149,7 +165,7 @@ def test_a_channel_for_some_groups_is_dealt_to_their_hosts_alone(tmp_path):
 @pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
 def test_what_the_job_owns_is_moved_or_copied_into_each_instance(tmp_path, distribution):
     folder = folder_of(tmp_path / "data", 3)
-    bases = {host: tmp_path / host for host in HOSTS}
+    bases = bases_in(tmp_path)
     hand_over(resolved(folder, distribution=distribution, owned=True), bases)
     assert not list(folder.iterdir())
     found = [sorted(path.name for path in (base / "input/data/c").iterdir()) for base in bases.values()]

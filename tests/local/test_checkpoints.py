@@ -31,6 +31,18 @@ def test_a_folder_that_is_not_there_yet_is_made(folders, tmp_path):
     assert (tmp_path / "new" / "folder").is_dir()
 
 
+@pytest.mark.parametrize("goes", ["first", "second"])
+def test_an_instance_that_is_gone_does_not_come_back_with_its_checkpoints(folders, tmp_path, goes):
+    kept, first, second = folders
+    (kept / "a").mkdir()
+    (kept / "a" / "b").write_text("x")
+    gone = first if goes == "first" else second
+    gone.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        CheckpointSync(FolderStore(kept), [first, second]).restore()
+    assert not gone.exists()
+
+
 def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(folders):
     kept, first, second = folders
     sync = CheckpointSync(FolderStore(kept), [first, second])

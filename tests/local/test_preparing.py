@@ -59,6 +59,7 @@ def test_opt_ml_is_named_as_the_instance_sees_it_and_this_python_comes_first(sit
 
 
 def test_a_large_channel_is_linked_and_a_small_one_is_the_instances_own(site, tmp_path):
+    (tmp_path / "job").mkdir()
     for name, size in (("large", SMALL_BYTES + 1), ("small", 1)):
         (tmp_path / name).mkdir()
         with (tmp_path / name / "f").open("wb") as file:
@@ -76,3 +77,9 @@ def test_a_scenario_that_processes_cannot_play_is_refused_by_its_switch(site):
     site.check(Scenario(capacity=Capacity(absent=("algo-2",))))
     with pytest.raises(InvalidRequest, match="asks for container.hostname='x'.*use kind 'namespace'"):
         site.check(Scenario(container=Container(hostname="x")))
+
+
+def test_a_job_that_is_gone_does_not_come_back_with_its_instances(site, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        prepared(site, tmp_path / "gone").write(lambda host: 1)
+    assert not (tmp_path / "gone").exists()

@@ -65,6 +65,10 @@ class Parts:
             "(raysm.submit uploads local data for AWS), or on this machine file:///path"
         )
 
+    def data_type(self, source: Input) -> str:
+        """Return what the service finds at an input's URI."""
+        return "ManifestFile" if source.manifest else "S3Prefix"
+
     def output_root(self) -> str:
         """Return the prefix below which the service makes one for the job."""
         return (self.request.output_uri or self.places.outputs(self.request.project)).rstrip("/")

@@ -61,7 +61,7 @@ def _input(parts: Parts, name: str, source: Input) -> dict[str, Any]:
         "S3Input": {
             "S3Uri": parts.uri(name, source),
             "LocalPath": str(INSIDE.channel(name)),
-            "S3DataType": "S3Prefix",
+            "S3DataType": parts.data_type(source),
             "S3InputMode": "File",
             "S3DataDistributionType": source.distribution,
             "S3CompressionType": "None",

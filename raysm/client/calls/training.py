@@ -116,7 +116,7 @@ def _channel(parts: Parts, name: str, source: Input) -> dict[str, Any]:
         ChannelName=name,
         DataSource={
             "S3DataSource": present(
-                S3DataType="S3Prefix",
+                S3DataType=parts.data_type(source),
                 S3Uri=parts.uri(name, source),
                 S3DataDistributionType=source.distribution,
                 InstanceGroupNames=list(source.groups) or None,

@@ -6,11 +6,13 @@ said them yet.
 
 from collections.abc import Callable
 
+from raysm.client.channel_objects import manifest_at
 from raysm.client.doctor.case import Case
 from raysm.client.images.ecr import registry_in
 from raysm.client.permissions import Names
-from raysm.client.storage import split
+from raysm.client.storage import Storage, split
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.request import Input
 from raysm.request.package_index import CodeArtifact
 from raysm.request.tracking import place_of
 
@@ -50,7 +52,7 @@ def names_of(case: Case) -> Names:
     """Return the names of a case's things; of what only AWS could tell and does not, the word in capitals."""
     intent, security, words = case.intent, case.intent.security, placeholders()
     # Local data is uploaded into raysm's part of the bucket, which has a line of its own.
-    inputs = [source.uri for source in intent.inputs.values() if source.uri.startswith("s3://")]
+    inputs = [uri for source in intent.inputs.values() for uri in _addresses(case, source) if uri.startswith("s3://")]
     outputs = [uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")]
     region = _told(lambda: case.region, words["region"][0])
     account = _told(lambda: case.service.account, words["account"][0])
@@ -99,6 +101,14 @@ def key_arn(key: str, partition: str, region: str, account: str) -> str:
 
 def _key(key: str | None, partition: str, region: str, account: str) -> tuple[str, ...]:
     return () if key is None else (key_arn(key, partition, region, account),)
+
+
+def _addresses(case: Case, source: Input) -> tuple[str, ...]:
+    """Return the prefixes that the job reads of an input: of a manifest its own, and that of what it lists."""
+    if not source.manifest:
+        return (source.uri,)
+    prefix = _told(lambda: manifest_at(source.uri, Storage(case.service)).prefix, "")
+    return (source.uri, prefix)
 
 
 def _told(ask: Callable[[], str], word: str) -> str:

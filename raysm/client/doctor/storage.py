@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from raysm.client.doctor.case import Case
 from raysm.client.doctor.finding import Finding, bad, good, unknown
@@ -12,14 +11,11 @@ from raysm.errors import ServiceError
 
 __all__ = ["look_at_bucket", "look_at_inputs", "look_at_keys"]
 
-GONE = ("404", "NoSuchBucket")
-"""How S3 says that there is no such bucket; the answer to HEAD has no body, and so no code but its status."""
-
 
 def look_at_bucket(case: Case) -> Iterator[Finding]:
     """Yield whether the bucket is there, in the job's region, and can be written: by writing a small object."""
     name = case.bucket.name
-    region = _region_of(case, name)
+    region = Storage(case.service).bucket_region(name)
     if region is None and case.bucket.is_named:
         yield bad(f"there is no bucket {name}", f"aws s3 mb s3://{name} --region {case.region}")
     elif region is None:
@@ -54,23 +50,6 @@ def _try_writing(case: Case) -> Finding:
     return good(f"{case.bucket.name} lies in {case.region} and can be written")
 
 
-def _region_of(case: Case, bucket: str) -> str | None:
-    """Return where a bucket lies; None where there is none."""
-    try:
-        answer = case.call("s3", "head_bucket", Bucket=bucket)
-    except ServiceError as error:
-        if error.code in GONE:
-            return None
-        raise
-    region = answer.get("BucketRegion") or _headers(answer).get("x-amz-bucket-region")
-    # Older botocores tell neither: what answered is taken to lie here.
-    return str(region or case.region)
-
-
-def _headers(answer: Any) -> dict[str, str]:
-    return dict(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}))
-
-
 def look_at_inputs(case: Case) -> Iterator[Finding]:
     """Yield of each channel whether its data is there, and in the job's region."""
     for channel, source in case.intent.inputs.items():
@@ -88,7 +67,7 @@ def look_at_inputs(case: Case) -> Iterator[Finding]:
 
 def _look_at_input(case: Case, channel: str, uri: str) -> Iterator[Finding]:
     bucket, prefix = split(uri)
-    region = _region_of(case, bucket)
+    region = Storage(case.service).bucket_region(bucket)
     if region is None:
         yield bad(f"{channel}: there is no bucket {bucket}", "check its name")
         return

@@ -195,6 +195,32 @@ USER: tuple[Grant, ...] = (
         calls=("batch:DescribeJobQueues", "batch:DescribeServiceJob", "batch:ListServiceJobs"),
     ),
     Grant(
+        purpose="Controller",
+        meaning="of `raysm grid run --via batch` alone: the job that runs a grid, and its definition",
+        is_side=True,
+        actions=("batch:SubmitJob", "batch:RegisterJobDefinition"),
+        resources=(
+            "arn:{partition}:batch:{region}:{account}:job-queue/*",
+            "arn:{partition}:batch:{region}:{account}:job-definition/*",
+        ),
+        calls=("batch:SubmitJob", "batch:RegisterJobDefinition"),
+    ),
+    Grant(
+        purpose="ControllerRole",
+        meaning="the same: hand the role to its container, where the definition is registered for it",
+        is_side=True,
+        actions=("iam:PassRole",),
+        resources=(ROLE_ARN,),
+        conditions={"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},
+    ),
+    Grant(
+        purpose="ControllerLooks",
+        meaning="the same",
+        is_side=True,
+        actions=("batch:DescribeJobQueues", "batch:DescribeJobDefinitions", "batch:DescribeJobs"),
+        calls=("batch:DescribeJobQueues", "batch:DescribeJobDefinitions", "batch:DescribeJobs"),
+    ),
+    Grant(
         purpose="DoctorRole",
         meaning="of `raysm doctor` alone: the role, and what it may do",
         is_side=True,

@@ -44,9 +44,9 @@ class InstanceSpec:
     host: str
     """Its name, ``algo-1``."""
     base: Path
-    """The folder of this machine that is, or plays, the instance's ``/opt/ml``."""
+    """The folder of this machine that is, or plays, the instance's ``/opt/ml``; it is there."""
     private: Path
-    """A folder of this machine for the instance's own things: its home, its ``/tmp``."""
+    """A folder of this machine for the instance's own things: its home, its ``/tmp``; it is there."""
     command: tuple[str, ...]
     """The main process."""
     variables: Mapping[str, str]

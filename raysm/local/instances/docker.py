@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+from raysm.contract.folders import make_folder
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, RaysmError
@@ -194,14 +195,14 @@ class DockerSite(Site):
     def _start(self, spec: InstanceSpec) -> Instance:
         for link in spec.links:
             # Docker would make a missing target of a file's mount a folder.
-            link.target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(link.target.parent, within=spec.base)
             link.target.mkdir(exist_ok=True) if link.source.is_dir() else link.target.touch()
         if spec.scenario.container.user or not self._runs_as_root:
             # Docker mounts the folders as they are: they belong to whoever runs the server.
             open_to_all(spec.base)
         name = f"{self._network}-{spec.host}"
         variables = spec.private / "variables"
-        put(variables, _env_file(spec), mode=0o600)
+        put(variables, _env_file(spec), mode=0o600, within=spec.private)
         create = create_arguments(spec, self._image, name=name, network=self._network, env_file=variables)
         # With this environment: the docker command finds its daemon and its configuration by it.
         keeper = Keeper(spec.host, spec.log_fd, script=KEEPER, inherit=True)

@@ -10,7 +10,7 @@ The instance sees this machine's file system with these exceptions:
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
 - ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server: there is no way out of the network.
 - ``/tmp`` is its own, empty but for what has to stay visible (``keep``): the Python that runs, the folders on its
-  ``sys.path``, raysm itself, the instance's home.
+  ``sys.path``, raysm itself, the instance's home, the kernels that this machine has compiled.
 
 All sources are named by this machine's paths, therefore whatever hides some of them (``/opt``, ``/dev/shm``,
 ``/tmp``) comes last.
@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from raysm.contract.folders import make_folder
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import InstanceSpec, Link
@@ -74,7 +75,7 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
         if os.path.exists(target)
     ]
     mounts += [("bind", str(spec.base), str(spec.base), "")]
-    mounts += [_link(link) for link in spec.links]
+    mounts += [_link(link, spec.base) for link in spec.links]
     closed = _closed(keep) if spec.scenario.container.user else []
     own = [
         _own_folder(TMP, spec.private / "tmp", keep, mode=0o1777),
@@ -93,12 +94,8 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     ]
 
 
-def _link(link: Link) -> Mount:
-    if link.source.is_dir():
-        link.target.mkdir(parents=True, exist_ok=True)
-    else:
-        link.target.parent.mkdir(parents=True, exist_ok=True)
-        link.target.touch()
+def _link(link: Link, base: Path) -> Mount:
+    _mount_point(link.source, link.target, within=base)
     return ("bind_readonly", str(link.source), str(link.target), "")
 
 
@@ -131,7 +128,7 @@ def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
 
 
 def _own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
-    staging.mkdir(parents=True)
+    staging.mkdir()
     mounts: list[Mount] = []
     for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
         target = staging / entry.name
@@ -139,7 +136,7 @@ def _own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
             # mount follows a link: what it names would be bound, not the link.
             target.symlink_to(os.readlink(entry))
             continue
-        _mount_point(entry, target)
+        _mount_point(entry, target, within=staging)
         mounts.append(("bind", str(entry), str(target), ""))
     (staging / "ml").mkdir()
     return [*mounts, *ml, ("bind", str(staging), str(opt), "")]
@@ -147,7 +144,7 @@ def _own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
 
 def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int) -> list[Mount]:
     """Return what becomes ``folder``: an empty one, but for what has to stay visible."""
-    staging.mkdir(parents=True)
+    staging.mkdir()
     # Not by mkdir's mode, of which the umask takes bits away.
     staging.chmod(mode)
     below = {path for path in keep if path.is_relative_to(folder) and path != folder}
@@ -156,7 +153,7 @@ def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int)
     mounts: list[Mount] = []
     for path in outermost:
         target = staging / path.relative_to(folder)
-        _mount_point(path, target)
+        _mount_point(path, target, within=staging)
         mounts.append(("bind", str(path), str(target), ""))
     return [*mounts, ("bind", str(staging), str(folder), "")]
 
@@ -167,9 +164,9 @@ def _closed(keep: Iterable[Path]) -> list[Path]:
     return sorted(folder for folder in folders if not folder.stat().st_mode & 0o001)
 
 
-def _mount_point(source: Path, target: Path) -> None:
+def _mount_point(source: Path, target: Path, within: Path) -> None:
     if source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target, within)
     else:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent, within)
         target.touch()

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from raysm.contract.kernels_folder import kernels_folder
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.errors import InvalidRequest
 from raysm.local.instances import mounts
@@ -64,7 +65,7 @@ class NamespaceSite(Site):
             InvalidRequest: This machine cannot do it; the message says what it lacks.
             RaysmError: The network could not be made.
         """
-        self._keep = [Path(path).resolve() for path in keep] + mounts.needed_by_python()
+        self._keep = [Path(path).resolve() for path in keep] + mounts.needed_by_python() + [_kernels()]
         self._keepers: list[Keeper] = []
         self._names: HostNames | None = None
         self._network = Network()
@@ -142,10 +143,17 @@ class NamespaceSite(Site):
         self._network.close()
 
 
+def _kernels() -> Path:
+    """Return the folder of this machine's compiled kernels: each instance would compile them, for 4 s of a core."""
+    folder = kernels_folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 def _home(spec: InstanceSpec) -> Path:
     """Return the instance's home: a folder of its own; that of an image's user whom nobody made one is ``/``."""
     if spec.scenario.container.user or spec.scenario.container.read_only:
         return Path("/")
     home = spec.private / "home"
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(exist_ok=True)
     return home

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysm.contract import names
+from raysm.contract.folders import make_folder
 from raysm.contract.kernels_folder import kernels_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
@@ -93,9 +94,10 @@ class ProcessSite(Site):
         ray = self._scratch.path / spec.host
         home = spec.private / "home"
         for folder in (ray, home):
-            folder.mkdir(parents=True, exist_ok=True)
+            # Not what is above it: while the first instances begin, the job's home may have been deleted.
+            folder.mkdir(exist_ok=True)
         for link in spec.links:
-            give(link, but=spec.private.parent)
+            give(link, within=spec.base, but=spec.private.parent)
         keeper = Keeper(spec.host, spec.log_fd)
         self._keepers.append(keeper)
 
@@ -157,23 +159,24 @@ def can_mount() -> bool:
     return tried.returncode == 0
 
 
-def give(link: Link, but: Path | None = None) -> None:
+def give(link: Link, within: Path, but: Path | None = None) -> None:
     """Make the target of ``link`` a symbolic link; of a folder, a folder with a symbolic link to each file.
 
     So what is made, removed or renamed in the target touches the instance's own folders alone.
 
     Args:
         link: From where to where.
+        within: A folder above its target, which is there.
         but: A folder that is left out: the job's own, which may lie below what it is given.
     """
     if not link.source.is_dir():
-        link.target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(link.target.parent, within)
         link.target.symlink_to(link.source)
         return
     for folder, folders, files in os.walk(link.source):
         folders[:] = [name for name in folders if Path(folder, name) != but]
         target = link.target / Path(folder).relative_to(link.source)
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target, within)
         # A link in there may be relative: it leads nowhere from here, but its own path does.
         names = [*files, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]
         for name in names:

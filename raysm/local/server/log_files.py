@@ -44,7 +44,8 @@ class LogWriter:
 
     def _file(self, host: str) -> BinaryIO:
         if host not in self._files:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            # Not what is above it: that is the job's, whose home may have been deleted.
+            self._folder.mkdir(exist_ok=True)
             # Unbuffered: readers see whole lines, since each is written by one call.
             name = f"{host.removesuffix(AGENT)}-{self._suffix}{AGENT if host.endswith(AGENT) else ''}"
             self._files[host] = (self._folder / name).open("ab", buffering=0)

@@ -1,7 +1,6 @@
 """Objects by URI: ``s3://bucket/key`` in moto, and ``file:///path`` of this machine wherever AWS takes ``s3://``."""
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from raysm.contract.folders import make_folder
+from raysm.contract.input_manifest import InputManifest
 from raysm.contract.store import replacing
 from raysm.errors import InvalidInput
 from raysm.local.channels import local_path
@@ -44,9 +45,14 @@ class _Object:
 class Objects:
     """Reads and writes objects."""
 
-    def __init__(self, moto: MotoServices) -> None:
-        """Take the services, of which S3 is used."""
-        self._moto = moto
+    def __init__(self, moto: MotoServices, results: Path | None = None) -> None:
+        """Take what is behind.
+
+        Args:
+            moto: The services, of which S3 is used.
+            results: The home's folder of what jobs leave, which is there; None is of no home.
+        """
+        self._moto, self._results = moto, results
 
     @property
     def _s3(self) -> Any:
@@ -58,23 +64,64 @@ class Objects:
 
     def checkpoints(self, uri: str) -> CheckpointStore:
         """Return what keeps checkpoints below ``uri``."""
-        return FolderStore(self.local(uri)) if is_file(uri) else S3Store(self, uri)
+        if not is_file(uri):
+            return S3Store(self, uri)
+        folder = self.local(uri)
+        return FolderStore(folder, self._within(folder))
 
-    def download(self, uri: str, folder: Path, *, manifest: bool = False) -> None:
+    def _within(self, path: Path) -> Path | None:
+        """Return the folder above ``path`` that is not made with it."""
+        # A home that was deleted is not to come back by its last jobs; what else a request names is its own affair.
+        return self._results if self._results is not None and path.is_relative_to(self._results) else None
+
+    def download(self, uri: str, folder: Path) -> None:
         """Bring all objects that begin with ``uri`` into ``folder``, under their names relative to it.
 
         Args:
             uri: ``s3://bucket/prefix``.
-            folder: Is made.
-            manifest: Whether ``uri`` is a manifest, which lists a prefix and the objects below it.
+            folder: Is made; what it lies in is there.
 
         Raises:
             InvalidInput: There is nothing; or a name would lead out of the folder.
         """
-        objects = list(self._listed(uri) if manifest else self._below(uri))
+        objects = list(self._below(uri))
         if not objects:
             raise InvalidInput(f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix")
         self._bring(objects, folder)
+
+    def download_listed(self, uri: str, folder: Path) -> None:
+        """Bring what the manifest at ``uri`` lists into ``folder``, under the names that it has there.
+
+        Args:
+            uri: ``s3://bucket/key`` or ``file:///path``, as what it lists.
+            folder: Is made; what it lies in is there.
+
+        Raises:
+            InvalidInput: It is no manifest, or lists what is not there; or a name would lead out of the folder.
+        """
+        manifest = InputManifest.of(self._content(uri), uri)
+        if not is_file(manifest.prefix):
+            self._bring(list(self._listed(manifest)), folder)
+            return
+        base = self.local(manifest.prefix)
+        folder.mkdir(exist_ok=True)
+        for name in manifest.names:
+            source, path = base / name, _place_below(folder, name, base / name)
+            if not source.is_file():
+                raise InvalidInput(f"{uri} lists {source}, and no file is there")
+            make_folder(path.parent, within=folder)
+            # A copy: a link in the folder would lead out of it where an instance has no other of this machine.
+            shutil.copy2(source, path)
+
+    def _content(self, uri: str) -> bytes:
+        if is_file(uri):
+            path = self.local(uri)
+            if not path.is_file():
+                raise InvalidInput(f"there is no manifest at {path}")
+            return path.read_bytes()
+        bucket, key = _split(uri)
+        with _translated(uri):
+            return bytes(self._s3.get_object(Bucket=bucket, Key=key)["Body"].read())
 
     def fetch(self, uri: str, folder: Path) -> None:
         """Bring what lies below the folder ``uri``, which may be nothing."""
@@ -82,14 +129,10 @@ class Objects:
         self._bring(list(self._below(uri.rstrip("/") + "/")), folder)
 
     def _bring(self, objects: list[_Object], folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         for item in objects:
-            relative = PurePosixPath(item.name)
-            # Keys of S3 are any text: ``..`` is a name there, and a way out here.
-            if relative.is_absolute() or ".." in relative.parts:
-                raise InvalidInput(f"the object s3://{item.bucket}/{item.key} has a name that leads out of its channel")
-            path = folder / relative
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = _place_below(folder, item.name, f"s3://{item.bucket}/{item.key}")
+            make_folder(path.parent, within=folder)
             with path.open("wb") as file:
                 for chunk in self._moto.open_object(item.bucket, item.key, item.size):
                     file.write(chunk)
@@ -104,28 +147,26 @@ class Objects:
                     if not key.endswith("/"):
                         yield _Object(bucket, key, size, _relative(key, prefix))
 
-    def _listed(self, uri: str) -> Iterator[_Object]:
-        bucket, key = _split(uri)
-        with _translated(uri):
-            entries = json.loads(self._s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-            base = entries[0]["prefix"]
-            for name in entries[1:]:
-                at, below = _split(base + name)
+    def _listed(self, manifest: InputManifest) -> Iterator[_Object]:
+        for name in manifest.names:
+            bucket, key = _split(manifest.prefix + name)
+            with _translated(manifest.prefix + name):
                 # The manifest does not say it, and a large object is read by its size in parts.
-                size = self._s3.head_object(Bucket=at, Key=below)["ContentLength"]
-                yield _Object(at, below, size, name)
+                size = self._s3.head_object(Bucket=bucket, Key=key)["ContentLength"]
+            yield _Object(bucket, key, size, name)
 
     def upload(self, path: Path, uri: str, kms_key: str | None = None) -> None:
         """Put the file ``path`` at ``uri``: into S3 in parts; a ``file://`` by renaming it, if that can be."""
         if is_file(uri):
             target = self.local(uri)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            within = self._within(target)
+            make_folder(target.parent, within)
             # A link would be moved as a link: to what is soon removed, or to the user's own file.
             if not path.is_symlink():
                 with contextlib.suppress(OSError):  # another file system
                     path.replace(target)
                     return
-            with replacing(target) as beside:
+            with replacing(target, within=within) as beside:
                 shutil.copy2(path, beside)
             return
         bucket, key = _split(uri)
@@ -167,6 +208,15 @@ class S3Store:
     def remove(self, name: str) -> None:
         """Delete one object."""
         self._objects.remove(join(self._uri, name))
+
+
+def _place_below(folder: Path, name: str, source: object) -> Path:
+    """Return where an object of this name goes."""
+    relative = PurePosixPath(name)
+    # Keys of S3 are any text: ``..`` is a name there, and a way out here.
+    if relative.is_absolute() or ".." in relative.parts:
+        raise InvalidInput(f"the object {source} has a name that leads out of its channel")
+    return folder / relative
 
 
 def _split(uri: str) -> tuple[str, str]:

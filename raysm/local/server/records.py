@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.clock import Clock
+from raysm.contract.folders import make_folder
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
@@ -161,18 +162,24 @@ class Records:
                 )
             # Written first: a job that no file tells of would be there until the server ends, and never run.
             try:
+                self._check_home()
+                make_folder(self.folder(record.api, record.name, record.region), within=self._jobs)
                 self._write(record)
             except OSError:
                 shutil.rmtree(self.folder(record.api, record.name, record.region), ignore_errors=True)
                 raise
             self._records[record.region, record.api, record.name] = record
 
-    def _write(self, record: JobRecord) -> None:
+    def _check_home(self) -> None:
         # A home that was deleted is not to come back by its last jobs, nor they into another one of its name.
         if not os.path.samestat(os.stat(self._jobs), self._opened):
             raise FileNotFoundError(f"{self._jobs} is another folder now")
+
+    def _write(self, record: JobRecord) -> None:
+        self._check_home()
+        folder = self.folder(record.api, record.name, record.region)
         # Whole or not at all, and closed to others: a request holds the job's environment.
-        put(self.folder(record.api, record.name, record.region) / "record.json", json.dumps(asdict(record)), mode=0o600)
+        put(folder / "record.json", json.dumps(asdict(record)), mode=0o600, within=folder)
 
     def get(self, api: JobApi, name: str, region: str = REGION) -> JobRecord:
         """Return a job as it is now.

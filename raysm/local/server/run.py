@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from raysm.contract.folders import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience
@@ -263,7 +264,8 @@ class JobRun(HasStatus):
         """Run the instances once; return whether they were interrupted."""
         # Anew for each attempt: of the one before, SageMaker's containers find their checkpoints alone.
         root = self._folder / "work" / str(number)
-        root.mkdir(parents=True)
+        # The job's folder is the records' to make: its home may have been deleted.
+        make_folder(root, within=self._folder)
         # Again for each attempt: SageMaker's new instances have empty disks.
         self._status.enter("Downloading", "Downloading input data", attempts=number)
         spec = self._specify(inputs.bring(self._services.objects, self._definition.sources, root / "channels"))

@@ -71,7 +71,7 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
                 path.unlink()
     for name, bucket in present.items():
         part = only_with(bucket, wanted) if _is_own(name) else contextlib.nullcontext()
-        with part, replacing(folder / name, mode=0o600) as beside:
+        with part, replacing(folder / name, mode=0o600, within=folder.parent) as beside:
             with beside.open("wb") as file:
                 pickle.dump(bucket, file, protocol=5)
 

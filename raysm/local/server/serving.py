@@ -154,7 +154,7 @@ def serve(options: Options) -> None:
         services = Services(
             records=records,
             moto=moto,
-            objects=Objects(moto),
+            objects=Objects(moto, options.home / "data"),
             capacity=capacity,
             pools=WarmPools(records),
             stock=Stock(scenario, records, clock),
@@ -189,8 +189,7 @@ def serve(options: Options) -> None:
             busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
             _listen(server, app, busy, options, ending, record, lock)
         finally:
-            is_there = _is_there(options.home, lock)
-            if is_there:
+            if _is_there(options.home, lock):
                 # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
             # Before its training jobs: else they would launch others in their place.
@@ -202,7 +201,7 @@ def serve(options: Options) -> None:
             services.pools.close()
             server.shutdown()
             server.server_close()
-            if is_there:
+            if _is_there(options.home, lock):
                 # Last: jobs and answers in flight may still have put something.
                 s3_snapshot.save(options.home, records.all())
 
@@ -219,7 +218,7 @@ def _listen(
     # The loop looks only so often whether it is to end: its own 0.5 s would be added to every shutdown.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
     # Before the record: who finds the server finds this too.
-    put(sdk_config_file(options.home), SDK_CONFIG)
+    put(sdk_config_file(options.home), SDK_CONFIG, within=options.home)
     record.write(options.home)
     last_job_s = time.monotonic()
     while not ending.wait(LOOK_S):

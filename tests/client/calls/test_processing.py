@@ -28,6 +28,12 @@ def test_an_input_lies_where_processing_has_its_channels():
     assert second["S3Input"]["S3DataDistributionType"] == "ShardedByS3Key"
 
 
+def test_a_manifest_is_told_as_one():
+    inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
+    _, listed, prefix = parameters(inputs=inputs)["ProcessingInputs"]
+    assert (listed["S3Input"]["S3DataType"], prefix["S3Input"]["S3DataType"]) == ("ManifestFile", "S3Prefix")
+
+
 def test_the_two_outputs_lie_side_by_side_where_a_training_job_has_them():
     outputs = parameters(output_uri="s3://b/out")["ProcessingOutputConfig"]["Outputs"]
     uris = [output["S3Output"]["S3Uri"] for output in outputs]

@@ -77,3 +77,9 @@ def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():
     }
     for tracking in (None, "sqlite:///mlflow.db", "http://mlflow.example:5000"):
         assert "MlflowConfig" not in parameters(tracking=tracking)
+
+
+def test_a_manifest_is_told_as_one():
+    inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
+    _, *channels = parameters(inputs=inputs)["InputDataConfig"]
+    assert [item["DataSource"]["S3DataSource"]["S3DataType"] for item in channels] == ["ManifestFile", "S3Prefix"]

@@ -4,6 +4,7 @@ import pytest
 
 from raysm.client.doctor.case import Intent
 from raysm.client.doctor.names import key_arn, names_of, placeholders
+from raysm.contract.input_manifest import InputManifest
 from raysm.request import Input, Security
 from tests.support.aws_account import BUCKET, ROLE
 from tests.support.sagemaker import ACCOUNT, REGION
@@ -29,6 +30,15 @@ def test_a_case_has_its_own_names(account):
     assert names["package_repository"] == (intent.pip_index,)
     assert names["mlflow"] == names["mlflow_app"] == (intent.tracking,)
     assert (names["volume_key"], names["subnet"], names["remote_debug"]) == ((), (), ("yes",))
+
+
+def test_of_a_manifest_its_own_address_counts_and_that_of_what_it_lists(account):
+    manifest = InputManifest(prefix="s3://images/a/", names=["1.png"])
+    account.make_bucket("lists", REGION)
+    account.s3.put_object(Bucket="lists", Key="m", Body=manifest.content())
+    names = names_of(account.case(Intent(inputs={"x": Input("s3://lists/m", manifest=True)})))
+    assert names["input_bucket"] == ("lists", "images")
+    assert names["input_prefix"] == ("lists/m", "images/a/")
 
 
 def test_what_nobody_tells_stays_a_word_in_capitals(account):

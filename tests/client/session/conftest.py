@@ -2,13 +2,10 @@
 
 import pytest
 
-import raysm
-from tests.support.sessions import StubJob
+from tests.support.sessions import connected_session
 
 
 @pytest.fixture
 def session(server, tmp_path):
-    handle = raysm.Session(name="digits")
-    handle._connect(StubJob(tmp_path, server.port), lambda event: None)
-    yield handle
-    handle.detach()
+    with connected_session(tmp_path, server) as handle:
+        yield handle

@@ -20,12 +20,13 @@ WHOLE = Container(root_mb=0)
 def planned(tmp_path):
     """Plan an instance below ``tmp_path``."""
 
-    def build(links=(), keep=(), container=WHOLE, **fields):
+    def build(links=(), keep=(), container=WHOLE, base=tmp_path / "ml", **fields):
         for folder in ("model", "input"):
             (tmp_path / "ml" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own").mkdir(exist_ok=True)
         spec = InstanceSpec(
             host="algo-1",
-            base=tmp_path / "ml",
+            base=base,
             private=tmp_path / "own",
             command=("true",),
             variables={},
@@ -94,6 +95,13 @@ def test_links_are_read_only_and_their_targets_are_made(planned, tmp_path):
     ]
     assert links[0].target.is_file()
     assert links[1].target.is_dir()
+
+
+def test_an_instance_that_is_gone_does_not_come_back_with_what_is_mounted(planned, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileNotFoundError):
+        planned([Link(source=tmp_path / "file", target=tmp_path / "gone" / "ml" / "file")], base=tmp_path / "gone")
+    assert not (tmp_path / "gone").exists()
 
 
 def test_channels_that_cannot_be_mapped_are_served_with_the_files_that_are_linked_into_them(planned, tmp_path):

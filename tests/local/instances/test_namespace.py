@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raysm.contract.kernels_folder import kernels_folder
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import InstanceSpec
@@ -61,6 +62,13 @@ def start(site, tmp_path):
 
 def test_what_this_machine_lacks_is_said_or_nothing():
     assert (NamespaceSite.missing() is None) == (namespaces.why_not() is None)
+
+
+@pytest.mark.namespace
+def test_the_kernels_that_this_machine_has_compiled_are_those_of_its_instances(start, tmp_path):
+    (instance,) = start(1, f"stat -c %i {kernels_folder()}")
+    assert instance.wait(60) == 0
+    assert (tmp_path / "algo-1" / "log").read_text().split() == [str(kernels_folder().stat().st_ino)]
 
 
 @pytest.mark.namespace

@@ -9,8 +9,16 @@ import psutil
 import pytest
 
 from raysm.contract import names
-from raysm.local.instances.base import Link
-from raysm.local.instances.process import PORT_RANGE, can_mount, free_ports, give, kill_marked, share_variables
+from raysm.local.instances.base import InstanceSpec, Link
+from raysm.local.instances.process import (
+    PORT_RANGE,
+    ProcessSite,
+    can_mount,
+    free_ports,
+    give,
+    kill_marked,
+    share_variables,
+)
 from raysm.local.instances.share import Share
 
 
@@ -50,7 +58,7 @@ def source(tmp_path):
 
 def test_a_folder_is_given_as_folders_of_links_to_each_file(source, tmp_path):
     target = tmp_path / "target"
-    give(Link(source=source, target=target))
+    give(Link(source=source, target=target), within=tmp_path)
     assert (target / "sub").is_dir()
     assert not (target / "sub").is_symlink()
     assert (target / "link.txt").read_text() == "a"
@@ -64,12 +72,20 @@ def test_a_folder_is_given_as_folders_of_links_to_each_file(source, tmp_path):
 
 
 def test_the_jobs_own_folder_is_not_given_where_it_lies_below(source, tmp_path):
-    give(Link(source=source, target=tmp_path / "target"), but=source / "sub")
+    give(Link(source=source, target=tmp_path / "target"), within=tmp_path, but=source / "sub")
     assert sorted(path.name for path in (tmp_path / "target").iterdir()) == ["a.txt", "link", "link.txt"]
 
 
+@pytest.mark.parametrize("name", ["a.txt", "sub"])
+def test_an_instance_that_is_gone_does_not_come_back_with_what_it_is_given(source, tmp_path, name):
+    gone = tmp_path / "gone"
+    with pytest.raises(FileNotFoundError):
+        give(Link(source=source / name, target=gone / "channel" / name), within=gone)
+    assert not gone.exists()
+
+
 def test_a_file_is_given_as_one_link(source, tmp_path):
-    give(Link(source=source / "a.txt", target=tmp_path / "deep" / "target.txt"))
+    give(Link(source=source / "a.txt", target=tmp_path / "deep" / "target.txt"), within=tmp_path)
     assert (tmp_path / "deep" / "target.txt").is_symlink()
     assert (tmp_path / "deep" / "target.txt").read_text() == "a"
 
@@ -104,3 +120,13 @@ def test_what_bears_the_marks_of_an_instance_is_killed_and_nobody_else(tmp_path)
             process.kill()
             process.wait()
             process.stdout.close()
+
+
+def test_an_instance_whose_job_is_gone_does_not_bring_it_back(tmp_path):
+    private = tmp_path / "gone" / "algo-2"
+    spec = InstanceSpec(
+        host="algo-2", base=private / "ml", private=private, command=("true",), variables={}, log_fd=sys.stdout.fileno()
+    )
+    with ProcessSite() as site, pytest.raises(FileNotFoundError):
+        site.start([spec])
+    assert not (tmp_path / "gone").exists()

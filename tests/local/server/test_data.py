@@ -56,6 +56,28 @@ def test_a_manifest_lists_its_objects(server):
     assert lines_of(server, "manifest") == ["./c/2", "./c/x/1"]
 
 
+def test_a_manifest_lists_files_of_this_machine_which_the_job_gets_copies_of(server, tmp_path):
+    for name in ("1", "sub/2", "3"):
+        path = tmp_path / "my data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    manifest = tmp_path / "some.manifest"
+    manifest.write_text(json.dumps([{"prefix": (tmp_path / "my data").as_uri() + "/"}, "sub/2", "1"]))
+    source = {"S3DataType": "ManifestFile"}
+    script = f"{LIST}; echo changed > c/1"
+    server.train("copied", script, InputDataConfig=[channel("c", manifest.as_uri(), source=source)])
+    assert lines_of(server, "copied") == ["./c/1", "./c/sub/2"]
+    assert (tmp_path / "my data" / "1").read_text() == "1"
+
+
+def test_a_manifest_that_lists_what_is_not_there_fails_the_job_with_its_name(server, tmp_path):
+    (tmp_path / "some.manifest").write_text(json.dumps([{"prefix": tmp_path.as_uri() + "/"}, "gone"]))
+    source = {"S3DataType": "ManifestFile"}
+    uri = (tmp_path / "some.manifest").as_uri()
+    server.train("gone", LIST, InputDataConfig=[channel("c", uri, source=source)])
+    assert f"lists {tmp_path}/gone, and no file is there" in server.ended("gone")["FailureReason"]
+
+
 def test_a_key_that_leads_out_of_the_channel_is_refused(server):
     server.put("evil/../../../x")
     server.train("evil", LIST, InputDataConfig=[channel("c", f"s3://{BUCKET}/evil/")])

@@ -34,3 +34,9 @@ def test_what_is_in_s3_is_downloaded_and_a_file_stays_where_it_is(moto, tmp_path
 def test_what_is_not_there_is_told_by_its_channel(moto, tmp_path):
     with pytest.raises(InvalidRequest, match="Data download failed: channel 'train': No S3 objects found"):
         bring(Objects(moto), [Source(name="train", uri="s3://inputs/nothing")], tmp_path)
+
+
+def test_what_is_downloaded_for_a_job_that_is_gone_does_not_bring_it_back(moto, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        bring(Objects(moto), [Source(name="train", uri="s3://inputs/a/")], tmp_path / "gone" / "channels")
+    assert not (tmp_path / "gone").exists()

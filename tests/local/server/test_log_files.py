@@ -56,3 +56,10 @@ def test_who_is_told_of_an_event_finds_it_in_the_file(tmp_path):
     writer.line("algo-1", "two")
     writer.close()
     assert seen == [["one"], ["one", "two"]]
+
+
+def test_a_stream_of_a_job_that_is_gone_does_not_bring_it_back(tmp_path):
+    writer = LogWriter(tmp_path / "gone" / "streams", 1.0)
+    with pytest.raises(FileNotFoundError):
+        writer.open("algo-1")
+    assert not (tmp_path / "gone").exists()

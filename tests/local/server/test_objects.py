@@ -45,3 +45,20 @@ def test_a_file_is_moved_to_where_it_is_to_go_and_a_link_is_copied(objects, tmp_
 def test_a_bucket_that_is_not_there_is_told_by_its_uri(objects, tmp_path):
     with pytest.raises(InvalidInput, match="s3://no-such-bucket-of-ours/x: NoSuchBucket"):
         objects.download("s3://no-such-bucket-of-ours/x", tmp_path / "x")
+
+
+def test_results_of_a_home_that_was_deleted_do_not_bring_it_back(tmp_path):
+    results = tmp_path / "gone" / "data"
+    objects = Objects(MotoServices(), results)
+    for name in ("file", "link"):
+        (tmp_path / "file").touch()
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path / "file")
+        with pytest.raises(FileNotFoundError):
+            objects.upload(tmp_path / name, (results / "job" / "model" / name).as_uri())
+    with pytest.raises(FileNotFoundError):
+        objects.checkpoints((results / "job" / "checkpoints").as_uri()).put(tmp_path / "file", "file")
+    assert not (tmp_path / "gone").exists()
+    # Where somebody else is to have it, nothing has to be there.
+    objects.upload(tmp_path / "file", (tmp_path / "mine" / "file").as_uri())
+    assert (tmp_path / "mine" / "file").is_file()

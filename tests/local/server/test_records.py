@@ -32,3 +32,21 @@ def test_a_job_ends_though_its_end_cannot_be_written(tmp_path):
     (tmp_path / "jobs").write_text("in the way")
     records.advance(records.get(TRAINING, "a"), "Failed", "", status="Failed")
     assert records.get(TRAINING, "a").final
+
+
+def test_a_job_whose_folder_is_gone_does_not_make_it_anew(tmp_path):
+    records = Records(tmp_path)
+    records.add(record())
+    (tmp_path / "jobs" / "training" / "a").rename(tmp_path / "elsewhere")
+    records.advance(records.get(TRAINING, "a"), "Failed", "", status="Failed")
+    assert records.get(TRAINING, "a").final
+    assert list((tmp_path / "jobs").rglob("*")) == [tmp_path / "jobs" / "training"]
+
+
+def test_a_new_job_is_not_written_into_another_home_of_the_same_name(tmp_path):
+    records = Records(tmp_path / "home")
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
+    (tmp_path / "home" / "jobs").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="another folder now"):
+        records.add(record())
+    assert list((tmp_path / "home" / "jobs").iterdir()) == []

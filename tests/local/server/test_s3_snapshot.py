@@ -12,7 +12,9 @@ from raysm.local.server.records import JobRecord
 
 
 @pytest.fixture
-def s3():
+def s3(tmp_path):
+    # As every server makes it at its start.
+    (tmp_path / "s3").mkdir()
     client = MotoServices().client("s3")
     yield client
     clear(client)
@@ -117,3 +119,10 @@ def test_what_is_kept_is_this_users_alone(s3, tmp_path):
     s3_snapshot.save(tmp_path, [])
     (path,) = (file for file in (tmp_path / "s3").rglob("mine"))
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_home_that_was_deleted_is_not_made_anew_by_its_buckets(s3, tmp_path):
+    put(s3, "mine", model=b"weights")
+    with pytest.raises(FileNotFoundError):
+        s3_snapshot.save(tmp_path / "gone", [])
+    assert not (tmp_path / "gone").exists()

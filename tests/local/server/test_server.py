@@ -240,7 +240,9 @@ def test_a_server_whose_home_is_deleted_ends_with_its_instances_and_makes_it_not
         (home / "server.json").write_text("another's")
     assert server.process.wait(SOON_S) == 0
     assert instances_of(tmp_path) == []
-    assert [path.name for path in home.iterdir()] == ["server.json"] if is_made_anew else not home.exists()
+    # Whole paths: what came back tells who wrote it.
+    left = [str(path.relative_to(home)) for path in home.rglob("*")]
+    assert (left, home.exists()) == ((["server.json"], True) if is_made_anew else ([], False))
 
 
 def test_a_home_has_one_server(start, tmp_path):

@@ -62,6 +62,9 @@ class ProgramWork:
     def __init__(self, home: Path, moto: MotoServices) -> None:
         """Keep what runs below ``home``; lines go to the logs of ``moto``."""
         self._home, self._moto = home, moto
+        self._folder = home / "batch" / "work"
+        # Once: a home that was deleted is not to come back by its last programs.
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._programs: dict[str, _Program] = {}
         # When each was asked to end, on the monotonic clock.
         self._asked: dict[str, float] = {}
@@ -93,13 +96,13 @@ class ProgramWork:
         container = container_of(job)
         # Of the attempt: the one before may have left something that this one would take for its own.
         # The children of an array have the array's id, and a folder has no colon on all systems.
-        folder = self._home / "batch" / "work" / f"{job.id.replace(':', '-')}-{len(job.tries) + 1}"
+        folder = self._folder / f"{job.id.replace(':', '-')}-{len(job.tries) + 1}"
         base, private = folder / "ml", folder / "private"
-        for each in (base, private):
-            each.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = folder / "log"
         kind = kind_of(container["image"], job.tags, DEFAULT_KIND)
         try:
+            for each in (folder, base, private):
+                each.mkdir(exist_ok=True, mode=0o700)
             site = open_site(kind, container["image"] if instance_kind(kind).needs_image else None)
             with log.open("ab") as stream:
                 spec = InstanceSpec(
@@ -111,7 +114,7 @@ class ProgramWork:
                     log_fd=stream.fileno(),
                 )
                 instance = site.start([spec])[0]
-        except RaysmError as error:
+        except (RaysmError, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise ApiError("CannotStartContainerError", f"CannotStartContainerError: {error}") from error
         self._programs[job.id] = _Program(site=site, instance=instance, log=log, folder=folder)

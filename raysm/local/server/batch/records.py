@@ -126,6 +126,8 @@ class BatchJobs:
         """Read what is there; those that a server left unfinished have failed."""
         self.clock = clock
         self._folder = home / "batch" / "jobs"
+        # Once: a home that was deleted is not to come back by its last jobs.
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         self._jobs: dict[str, BatchJob] = {}
         # Apart: a queue of a day may have thousands that have ended, and each look is at those that have not.
@@ -204,7 +206,7 @@ class BatchJobs:
 
     def _write(self, job: BatchJob) -> None:
         # Closed to others: a request holds the variables of its program.
-        put(self._folder / f"{job.id}.json", json.dumps(asdict(job)), mode=0o600)
+        put(self._folder / f"{job.id}.json", json.dumps(asdict(job)), mode=0o600, within=self._folder)
 
 
 def _from_json(data: Mapping[str, Any]) -> BatchJob:

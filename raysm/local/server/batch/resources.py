@@ -49,6 +49,8 @@ class Resources:
     def __init__(self, home: Path) -> None:
         """Read what is there."""
         self._path = home / "batch" / "resources.json"
+        # Once, as the folder of the jobs.
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         # One file for all: there are a dozen, which a person made, and a queue is nothing without its environment.
         listed = read_json(self._path) if self._path.exists() else {"resources": []}
@@ -105,7 +107,7 @@ class Resources:
         # Whole: who reads it after a kill finds the one before or the one behind the change.
         listed = [asdict(one) for one in self._resources.values()]
         # Closed to others: a definition holds the variables of its jobs.
-        put(self._path, json.dumps({"resources": listed}), mode=0o600)
+        put(self._path, json.dumps({"resources": listed}), mode=0o600, within=self._path.parent)
 
 
 def _key(resource: Resource) -> tuple[str, str, str]:

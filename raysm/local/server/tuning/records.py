@@ -111,6 +111,8 @@ class TuningRecords:
         """Read what is there; those that a server left unfinished have failed."""
         self.clock = clock
         self._folder = home / "tuning"
+        # Once: a home that was deleted is not to come back by its last jobs.
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         self._records: dict[tuple[str, str], TuningRecord] = {}
         for path in self._folder.glob("*/*/record.json"):
@@ -178,7 +180,7 @@ class TuningRecords:
 
     def _write(self, record: TuningRecord) -> None:
         # Closed to others: a definition holds the environment of its jobs.
-        put(self._path(record), json.dumps(asdict(record)), mode=0o600)
+        put(self._path(record), json.dumps(asdict(record)), mode=0o600, within=self._folder)
 
 
 def missing(name: str) -> ApiError:

@@ -72,3 +72,11 @@ def test_an_environment_has_the_vcpus_that_it_was_made_with_and_an_unmanaged_one
 
 def test_one_that_is_not_there_has_failed(tmp_path):
     assert ProgramWork(tmp_path, None).look(job()).status == "FAILED"
+
+
+def test_a_program_whose_home_was_deleted_does_not_begin_and_makes_it_not_anew(tmp_path):
+    work = ProgramWork(tmp_path, None)
+    (tmp_path / "batch").rename(tmp_path / "elsewhere")
+    with pytest.raises(ApiError, match="CannotStartContainerError"):
+        work.begin(job())
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]

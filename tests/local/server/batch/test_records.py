@@ -63,3 +63,12 @@ def test_a_file_that_cannot_be_read_is_passed_over(jobs, tmp_path):
 def test_nobody_else_reads_a_job(jobs, tmp_path):
     jobs.add([job()])
     assert (tmp_path / "batch" / "jobs" / "j.json").stat().st_mode & 0o077 == 0
+
+
+def test_jobs_that_were_deleted_do_not_come_back_with_a_change(jobs, tmp_path):
+    jobs.add([job()])
+    (tmp_path / "batch").rename(tmp_path / "elsewhere")
+    assert jobs.update("j", status="FAILED").final
+    with pytest.raises(FileNotFoundError):
+        jobs.add([job("another")])
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]

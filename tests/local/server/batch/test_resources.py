@@ -40,3 +40,12 @@ def test_a_server_that_starts_anew_finds_what_there_was(tmp_path):
 def test_nobody_else_reads_the_file(tmp_path):
     Resources(tmp_path).add(queue())
     assert (tmp_path / "batch" / "resources.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_that_was_deleted_with_its_folder_does_not_come_back_with_a_change(tmp_path):
+    resources = Resources(tmp_path)
+    made = resources.add(queue(priority=1))
+    (tmp_path / "batch").rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        resources.change(made, priority=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]

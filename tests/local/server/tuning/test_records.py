@@ -73,3 +73,13 @@ def test_the_status_of_an_objective_follows_from_its_value_and_the_end():
     assert child.objective_status == "Pending"
     assert Child(number=0, name="job", assignment={}, ended=True).objective_status == "Failed"
     assert Child(number=0, name="job", assignment={}, ended=True, value=0.0).objective_status == "Succeeded"
+
+
+def test_records_that_were_deleted_do_not_come_back_with_a_change(tmp_path):
+    records = TuningRecords(tmp_path, HandClock())
+    records.add(record())
+    (tmp_path / "tuning").rename(tmp_path / "elsewhere")
+    assert records.update(record(), status="Failed").final
+    with pytest.raises(FileNotFoundError):
+        records.add(record("another"))
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
