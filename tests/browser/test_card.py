@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.browsers import looking
 from tests.support.marimos import serving_marimo, watching_notebook
-from tests.support.watched_jobs import BEGIN, END, TELL
+from tests.support.watched_jobs import BEGIN, END, HOSTILE, TELL
 
 expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("nbformat")
@@ -45,8 +45,9 @@ def test_in_jupyterlab_a_card_goes_on_in_its_own_cell_and_is_readable_without_a_
         looks_right(card)
         assert page.title() != "taken"
         assert card.locator("script").count() == 0
-        # Where this machine keeps its tests belongs into no documentation.
+        # Where this machine keeps its tests belongs into no documentation, nor does what only a test says.
         page.evaluate(RENAMED, [str(notebook.path.parent / "home"), "~/.raysm"])
+        page.evaluate(RENAMED, [f"{HOSTILE}red", "epoch 14 is done"])
         picture(card, "card")
         notebook.run()
         expect(card.get_by_text("Completed").first).to_be_visible()

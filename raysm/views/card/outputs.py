@@ -106,8 +106,11 @@ NOTEBOOKS: Sequence[type[Output]] = (MarimoOutput, JupyterOutput)
 """marimo first: it makes IPython believe that it were none, but somebody may have started a shell in its kernel."""
 
 
-def output_here() -> Output:
+def output_here(otherwise: str = NO_NOTEBOOK) -> Output:
     """Return the place of this process.
+
+    Args:
+        otherwise: What is said where there is none.
 
     Raises:
         InvalidRequest: This is no notebook.
@@ -115,4 +118,4 @@ def output_here() -> Output:
     for kind in NOTEBOOKS:
         if kind.is_here():
             return kind()
-    raise InvalidRequest(NO_NOTEBOOK)
+    raise InvalidRequest(otherwise)

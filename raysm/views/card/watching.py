@@ -5,7 +5,6 @@ Descriptions, what flows out are cards, at most two a second, and only where som
 """
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from raysm.client.follow import FOLLOW_S, JobStream
 from raysm.client.job import Job
 from raysm.errors import RaysmError
 from raysm.views.card.drawing import Moment, card, words
+from raysm.views.card.live_card import LiveCard
 from raysm.views.card.outputs import Output, output_here
 from raysm.views.card.watched import Watched
 
@@ -28,7 +28,7 @@ STALE_S = 30.0
 """Seconds after which a card is drawn again although nothing has changed but the time and the cost."""
 
 
-class Watch:
+class Watch(LiveCard):
     """A card that is drawn again until its job has ended, or ``stop`` is called."""
 
     def __init__(self, job: Job, output: Output, *, clock: Callable[[], float] = time.time) -> None:
@@ -39,31 +39,16 @@ class Watch:
             output: Where it is shown.
             clock: Seconds since the epoch.
         """
-        self._job, self._output, self._clock = job, output, clock
+        super().__init__(job.name, output)
+        self._job, self._clock = job, clock
         # Who watches it sends its follow-up jobs, as who follows its log does.
         self._stream = JobStream(job.chain, send=True)
         self._watched = Watched()
         self._shown: tuple[object, ...] | None = None
         self._shown_s = 0.0
         self._trouble = ""
-        self._stopping = threading.Event()
         self._look()
-        self._thread = output.thread(self._run, f"raysm card {job.name}")
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Draw it no more; the job goes on."""
-        self._stopping.set()
-        self._thread.join()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the job has ended, and its last card is drawn; return whether that was within ``timeout``."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def __repr__(self) -> str:
-        state = "drawn no more" if self.wait(0) else "live"
-        return f"<card of {self._job.name}, {state}>"
+        self._begin()
 
     def _run(self) -> None:
         pauses = self._job.service.polling.pauses()

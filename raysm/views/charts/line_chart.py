@@ -95,7 +95,8 @@ def line_chart(series: Sequence[Series], axes: Axes | None = None) -> str:
     axes = axes or Axes()
     # The legend first: how many lines it takes says where the curves begin.
     drawn = [_Curve.of(one, number, axes) for number, one in enumerate(series)]
-    legend, top = _legend([curve for curve in drawn if curve.series.name], axes)
+    # A curve that is alone under a title of its own name needs no second one.
+    legend, top = _legend([curve for curve in drawn if curve.series.name not in ("", axes.title)], axes)
     frame = _frame([point for curve in drawn for part in curve.parts for point in part], axes, top)
     shapes = [shape for curve in drawn for shape in curve.shapes(frame)]
     # Axes before curves: SVG draws what comes later above what came before.

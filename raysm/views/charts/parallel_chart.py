@@ -33,6 +33,9 @@ LOG_FROM = 50.0
 MOST_NAMES = 8
 """Texts of one axis that are written out."""
 
+FEW = 3
+"""From so many numbers on an axis has its middle marked; between two choices there is nothing."""
+
 LETTERS = 14
 """Of a label; the rest would run into the next axis."""
 
@@ -109,9 +112,10 @@ def _numeric(name: str, values: list[float]) -> Axis:
             return math.log(value / low) / math.log(high / low)
         return (value - low) / (high - low)
 
-    # The middle of the axis, in the way in which the axis goes.
+    # Of a choice of few those alone that there are; else the middle, in the way in which the axis goes.
     middle = math.sqrt(low * high) if is_log else (low + high) / 2
-    ticks = tuple((place(value), f"{value:.3g}") for value in (low, middle, high))
+    marked = values if len(values) < FEW else (low, middle, high)
+    ticks = tuple((place(value), f"{value:.3g}") for value in marked)
     return Axis(name=name, ticks=ticks, places={value: place(value) for value in values})
 
 

@@ -6,8 +6,8 @@ there again before the page asks a second time.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -143,16 +143,35 @@ class Upstream:
             for left in reversed(range(message.attempts)):
                 route = await self._reach()
                 try:
-                    answer = await stack.enter_async_context(self._request(route, message))
+                    answer = await stack.enter_async_context(await self._heard(self._request(route, message)))
                     break
                 except (OSError, aiohttp.ClientError) as error:
                     await self._close_way(route)
-                    if not left:
+                    if not left or self._is_closed:
                         raise ConnectionError(str(error) or type(error).__name__) from error
                     await asyncio.sleep(PAUSE_S)
             yield answer
 
-    def _request(self, route: Route, message: _Message) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
+    async def _heard(self, request: "Coroutine[Any, Any, aiohttp.ClientResponse]") -> "aiohttp.ClientResponse":
+        answering = asyncio.ensure_future(request)
+        try:
+            # A head that is gone is silent, as one that computes is: what the job left is not to wait for that.
+            await self._done_or_left(answering)
+            if not answering.done():
+                raise ConnectionError("the dashboard was closed")
+            return answering.result()
+        finally:
+            answering.cancel()
+
+    async def _done_or_left(self, work: "asyncio.Future[Any]") -> None:
+        """Return once the work is done, or nobody is asked any more."""
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait([work, closing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+
+    def _request(self, route: Route, message: _Message) -> "Coroutine[Any, Any, aiohttp.ClientResponse]":
         from yarl import URL
 
         return self._connected().request(
@@ -177,12 +196,8 @@ class Upstream:
     async def _open_way(self) -> Route | None:
         opening = asyncio.ensure_future(asyncio.to_thread(lambda: self._open.enter_context(self._way())))
         opening.add_done_callback(self._close_late)
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            # Not for as long as it takes: to a head that is gone a way is tried for a minute, and a page would wait.
-            await asyncio.wait([opening, closing], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            closing.cancel()
+        # Not for as long as it takes: to a head that is gone a way is tried for a minute, and a page would wait.
+        await self._done_or_left(opening)
         return opening.result() if opening.done() else None
 
     def _close_late(self, opening: "asyncio.Future[Route]") -> None:

@@ -10,33 +10,13 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.card.outputs import Output
 from raysm.views.card.watching import LEAST_S, Watch, watch
 from tests.support.client_jobs import NOW_MS
 from tests.support.running_job import job, remote
 from tests.support.sagemaker import refusal
+from tests.support.screens import WITHIN_S, Screen
 
 __all__ = ["job", "remote"]
-
-WITHIN_S = 60
-
-
-class Screen(Output):
-    """An output that keeps its cards, with when they came."""
-
-    def __init__(self):
-        self.cards, self.times = [], []
-        self._changed = threading.Condition()
-
-    def show(self, html, text):
-        with self._changed:
-            self.cards.append(html)
-            self.times.append(time.monotonic())
-            self._changed.notify_all()
-
-    def wait_for(self, text):
-        with self._changed:
-            assert self._changed.wait_for(lambda: text in self.cards[-1], WITHIN_S), self.cards[-1]
 
 
 def tell(remote, job, at, text):

@@ -43,6 +43,12 @@ def test_a_curve_is_drawn_with_its_axes_and_its_name():
     assert path.find(f"{SVG}title").text == "loss"
 
 
+def test_a_curve_alone_under_its_own_name_is_named_once():
+    assert texts(drawn(falling(11), title="loss")).count("loss") == 1
+    two = drawn(falling(11), falling(11, name="other"), title="both")
+    assert {"loss", "other", "both"} <= set(texts(two))
+
+
 def test_the_lowest_value_lies_lowest_and_the_first_leftmost():
     svg = drawn(Series(name="", points=[(0, 5), (1, 1), (2, 3)]))
     (path,) = svg.iter(f"{SVG}path")

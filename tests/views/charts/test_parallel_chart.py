@@ -37,6 +37,11 @@ def test_numbers_far_apart_lie_on_a_logarithms_scale():
     assert axis_of("n", [1, 2, 5]).places == pytest.approx({1: 0.0, 2: 0.25, 5: 1.0})
 
 
+def test_of_two_choices_nothing_between_them_is_marked():
+    assert axis_of("batch", [64, 32, 64]).ticks == ((0.0, "32"), (1.0, "64"))
+    assert axis_of("batch", [32]).ticks == ((0.5, "32"),)
+
+
 def test_one_value_and_texts_have_places_of_their_own():
     assert axis_of("n", [3, 3]).places == {3: 0.5}
     places = axis_of("kind", ["b", None, "a"]).places

@@ -105,3 +105,27 @@ def test_what_a_page_asks_while_it_is_being_closed_gets_no_answer_and_opens_noth
 
     asyncio.run(run())
     assert len(opened) == (0 if is_early else 1)
+
+
+def test_what_waits_for_a_head_that_is_silent_gets_no_answer_once_nobody_is_asked_any_more():
+    async def run():
+        came = asyncio.Event()
+
+        async def say_nothing(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            came.set()
+            # Until the other side goes.
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+            address = "{}:{}".format(*server.sockets[0].getsockname())
+            upstream = Upstream(lambda: contextlib.nullcontext(SimpleNamespace(address=address)), TOKEN)
+            asking = asyncio.create_task(upstream.read("api/version"))
+            await came.wait()
+            upstream.leave()
+            with pytest.raises(ConnectionError, match="the dashboard was closed"):
+                await asyncio.wait_for(asking, 30)
+            await upstream.close()
+
+    asyncio.run(run())

@@ -6,11 +6,10 @@ import json
 import aiohttp
 import pytest
 
-import raysm
 from raysm.errors import InvalidRequest
 from raysm.views.jupyter.opening import POLICY, open_jupyter
 from tests.support import fake_jupyter
-from tests.support.sessions import TOKEN, StubJob, served, until
+from tests.support.sessions import TOKEN, connected_session, served, until
 
 
 @pytest.fixture
@@ -21,10 +20,8 @@ def server(tmp_path):
 
 @pytest.fixture
 def session(server, tmp_path):
-    handle = raysm.Session(name="digits")
-    handle._connect(StubJob(tmp_path, server.port), lambda event: None)
-    yield handle
-    handle.detach()
+    with connected_session(tmp_path, server) as handle:
+        yield handle
 
 
 @pytest.fixture
