@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from raysm.client.remote import remote
     from raysm.client.result import Result
     from raysm.client.session.handle import Session
+    from raysm.client.similarity_result import SimilarityResult
     from raysm.client.submit import submit
     from raysm.client.sweep import Sweep
     from raysm.client.sweep_result import SweepResult
-    from raysm.client.tuning.handle import Tuning
+    from raysm.client.tuning.handle import Tuning, attach_tuning
     from raysm.client.tuning.send import tune
     from raysm.errors import JobFailed, JobStopped, RaysmError
+    from raysm.grid.batch_job.asked import ControllerJob
     from raysm.grid.row import GridRow
     from raysm.grid.rows.query import Query
     from raysm.grid.rules import Rules
+    from raysm.grid.shards import shards
     from raysm.request import (
         AWS,
         Cluster,
@@ -62,6 +65,7 @@ __all__ = [
     "Batch",
     "BatchResult",
     "Cluster",
+    "ControllerJob",
     "DataParallel",
     "Experiment",
     "Function",
@@ -91,12 +95,14 @@ __all__ = [
     "Security",
     "Session",
     "Similarity",
+    "SimilarityResult",
     "Sweep",
     "SweepResult",
     "TorchScript",
     "Tuning",
     "attach",
     "attach_grid",
+    "attach_tuning",
     "choice",
     "file_blocks",
     "jobs",
@@ -111,6 +117,7 @@ __all__ = [
     "report",
     "restored",
     "row_blocks",
+    "shards",
     "submit",
     "tune",
     "uniform",
@@ -140,13 +147,16 @@ _HOMES = {
     "raysm.client.session.handle": ("Session",),
     "raysm.client.submit": ("submit",),
     "raysm.client.sweep": ("Sweep",),
+    "raysm.client.similarity_result": ("SimilarityResult",),
     "raysm.client.sweep_result": ("SweepResult",),
-    "raysm.client.tuning.handle": ("Tuning",),
+    "raysm.client.tuning.handle": ("Tuning", "attach_tuning"),
     "raysm.client.tuning.send": ("tune",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
+    "raysm.grid.batch_job.asked": ("ControllerJob",),
     "raysm.grid.row": ("GridRow",),
     "raysm.grid.rows.query": ("Query",),
     "raysm.grid.rules": ("Rules",),
+    "raysm.grid.shards": ("shards",),
     "raysm.views.experiments.table": ("Jobs", "jobs"),
     "raysm.views.grid.grid": ("Grid",),
     "raysm.views.grid.handle": ("GridHandle", "attach_grid"),

@@ -149,7 +149,7 @@ class BlockFailed(RaysmError):
 
 
 class WorkerFailed(RaysmError):
-    """A worker of a training ended otherwise than well; of several, the one that did so first.
+    """A worker of a training ended otherwise than well; of several, the one for want of which the others failed.
 
     Attributes:
         rank: Of all workers.

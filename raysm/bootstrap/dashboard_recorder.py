@@ -22,8 +22,13 @@ SAMPLE_S = 15.0
 FIRST_S = 5.0
 """After the dashboard came up, which took a core just now: a short job is not to wait for it."""
 
-SNAPSHOT_EVERY = 4
-"""Looks at everything are so many looks apart; a head that is killed leaves what was seen a minute before."""
+FIRST_WHOLE = 4
+"""So many first looks are looks at everything: many jobs are short."""
+
+SNAPSHOT_EVERY = 8
+"""Later looks at everything are so many looks apart: each takes the dashboard a second of a core, 1 % of one where they
+are two minutes apart. A head that is killed leaves what was seen two minutes before.
+"""
 
 MOST_SAMPLES = 20_000
 """Of all instances together, about 100 kB when they are written."""
@@ -40,8 +45,8 @@ Read: TypeAlias = Callable[[str], Awaitable[Any]]
 
 
 def is_whole(count: int) -> bool:
-    """Return whether the look of this number is one at everything, as the first ones are: many jobs are short."""
-    return count < SNAPSHOT_EVERY or count % SNAPSHOT_EVERY == 0
+    """Return whether the look of this number is one at everything, as the first ones are."""
+    return count < FIRST_WHOLE or count % SNAPSHOT_EVERY == 0
 
 
 class DashboardRecorder:

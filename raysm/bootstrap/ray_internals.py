@@ -154,8 +154,16 @@ NODE_INFO = Internal(
 TRAIN_CALLBACKS = Internal(
     module="ray.train.v2.api.data_parallel_trainer",
     name="DataParallelTrainer._create_default_callbacks",
-    purpose="keep Ray Data's manager, 2 s of a core, away from a training",
+    purpose="keep Ray Data's manager, and who asks the dashboard once a second, away from a training",
     fits=callable,
+)
+SCALING_METHODS = ("after_controller_start", "_maybe_send_resource_request", "_cancel_resource_request")
+"""What of Ray Train's policy asks the autoscaler."""
+SCALING_POLICY = Internal(
+    module="ray.train.v2._internal.execution.scaling_policy",
+    name="FixedScalingPolicy",
+    purpose="ask no autoscaler for the workers of a training",
+    fits=lambda policy: all(callable(getattr(policy, name, None)) for name in SCALING_METHODS),
 )
 FAILURE_LIMITS = Internal(
     module="ray.train",
@@ -195,6 +203,7 @@ INTERNALS = (
     ALL_NODES,
     NODE_INFO,
     TRAIN_CALLBACKS,
+    SCALING_POLICY,
     FAILURE_LIMITS,
     BACKPRESSURE,
     WORKER_LOGGER,
@@ -309,6 +318,8 @@ SETTINGS = (
     Setting(name="SCAN_EVENT_DIR_INTERVAL_SECONDS", purpose="look less for Ray's events", module=EVENTS),
     Setting(name="EVENT_AGENT_REPORT_INTERVAL_SECONDS", purpose="report them less", module=EVENTS),
     Setting(name="RAY_enable_worker_prestart", purpose="have workers before the first task"),
+    Setting(name="RAY_idle_worker_killing_time_threshold_ms", purpose="have the next rows sent by the same process"),
+    Setting(name="RAY_object_manager_pull_timeout_ms", purpose="have rows sent once over a slow link"),
     Setting(name="RAY_preload_python_modules", purpose="have what they import, too"),
     Setting(name="RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", purpose="see a training's end at once", module=TRAIN),
     Setting(name="RAY_TRAIN_ENABLE_PRINT_PATCH", purpose="leave lines as they are", module=TRAIN),

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
+from raysm.cli import about_tuning
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.job_values import described
 from raysm.cli.measured import print_metrics
 from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import check_output
+from raysm.cli.submitting import check_output, check_timeout
 from raysm.cli.waiting import await_end
 from raysm.client.costs.bill import lines
 from raysm.client.job import Job, attach
@@ -19,8 +20,9 @@ from raysm.client.remote_debugging import session_commands, switch_remote_debugg
 from raysm.client.removal import check, descriptions, remove
 from raysm.client.service import Service, connect
 from raysm.client.token import token_of
+from raysm.client.tuning.handle import Tuning, attach_tuning
 from raysm.contract.names import WORKLOAD_TAG
-from raysm.errors import InvalidRequest
+from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Target
 
 __all__ = ["run"]
@@ -38,7 +40,14 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     if arguments.command == "rm":
         _remove(arguments, service, console)
         return
-    job = attach(arguments.job, service)
+    try:
+        job = attach(arguments.job, service)
+    except JobNotFound:
+        tuning = _tuning_named(arguments.job, service)
+        if tuning is None:
+            raise
+        about_tuning.run(arguments, tuning, console)
+        return
     of_one = {
         "status": _status,
         "logs": _logs,
@@ -49,6 +58,14 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         "debug": _debug,
     }
     of_one[arguments.command](arguments, job, console)
+
+
+def _tuning_named(name: str, service: Service) -> Tuning | None:
+    try:
+        return attach_tuning(name, service)
+    except ServiceError:
+        # There is none, or who reads jobs may not read tuning jobs: either way there is no job of this name.
+        return None
 
 
 def _reading_target(arguments: Arguments) -> Target:
@@ -95,8 +112,7 @@ def _logs(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _result(arguments: Arguments, job: Job, console: Console) -> None:
-    if arguments.timeout is not None and arguments.timeout < 0:
-        raise InvalidRequest(f"--timeout must be at least 0 seconds, got {arguments.timeout:g}")
+    check_timeout(arguments.timeout)
     # Before the wait, which may be one of hours.
     if arguments.output is not None:
         check_output(arguments.output)

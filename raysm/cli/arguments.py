@@ -17,6 +17,7 @@ from raysm.cli.sending_arguments import (
     add_submit,
     add_sweep,
     add_train,
+    add_tune,
 )
 from raysm.cli.session_arguments import add_sessions
 
@@ -41,6 +42,7 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_run,
     add_train,
     add_sweep,
+    add_tune,
     add_submit,
     add_config,
     add_about_jobs,

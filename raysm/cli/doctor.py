@@ -20,6 +20,7 @@ from raysm.client.permissions import ROLE, USER, policy
 from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.client.settings import Settings
+from raysm.contract.home import home, scenario_file
 from raysm.request import AWS, Local
 
 __all__ = ["BAD", "GOOD", "POLICIES", "UNKNOWN", "case_of", "run", "status"]
@@ -84,7 +85,12 @@ def _on_aws(settings: Settings) -> Iterator[Finding]:
 
 
 def _here(settings: Settings) -> Iterator[Finding]:
-    return local_checks()
+    yield from local_checks()
+    # Here, not above: a look at AWS needs nothing of the half that plays it.
+    from raysm.cli.scenario_market import look_at_market
+    from raysm.local import scenario
+
+    yield from look_at_market(scenario.read(scenario_file(home())), intent_of(settings.options()))
 
 
 EXAMINATIONS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {AWS.kind: _on_aws, Local.kind: _here}

@@ -59,7 +59,9 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         check_instance_type(of_type)
     slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
     # Instances on this machine share its cores, and are one to each other.
-    expected = (measure or estimate)(path, workload, slots, instances=1 if of_type is None else shape.count)
+    expected = (measure or estimate)(
+        path, workload, slots, instances=1 if of_type is None else shape.count, shared_out=_is_shared_out(settings)
+    )
     billed = _forecast(arguments, settings, shape, expected.total_s, (_size_bytes(path), _left(workload, path)))
     is_billed = of_type is not None or arguments.price_per_hour is not None
     if arguments.json:
@@ -68,6 +70,7 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
     rows = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})")]
     rows += [("result", expected.result)]
+    rows += [("rows", expected.travelling)] if expected.travelling else []
     rows += [("cores", _cores(expected, shape, of_type)), *(billed.lines(shape.instance_type) if is_billed else [])]
     for label, text in rows:
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True, highlight=False)
@@ -91,17 +94,20 @@ def _forecast(
     """Return what is billed, of so many bytes that are read and left."""
     aws, usd_per_hour = settings.table("aws"), arguments.price_per_hour
     region = aws.get("region", DEFAULT_REGION)
-    is_shared = settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key"
     return forecast(
         shape,
         region=region,
         price=price_of(shape.instance_type, region) if usd_per_hour is None else price_of_user(usd_per_hour),
         computing_s=computing_s,
-        input_bytes=math.ceil(sizes[0] / shape.count) if is_shared else sizes[0],
+        input_bytes=math.ceil(sizes[0] / shape.count) if _is_shared_out(settings) else sizes[0],
         output_bytes=sizes[1],
         # The images of AWS that are taken where none is named have none.
         lacks_ray="image" not in aws,
     )
+
+
+def _is_shared_out(settings: Settings) -> bool:
+    return bool(settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key")
 
 
 def _size_bytes(path: Path) -> int:
@@ -123,6 +129,7 @@ def _left(workload: Similarity, path: Path) -> int | None:
 def _as_json(expected: "Estimate", billed: Forecast | None) -> dict[str, Any]:
     answer: dict[str, Any] = {"engine": expected.engine, "slots": expected.slots, "tasks": expected.tasks}
     answer |= {"merged_by": expected.way, "parts": expected.parts}
+    answer |= {"chunk_rows": expected.chunk_rows or None, "coming_bytes": expected.coming_bytes}
     answer |= {"phases_s": expected.phases_s, "total_s": expected.total_s, "usd": None}
     if billed is not None:
         answer["billed_s"] = {name: [span.least_s, span.most_s] for name, span in billed.phases.items()}

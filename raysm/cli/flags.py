@@ -15,6 +15,7 @@ from typing import Any, Literal
 from raysm.client.settings import TARGETS, Key, Layer, check_values, hint_of, nested, schema
 from raysm.errors import InvalidRequest
 from raysm.request import Local, Script, Similarity, TorchScript
+from raysm.request.codec import hints_of
 from raysm.request.instance_kinds import INSTANCE_KINDS
 from raysm.request.sweep import ScriptSweep, Search
 
@@ -27,6 +28,7 @@ __all__ = [
     "SWEEP",
     "TARGET",
     "TRAIN",
+    "TUNE",
     "WORKLOADS",
     "Flag",
     "add_flags",
@@ -178,7 +180,7 @@ TRAIN = (
 SIMILARITY = (
     Flag("--top-k", "workload.top_k", "keep the K most similar other rows of each row", metavar="K"),
     Flag("--threshold", "workload.threshold", "keep the pairs of rows at least this similar", metavar="T"),
-    Flag("--full", "workload.full", "keep the whole N x N matrix as one .npy"),
+    Flag("--full", "workload.full", "keep the whole N x N matrix"),
     Flag(
         "--recall",
         "workload.recall",
@@ -223,10 +225,14 @@ SWEEP = (
     Flag("--seed", "workload.seed", "of the search, and of the trials' random numbers", metavar="N"),
 )
 
+TUNE = tuple(flag for flag in SWEEP if flag.name != "--concurrency")
+"""Of a sweep whose trials the service launches: how many at a time, it is told by itself."""
+
 WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] = {
     "run": Script,
     "train": TorchScript,
     "sweep": ScriptSweep,
+    "tune": ScriptSweep,
     "similarity": Similarity,
 }
 """What each command runs."""
@@ -251,11 +257,11 @@ def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> N
 def _hint(flag: Flag, command: str) -> Any:
     table, name = flag.key[0], flag.key[-1]
     if table == "workload":
-        return typing.get_type_hints(WORKLOADS[command])[name]
+        return hints_of(WORKLOADS[command])[name]
     if table == TARGETS_OWN:
-        kinds = [kind for kind in TARGETS.values() if name in typing.get_type_hints(kind)]
+        kinds = [kind for kind in TARGETS.values() if name in hints_of(kind)]
         # The parser is made before anybody has said where the job goes; which target's it is, ``_target_of`` decides.
-        return typing.get_type_hints(kinds[0])[name]
+        return hints_of(kinds[0])[name]
     return hint_of(flag.key)
 
 
@@ -318,7 +324,7 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
 
 def _target_of(flag: Flag, on: str) -> str:
     """Return the table of the target that a flag is of: the chosen one's."""
-    having = [name for name, kind in TARGETS.items() if flag.key[1] in typing.get_type_hints(kind)]
+    having = [name for name, kind in TARGETS.items() if flag.key[1] in hints_of(kind)]
     if on not in having:
         raise InvalidRequest(f"{flag.name} belongs to --on {having[0]}")
     return on

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from raysm.cli.argument_groups import add_change, add_target
-from raysm.cli.flags import COMMON, SCRIPT, SIMILARITY, SWEEP, TRAIN, add_flags
+from raysm.cli.flags import COMMON, SCRIPT, SIMILARITY, SWEEP, TRAIN, TUNE, add_flags
 from raysm.cli.parser import add_command
 
-__all__ = ["add_config", "add_run", "add_similarity", "add_submit", "add_sweep", "add_train"]
+__all__ = ["add_config", "add_run", "add_similarity", "add_submit", "add_sweep", "add_train", "add_tune"]
 
 # A text: this module is read by every command, and what sends loads boto3's models.
 RUNNER = "raysm.cli.sending:run"
@@ -105,6 +105,31 @@ def add_sweep(commands: Any) -> None:
     _add_script(command)
     command.set_defaults(lacks=_lacks_of_sweep)
     add_flags(command, SWEEP, "sweep")
+    _add_submitting(command)
+
+
+def add_tune(commands: Any) -> None:
+    """Add ``raysm tune``."""
+    command = add_command(
+        commands,
+        "tune",
+        "a sweep whose trials the service launches, a training job each: a hyperparameter tuning job",
+        run="raysm.cli.tuning:run",
+        is_scripted=True,
+        sends_job=True,
+        usage="raysm tune SCRIPT --space NAME=RANGE --metric NAME [options] [-- OTHER ARGUMENTS OF THE SCRIPT]",
+    )
+    _add_script(command)
+    command.set_defaults(lacks=_lacks_of_sweep)
+    add_flags(command, TUNE, "tune")
+    command.add_argument("--parallel", type=int, default=1, metavar="N", help="trials at a time, at most (default 1)")
+    command.add_argument(
+        "--parent",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an earlier tuning job, from which the search learns before it begins; repeatable, up to five",
+    )
     _add_submitting(command)
 
 

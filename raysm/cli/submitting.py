@@ -23,7 +23,17 @@ from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 from raysm.request.codec import to_json
 
-__all__ = ["as_request", "check_output", "cluster", "crowding", "facts", "follow", "prepared"]
+__all__ = [
+    "as_request",
+    "check_output",
+    "check_timeout",
+    "cluster",
+    "crowding",
+    "facts",
+    "follow",
+    "prepared",
+    "terminated_as_interrupted",
+]
 
 
 MOST_PER_CORE = 4
@@ -130,6 +140,16 @@ def _requirement(wheel: str) -> str:
     return f"{parts[0]}=={parts[1]}"
 
 
+def check_timeout(timeout_s: float | None) -> None:
+    """Refuse a wait of less than no time.
+
+    Raises:
+        InvalidRequest: ``timeout_s`` is below 0.
+    """
+    if timeout_s is not None and timeout_s < 0:
+        raise InvalidRequest(f"--timeout must be at least 0 seconds, got {timeout_s:g}")
+
+
 def check_output(output: Path) -> None:
     """Refuse, before anything is computed, a folder into which the result could not be brought.
 
@@ -156,7 +176,7 @@ def follow(job: Job, display: Display) -> None:
     Raises:
         KeyboardInterrupt: The user ended it; a job of this machine is gone by then.
     """
-    with _terminated_as_interrupted():
+    with terminated_as_interrupted():
         try:
             for line in job.lines(follow=True):
                 display.line(line.host, line.text)
@@ -172,7 +192,7 @@ def follow(job: Job, display: Display) -> None:
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM and a closed terminal are taken like Ctrl-C."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:

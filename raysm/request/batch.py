@@ -1,10 +1,11 @@
 """Batch inference as a workload: a model over all records of a channel, and the channel that it reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from raysm.errors import InvalidRequest
+from raysm.request.channels import Input
 from raysm.request.function import PickledWorkload
 from raysm.request.options import decides
 from raysm.request.workload import Wrapper
@@ -71,6 +72,10 @@ class BatchInference(PickledWorkload):
     def rows_of_a_piece(self) -> int:
         """``piece_rows``, also where nobody said it: it may not depend on the cluster, or the parts would."""
         return self.piece_rows or 16 * self.batch_size
+
+    def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
+        """Refuse a job without the channel that is read, or with several of which none is named."""
+        self.channel_of(inputs)
 
     def channel_of(self, inputs: Iterable[str]) -> str:
         """Return the channel whose records are predicted.

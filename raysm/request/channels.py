@@ -16,7 +16,7 @@ class Input:
     """One channel: where its data lies, and how the instances share it.
 
     Raises:
-        InvalidRequest: The URI is empty.
+        InvalidRequest: The URI is empty, or what is asked for excludes itself.
     """
 
     uri: str = field(kw_only=False, metadata=decides(result=True, create="InputDataConfig"))
@@ -40,6 +40,9 @@ class Input:
         metadata=decides(result=True, create="InputDataConfig", processing_lacks="instance groups"),
     )
     """Instance groups that get it; all channels name groups, or none does."""
+    manifest: bool = field(default=False, metadata=decides(result=True, create="InputDataConfig"))
+    """Whether the URI is that of a manifest: a JSON list of a prefix and the names of some objects below it,
+    ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``, which are all that the channel has."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -52,4 +55,8 @@ class Input:
         if self.distribution not in ("FullyReplicated", "ShardedByS3Key"):
             raise InvalidRequest(
                 f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"
+            )
+        if self.manifest and self.mode == "FastFile":
+            raise InvalidRequest(
+                f"Input: the manifest {self.uri!r} cannot be streamed; drop mode='FastFile', or give a prefix"
             )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["from_json", "to_json"]
+__all__ = ["from_json", "hints_of", "to_json"]
 
 T = TypeVar("T")
 
@@ -112,15 +112,21 @@ def _tag_of(data: Any) -> Any:
     return data.get(TAG) if isinstance(data, dict) else None
 
 
-# Once for each class: they are read of its source's text, and a session reads two values with each call.
+def hints_of(kind: Any) -> Mapping[str, Any]:
+    """Return the types of a class's fields by their names."""
+    return _hints(kind)
+
+
+# Once for each class: they are read of its source's text; a session reads two values with each call, and a command asks
+# for those of each of its flags.
 @functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _hints(kind: Any) -> Mapping[str, Any]:
+    return types.MappingProxyType(typing.get_type_hints(kind))
 
 
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
     data = _typed(dict, data, where)
-    hints = _hints(kind)
+    hints = hints_of(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(data) - set(fields) - ({TAG} if hasattr(kind, TAG) else set()))
     if unknown:

@@ -15,7 +15,7 @@ from raysm.request.ports import Ports
 from raysm.request.tracking import check_tracking, place_of
 from raysm.request.workload import Workload
 
-__all__ = ["JOB_CHANNEL", "JobRequest", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL"]
+__all__ = ["JOB_CHANNEL", "JobRequest", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL", "check_channels"]
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern of a job's name."""
@@ -137,11 +137,7 @@ class JobRequest:
                     f"the channel {channel!r} has a name of raysm's own ({PAYLOAD_CHANNEL!r}, or beginning with "
                     f"{OWN_PREFIX!r}); give yours another name"
                 )
-        for channel in self.workload.channels:
-            if channel not in self.inputs:
-                name = type(self.workload).__name__
-                raise InvalidRequest(f"{name} reads the channel {channel!r}; give inputs={{{channel!r}: …}}")
-        self.workload.check_inputs(self.inputs, self.cluster.size)
+        check_channels(self.workload, self.inputs, self.cluster.size)
         if not PROJECT_PATTERN.fullmatch(self.project):
             raise InvalidRequest(
                 f"the project {self.project!r} is not 1 to 63 letters, digits, '.', '-' or '_', the first of them "
@@ -205,3 +201,21 @@ class JobRequest:
             raise InvalidRequest(
                 f"the channel {without[0]!r} names no instance groups while others do; SageMaker takes all or none"
             )
+
+
+def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: int) -> None:
+    """Refuse inputs that a workload cannot do with.
+
+    Args:
+        workload: What is asked for.
+        inputs: By channel.
+        instances: Of the cluster.
+
+    Raises:
+        InvalidRequest: A channel is missing, or the workload cannot read what there is.
+    """
+    for channel in workload.channels:
+        if channel not in inputs:
+            name = type(workload).__name__
+            raise InvalidRequest(f"{name} reads the channel {channel!r}; give inputs={{{channel!r}: …}}")
+    workload.check_inputs(inputs, instances)

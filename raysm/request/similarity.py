@@ -36,6 +36,7 @@ class Similarity(Workload):
     """
 
     runner: ClassVar[str] = "raysm.workloads.runners.similarity:SimilarityRunner"
+    reader: ClassVar[str] = "raysm.client.similarity_result:SimilarityResult"
     label: ClassVar[str] = "the similarity"
     keeps: ClassVar[str] = "the similarities"
     channels: ClassVar[tuple[str, ...]] = (MATRIX,)
@@ -45,6 +46,13 @@ class Similarity(Workload):
     # What its tasks import, before there is the first one.
     preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.similarity.modes",)
     wants_all_cpus_at_once: ClassVar[bool] = True
+    # Rows that are sent are read beside the tasks that compute, and while all CPUs compute Ray ends a process that has
+    # been idle for a second: each chunk would have one started anew, which imports for a second of a core.
+    ray_variables: ClassVar[Mapping[str, str]] = {
+        "RAY_idle_worker_killing_time_threshold_ms": "60000",
+        # Chunks of rows share a link, and what takes longer than this, ten seconds by default, is sent once more.
+        "RAY_object_manager_pull_timeout_ms": "30000",
+    }
     # What its tasks have to say comes as their values.
     log_monitor: ClassVar[bool] = False
     # Its imports, and the compiling of its engine, take as long as the forming of the cluster.
@@ -58,14 +66,14 @@ class Similarity(Workload):
     threshold: float | None = None
     """Keep the pairs ``row < neighbor`` (of queries, all) whose similarity, a float32, is at least this; -1 to 1."""
     full: bool = False
-    """Keep all N x N similarities (queries x N) as one ``.npy``."""
+    """Keep all N x N similarities (queries x N), as one ``.npy`` or in ``parts``."""
     dtype: Literal["float32", "float16"] = "float32"
     """Type of the full matrix; top-k and pairs are always float32."""
     id_column: str | None = None
     """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
     parts: int | None = None
-    """Files of the result of top-k or a threshold, each some rows, merged and written by an instance; 1 is one file on
-    the head; None is one too, or of top-k one for each instance where the head would take longer than the computing."""
+    """Files of the result, each some rows in order, merged and written by an instance; 1 is one file on the head; None
+    is one too, or of top-k one for each instance where the head would take longer than the computing."""
     block_rows: int | None = field(default=None, metadata=decides(result=False))
     """Rows of one task; None lets raysm choose. The result does not depend on it."""
 
@@ -90,10 +98,9 @@ class Similarity(Workload):
             raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
         if self.parts is not None and self.parts < 1:
             raise InvalidRequest(f"Similarity: parts must be at least 1, got {self.parts}")
-        if self.parts is not None and self.parts > 1 and (self.full or self.recall is not None):
+        if self.parts is not None and self.parts > 1 and self.recall is not None:
             raise InvalidRequest(
-                f"Similarity: parts={self.parts} belongs to top_k without recall, and to threshold; every other result "
-                "is one file on the head"
+                f"Similarity: parts={self.parts} belongs to exact results; with recall there is one file on the head"
             )
         if self.block_rows is not None and self.block_rows < 1:
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")

@@ -127,6 +127,13 @@ class AWS:
         """Return the target by which each of some regions can be asked: the same, any region can."""
         return self
 
+    def within(self, region: str) -> "AWS":
+        """Return the target as a program in the account reaches it, whose own region is ``region``.
+
+        By the role that the program has: a profile is of the machine on which it was chosen.
+        """
+        return replace(self, region=region, profile=None)
+
     def default_cluster(self) -> Cluster:
         """Refuse: instances that nobody chose are not paid for.
 
@@ -243,6 +250,13 @@ class Local:
     def reaching(self, regions: tuple[str, ...]) -> "Local":
         """Return the target by which each of some regions can be asked: it plays those that it is told of."""
         return replace(self, regions=regions)
+
+    def within(self, region: str) -> "Local":
+        """Return the target as a program of this very server reaches it, whose own region is ``region``.
+
+        The server tells its programs its home, by the variable of that.
+        """
+        return replace(self, regions=tuple(dict.fromkeys((region, *self.regions))), home=None)
 
     def default_cluster(self) -> Cluster:
         """Return the cluster of a job that names none."""
