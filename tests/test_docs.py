@@ -192,17 +192,26 @@ def test_the_project_file_is_taken_as_it_stands(tmp_path):
     assert options["on"].region == "eu-west-1"
 
 
-def test_the_training_loop_runs_in_one_plain_process_as_it_stands(tmp_path):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What the loops of the page about them print, the plain one and the one that validates, in one plain process."""
+    folder = tmp_path_factory.mktemp("loops")
     code = python_of(DOCS / "how-to" / "train-a-loop.md")
-    lines = run(tmp_path, code, f"import os, page; os.chdir({str(tmp_path)!r}); page.train_loop({{'lr': 0.1}})")
-    losses = [float(loss) for loss in re.findall(r"loss[ =]+([0-9.e-]+)", lines)]
+    runs = (
+        "import os, page; from raysm.workloads.training.loop import session;"
+        f"os.chdir({str(folder)!r}); page.train_loop({{'lr': 0.1}}); session.end(); print('VALIDATES', flush=True);"
+        "os.mkdir('other'); os.chdir('other'); page.train_and_validate({'lr': 0.1})"
+    )
+    return run(folder, code, runs).split("VALIDATES")
+
+
+def test_the_training_loop_runs_in_one_plain_process_as_it_stands(trained):
+    losses = [float(loss) for loss in re.findall(r"loss[ =]+([0-9.e-]+)", trained[0])]
     assert losses[-1] < losses[0] / 2
 
 
-def test_the_loop_that_validates_runs_in_one_plain_process_as_it_stands(tmp_path):
-    code = python_of(DOCS / "how-to" / "train-a-loop.md")
-    lines = run(tmp_path, code, f"import os, page; os.chdir({str(tmp_path)!r}); page.train_and_validate({{'lr': 0.1}})")
-    shares = [float(share) for share in re.findall(r"accuracy[ =]+([0-9.e-]+)", lines)]
+def test_the_loop_that_validates_runs_in_one_plain_process_as_it_stands(trained):
+    shares = [float(share) for share in re.findall(r"accuracy[ =]+([0-9.e-]+)", trained[1])]
     assert len(shares) == 2
     # Of ten classes; a model that learned nothing would be right in a tenth.
     assert shares[-1] > 0.3

@@ -99,3 +99,9 @@ def test_the_house_is_kept_as_it_is_meant_to_be(figures, figure, most):
 @pytest.mark.parametrize(("figure", "least"), [("comments / 100 lines", COMMENTS), ("tests : source", 0.9)])
 def test_what_is_written_for_readers_and_for_tests_does_not_become_less(figures, figure, least):
     assert figures[figure] >= least, "python3 -m tests.house prints all figures"
+
+
+def test_no_file_of_the_kernels_is_longer_than_a_module_may_be():
+    lines = {path.name: len(path.read_text().splitlines()) for path in (house.ROOT / "raysm").rglob("*.[ch]")}
+    assert lines
+    assert {name: count for name, count in lines.items() if count > house.MOST_LINES} == {}

@@ -30,7 +30,7 @@ from raysm.local.logs import LogPump
 from raysm.request import Cluster
 from tests.support.jobs import Log, script_request, started
 
-GOALS = {"forming / Ray itself": 1.3, "all gone, s": 5.0, "workers gone, s": 2.0}
+GOALS = {"forming / Ray itself": 0.6, "all gone, s": 5.0, "workers gone, s": 2.0}
 
 HEAD = """
 address=$(getent hosts algo-1 | cut -d" " -f1)

@@ -3,7 +3,8 @@
     python3 tests/benchmarks/scaling.py [--columns 768] [--top-k 10] [--cores 8]
 
 One line for each number of rows and instances: what merges, how long it takes, who is waited for longest, and all
-terms in seconds; then one for each kind of rows, with what one file would take. ``docs/explanation/scaling.md`` has the
+terms in seconds; then one for each kind of rows, with what one file would take; then what it would save if instances
+handed out their own tasks. ``docs/explanation/scaling.md`` has the
 tables, and says what the terms are.
 """
 
@@ -14,7 +15,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from raysm.workloads.similarity.sizing.scaling import total_s, waits_for
-from tests.support.scaling import COLUMNS, CORES, INSTANCES, NEIGHBORS, ROWS, kinds, sizing_for
+from tests.support.scaling import (
+    COLUMNS,
+    CORES,
+    INSTANCES,
+    NEIGHBORS,
+    ROWS,
+    dealt_by_instances,
+    kinds,
+    sizing_for,
+)
 
 
 def lines(columns=COLUMNS, k=NEIGHBORS, cores=CORES):
@@ -23,8 +33,9 @@ def lines(columns=COLUMNS, k=NEIGHBORS, cores=CORES):
     for rows in ROWS:
         for instances in INSTANCES:
             sizing = sizing_for(rows, instances, columns=columns, k=k, cores=cores)
-            # Here every instance has all rows: none travels.
-            costs = [term for term in sizing.expected(sizing.chosen_ranges) if term.name != "travel"]
+            # Here every instance has all rows: none travels, and the head hands out all tiles.
+            none = ("travel", "alone", "dealing")
+            costs = [term for term in sizing.expected(sizing.chosen_ranges) if term.name not in none]
             if heads is None:
                 heads = ["rows", "instances", "files", "total", "waits for", *(term.name for term in costs)]
                 yield from (row_of(heads), row_of(["---"] * len(heads)))
@@ -50,6 +61,21 @@ def kind_lines():
             yield row_of([name, instances, chosen or 1, *totals, "'s ".join(waits_for(costs)).replace("s's", "s'")])
 
 
+def dealt_lines():
+    """Yield the table of what it would save if each instance handed out its own tasks, and not the head all."""
+    yield from (
+        row_of(["rows", "instances", "dispatch", "product", "total", "dealt by instances"]),
+        row_of(["---"] * 6),
+    )
+    for instances in INSTANCES:
+        for name, sizing in kinds(instances).items():
+            costs = sizing.expected(sizing.chosen_ranges)
+            seconds = {term.name: term.seconds for term in costs}
+            totals = [total_s(terms) for terms in (costs, dealt_by_instances(costs, instances))]
+            figures = (seconds["dispatch"], seconds["product"], *totals)
+            yield row_of([name, instances, *(f"{figure:,.0f} s" for figure in figures)])
+
+
 def row_of(cells):
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -60,7 +86,7 @@ def main():
     parser.add_argument("--top-k", type=int, default=NEIGHBORS, metavar="K")
     parser.add_argument("--cores", type=int, default=CORES, help="of each instance")
     asked = parser.parse_args()
-    for line in [*lines(asked.columns, asked.top_k, asked.cores), "", *kind_lines()]:
+    for line in [*lines(asked.columns, asked.top_k, asked.cores), "", *kind_lines(), "", *dealt_lines()]:
         print(line)
 
 

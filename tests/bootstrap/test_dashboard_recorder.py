@@ -97,4 +97,4 @@ def test_it_looks_again_and_again_until_it_is_told_to_end():
 
 
 def test_everything_is_looked_at_often_at_first_and_once_a_minute_later():
-    assert [count for count in range(14) if is_whole(count)] == [0, 1, 2, 3, 4, 8, 12]
+    assert [count for count in range(18) if is_whole(count)] == [0, 1, 2, 3, 8, 16]

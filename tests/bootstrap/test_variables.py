@@ -129,6 +129,10 @@ def test_what_the_tasks_of_the_similarity_import_is_there():
         importlib.import_module(module)
 
 
+def test_a_process_of_the_similarity_is_there_for_the_rows_that_are_sent_next():
+    assert int(workload_variables(Similarity(top_k=1))["RAY_idle_worker_killing_time_threshold_ms"]) >= 10_000
+
+
 def test_only_a_training_s_workers_are_as_quick_as_ray_s_daemons():
     assert workload_variables(TorchScript("train.py"))["RAY_worker_niceness"] == "0"
     assert "RAY_worker_niceness" not in workload_variables(Similarity(top_k=1))

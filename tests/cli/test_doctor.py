@@ -1,5 +1,6 @@
 """``raysm doctor``: what it prints, its exit codes, one job of a file, and the policies."""
 
+import io
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.doctor import State
 from raysm.client.doctor.finding import bad, good, unknown
 from raysm.client.endpoint import ensure
+from tests.support.homes import in_home
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
@@ -114,3 +116,12 @@ def test_an_endpoint_that_is_no_url_is_said_so(home):
     assert code == BAD
     assert "AWS_ENDPOINT_URL" in findings["endpoint"][0]["remedy"]
     assert findings["bucket"][0]["state"] == State.UNKNOWN
+
+
+def test_a_home_with_a_scenario_is_told_what_its_market_has(tmp_path):
+    (tmp_path / "scenario.toml").write_text('[market]\nquotas = { "ml.g5.xlarge" = 1 }\n')
+    with in_home(tmp_path):
+        out = io.StringIO()
+        words = ["doctor", "--instance-type", "ml.g5.xlarge", "--instances", "2"]
+        assert run(parse(words), Console(file=out, width=200)) == BAD
+    assert "everywhere: ml.g5.xlarge, no price, quota 1, any number of instances; the job takes 2" in out.getvalue()

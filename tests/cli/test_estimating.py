@@ -19,9 +19,10 @@ ROWS = 300
 COSTS = Costs(engine="an engine", prepare=1e-4, operand=1e-4, operand_bytes=9600, diagonal=1e-3, tile=2e-3, merge=1e-4)
 
 
-def modelled(path, workload, slots, instances=1):
+def modelled(path, workload, slots, instances=1, *, shared_out=False):
     """Return what ``estimate`` would of a machine that costs so much: to measure takes all cores for seconds."""
-    sizing = sizing_of(workload, open_matrix(path, path.parent, workload.id_column), slots, instances)
+    matrix = open_matrix(path, path.parent, workload.id_column)
+    sizing = sizing_of(workload, matrix, slots, instances, shared_out=shared_out)
     return predict(workload, sizing, COSTS, ROWS, 0.1)
 
 
@@ -99,6 +100,15 @@ def test_an_estimate_says_who_merges_and_in_how_many_files_it_comes(lines_of, tm
     estimating.run(parse(argv), Console(), modelled)
     found = json.loads(capsys.readouterr().out)
     assert (found["merged_by"], found["parts"]) == ("ranges", 3)
+
+
+def test_an_estimate_of_rows_that_are_shared_out_says_what_travels(lines_of):
+    options = ("--instance-type", "ml.c5.4xlarge", "--instances", "4")
+    assert not [line for line in lines_of(6000, *options) if line.startswith("rows")]
+    (said,) = [line for line in lines_of(6000, "--sharded", *options) if line.startswith("rows")]
+    assert said == (
+        "rows     136 pairs of chunks of 375 rows at most; 0.00 GB of rows come to each instance, in 0.0 s at 10 Gbit/s"
+    )
 
 
 def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured(lines_of):

@@ -1,4 +1,4 @@
-"""The command as a user runs it: its own process, its own folder."""
+"""The command as a user runs it: in a folder of its own, and in its own process where what a process is matters."""
 
 import json
 import os
@@ -26,6 +26,18 @@ def raysm(*argv, cwd, env=None):
     return subprocess.run(
         [*RAYSM, *map(str, argv)], cwd=cwd, env=os.environ | (env or {}), capture_output=True, text=True, timeout=300
     )
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run a command in this process, in an empty folder; return its exit status, and what it printed where."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv):
+        capsys.readouterr()
+        return main(list(map(str, argv))), *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +69,9 @@ def test_the_command_that_the_result_names_reads_it(first):
     assert read.returncode == 0, read.stderr
 
 
-def test_a_script_and_its_output_reach_the_user_who_started_it(tmp_path):
-    done = raysm(
-        "run", ROOT / "examples" / "hello_cluster.py", "--instances", 2, "--", "--greeting", "Good day", cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Good day from algo-1 (rank 0)" in done.stdout
-    assert "Good day from algo-2 (rank 1)" in done.stdout
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_script_finds_its_neighbour_modules_in_ray_tasks_too_and_what_it_leaves_is_moved_to_the_output(tmp_path):
+def test_a_script_finds_its_neighbour_modules_in_ray_tasks_too_and_what_it_leaves_is_moved_to_the_output(
+    tmp_path, command
+):
     (tmp_path / "s.py").write_text(
         "import os, ray, reading\n"
         "channel, model = os.environ['SM_CHANNEL_TRAIN'], os.environ['SM_MODEL_DIR']\n"
@@ -77,40 +81,43 @@ def test_a_script_finds_its_neighbour_modules_in_ray_tasks_too_and_what_it_leave
     (tmp_path / "reading.py").write_text("def text(channel):\n    return open(channel + '/x.txt').read()\n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.txt").write_text("content")
-    done = raysm("run", "s.py", "--input", "train=data", "--output", "kept", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "sent s.py and reading.py, 257 bytes" in done.stdout
+    asked = ("run", "s.py", "--input", "train=data", "--output", "kept")
+    code, out, said = command(*asked)
+    assert code == 0, out + said
+    assert "sent s.py and reading.py, 257 bytes" in out
     assert (tmp_path / "kept" / "copy").read_text() == "content"
-    again = raysm(
-        "run", "s.py", "--input", "train=data", "--output", "kept", "--if-done", "skip", "--json", cwd=tmp_path
-    )
-    assert again.returncode == 0, again.stdout + again.stderr
-    found = json.loads(again.stdout)
+    assert (tmp_path / "kept" / "copy").stat().st_mode & 0o777 == 0o666 & ~umask()
+    code, out, said = command(*asked, "--if-done", "skip", "--json")
+    assert code == 0, out + said
+    found = json.loads(out)
     assert (found["path"], [file["name"] for file in found["manifest"]["files"]]) == ("kept", ["copy"])
-    assert "already done by" in again.stderr
+    assert "already done by" in said
+    name = re.search(r"already done by (\S+)", said).group(1).rstrip(":;,")
+    assert command("result", name, "--output", "again")[0] == 0
+    assert (tmp_path / "again" / "copy").read_text() == "content"
 
 
-def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path):
+def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path, command):
     (tmp_path / "s.py").write_text("raise RuntimeError('no luck')\n")
-    done = raysm("run", "s.py", cwd=tmp_path)
-    assert done.returncode == 1
-    assert re.fullmatch(r"raysm: the job \S+ failed: RuntimeError: no luck\n", done.stderr)
-    assert (done.stdout + done.stderr).count("Traceback") == 1
-    name = done.stdout.split(maxsplit=2)[1]
-    shown = raysm("result", name, cwd=tmp_path)
-    assert (shown.returncode, shown.stderr.count("Traceback")) == (1, 1)
+    code, out, said = command("run", "s.py")
+    assert code == 1
+    assert re.fullmatch(r"raysm: the job \S+ failed: RuntimeError: no luck\n", said)
+    assert (out + said).count("Traceback") == 1
+    name = out.split(maxsplit=2)[1]
+    code, _, shown = command("result", name)
+    assert (code, shown.count("Traceback")) == (1, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
 
 
-def test_a_dry_run_for_aws_says_which_image_it_would_take(tmp_path):
+def test_a_dry_run_for_aws_says_which_image_it_would_take(tmp_path, command):
     (tmp_path / "a.py").touch()
     where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "eu-south-1", "--bucket", "b"]
-    done = raysm("run", "a.py", *where, "--instance-type", "ml.c5.xlarge", "--dry-run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    image = json.loads(done.stdout)["request"]["AlgorithmSpecification"]["TrainingImage"]
+    code, plan, said = command("run", "a.py", *where, "--instance-type", "ml.c5.xlarge", "--dry-run")
+    assert code == 0, said
+    image = json.loads(plan)["request"]["AlgorithmSpecification"]["TrainingImage"]
     assert image.startswith("692866216735.dkr.ecr.eu-south-1.amazonaws.com/pytorch:")
-    assert f"would run in {image} (AWS's PyTorch" in done.stderr
-    assert "would cost unknown: no price of ml.c5.xlarge in eu-south-1 is at hand" in done.stderr
+    assert f"would run in {image} (AWS's PyTorch" in said
+    assert "would cost unknown: no price of ml.c5.xlarge in eu-south-1 is at hand" in said
 
 
 def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
@@ -158,20 +165,20 @@ def foreign_output(folder):
         (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "source_dir='nowhere' is not there"),
     ],
 )
-def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, prepare, argv, message):
+def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, command, prepare, argv, message):
     prepare(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
-    done = raysm(*argv, cwd=tmp_path)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "joined" not in done.stdout
+    code, out, said = command(*argv)
+    assert code == 2, out + said
+    assert message in said
+    assert "Traceback" not in said
+    assert out == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home):
+def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
     (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
-    command = subprocess.Popen(
+    running = subprocess.Popen(
         [*RAYSM, "run", "s.py", "--instances", "2"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -179,20 +186,19 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home):
         text=True,
         start_new_session=True,
     )
-    with command:
+    with running:
         said = ""
-        for line in command.stdout:
+        for line in running.stdout:
             said += line
             if "user code runs" in line:
                 break
-        command.send_signal(signal.SIGINT)
-        said += command.communicate(timeout=90)[0]  # less than the grace that the script could have
-    assert command.returncode == 130, said
+        running.send_signal(signal.SIGINT)
+        said += running.communicate(timeout=90)[0]  # less than the grace that the script could have
+    assert running.returncode == 130, said
     assert said.rstrip().endswith("stopped")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
     name = next(line.split()[1] for line in said.splitlines() if line.startswith("job "))
-    status = raysm("status", name, "--json", cwd=tmp_path)
-    assert json.loads(status.stdout)["status"] == "Stopped"
+    assert json.loads(command("status", name, "--json")[1])["status"] == "Stopped"
     server = psutil.Process(endpoint.answering(home).pid)
     assert [child for child in server.children(recursive=True) if "raysm.bootstrap" in " ".join(child.cmdline())] == []
 
@@ -203,33 +209,31 @@ def umask():
     return before
 
 
-def test_a_job_that_was_left_to_itself_is_found_again_by_its_name(tmp_path):
-    (tmp_path / "s.py").write_text(
-        "print('my line')\nopen(__import__('os').environ['SM_MODEL_DIR'] + '/x', 'w').write('y')\n"
-    )
-    left = raysm("run", "s.py", "--detach", cwd=tmp_path)
+def test_a_script_that_was_left_to_itself_is_found_again_by_its_name_and_heard_from_every_instance(tmp_path, command):
+    script = ROOT / "examples" / "hello_cluster.py"
+    left = raysm("run", script, "--instances", 2, "--detach", "--", "--greeting", "Good day", cwd=tmp_path)
+    assert left.returncode == 0, left.stdout + left.stderr
     name = left.stdout.strip()
-    assert raysm("logs", "-f", name, cwd=tmp_path).stdout.count("algo-1 | my line") == 1
-    assert name in raysm("jobs", cwd=tmp_path).stdout
-    assert json.loads(raysm("status", name, "--json", cwd=tmp_path).stdout)["status"] == "Completed"
-    assert raysm("result", name, "--output", "kept", cwd=tmp_path).returncode == 0
-    assert (tmp_path / "kept" / "x").read_text() == "y"
-    assert (tmp_path / "kept" / "x").stat().st_mode & 0o777 == 0o666 & ~umask()
-    assert "nor is its token" in raysm("token", name, cwd=tmp_path).stderr  # it has ended, and nobody needs it
-    metrics = json.loads(raysm("metrics", name, "--json", cwd=tmp_path).stdout)
+    shown = command("logs", "-f", name)[1]
+    assert shown.count("Good day from algo-1 (rank 0)") == 1
+    assert shown.count("Good day from algo-2 (rank 1)") == 1
+    assert name in command("jobs")[1]
+    assert json.loads(command("status", name, "--json")[1])["status"] == "Completed"
+    assert "nor is its token" in command("token", name)[2]  # it has ended, and nobody needs it
+    metrics = json.loads(command("metrics", name, "--json")[1])
     assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_job_that_nobody_knows_is_said_so(tmp_path):
-    done = raysm("status", "no-such-job", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "there is no job 'no-such-job'" in done.stderr
-    assert "raysm jobs" in done.stderr
+def test_a_job_that_nobody_knows_is_said_so(command):
+    code, _, said = command("status", "no-such-job")
+    assert code == 1
+    assert "there is no job 'no-such-job'" in said
+    assert "raysm jobs" in said
 
 
-def test_the_doctor_says_what_this_machine_has(tmp_path):
-    done = raysm("doctor", "--json", cwd=tmp_path)
-    found = {check["name"]: check for check in json.loads(done.stdout)}
+def test_the_doctor_says_what_this_machine_has(command):
+    found = {check["name"]: check for check in json.loads(command("doctor", "--json")[1])}
     assert found["ray"]["state"] == "good"
     assert found["server"]["state"] == "good"
 

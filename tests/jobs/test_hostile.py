@@ -19,14 +19,14 @@ from raysm.workloads.training.results.model_file import MODEL_FILE
 from tests.jobs.test_training_interrupted import undisturbed
 from tests.support import interrupted_loop, reference
 from tests.support.homes import serving
-from tests.support.hostile import HOSTILE, soon_over
+from tests.support.hostile import soon_over
 from tests.support.leftovers import assert_nothing_left
 
 pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "data" / "digits.csv.gz"
-TWO = raysm.Cluster(count=2)
+ONE, TWO = raysm.Cluster(count=1), raysm.Cluster(count=2)
 ENDED_S = 400.0
 LATE_S = 60.0
 
@@ -109,14 +109,14 @@ def test_a_script_has_the_heads_files_and_tells_its_last_line(tmp_path, on, kind
 
 
 def test_a_script_that_fails_has_its_exception_as_the_reason(tmp_path, on):
-    job = raysm.submit(raysm.Script(str(script(tmp_path, "raise ValueError('no such layer')"))), cluster=TWO, on=on)
+    job = raysm.submit(raysm.Script(str(script(tmp_path, "raise ValueError('no such layer')"))), cluster=ONE, on=on)
     with pytest.raises(raysm.JobFailed) as failed:
         job.result(timeout=ENDED_S)
     assert failed.value.reason.startswith("ValueError: no such layer")
 
 
 def test_a_function_returns_its_value(on):
-    assert raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=TWO, on=on).result(timeout=ENDED_S) == 6
+    assert raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=ONE, on=on).result(timeout=ENDED_S) == 6
 
 
 @pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
@@ -145,8 +145,7 @@ def assert_neighbors(job, rows):
 
 
 @pytest.mark.skipif(not FUSE.exists(), reason=f"this machine has no {FUSE}")
-@pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
-def test_a_similarity_of_a_channel_that_cannot_be_mapped_equals_float64(tmp_path, distribution):
+def test_a_similarity_of_a_channel_that_cannot_be_mapped_equals_float64(tmp_path):
     rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
     (tmp_path / "matrix").mkdir()
     for number, part in enumerate(np.array_split(rows, 4)):
@@ -155,9 +154,11 @@ def test_a_similarity_of_a_channel_that_cannot_be_mapped_equals_float64(tmp_path
         home.mkdir()
         scenario_file(home).write_text("[container]\nshared_mappings = false\n")
         on = raysm.Local(home=str(home), instance_kind="namespace")
-        matrix = raysm.Input(str(tmp_path / "matrix"), distribution=distribution)
-        job = ended(raysm.submit(raysm.Similarity(top_k=5), cluster=TWO, inputs={"matrix": matrix}, on=on))
-        assert_neighbors(job, rows)
+        # Who has all of it reads it alone.
+        for distribution, cluster in (("FullyReplicated", ONE), ("ShardedByS3Key", TWO)):
+            matrix = raysm.Input(str(tmp_path / "matrix"), distribution=distribution)
+            job = ended(raysm.submit(raysm.Similarity(top_k=5), cluster=cluster, inputs={"matrix": matrix}, on=on))
+            assert_neighbors(job, rows)
 
 
 def test_a_torchrun_script_leaves_rank_0s_files_though_every_node_writes_them(tmp_path, on):
@@ -206,26 +207,16 @@ def test_a_sweep_has_the_trial_whose_value_is_the_best(on):
     assert result.best.value == min(row["value"] for row in rows) == abs(result.best.params["x"] - 0.25)
 
 
+# What a session does where remote debugging is allowed, in an account as hostile, is shown by test_session_kinds.
 def test_a_session_in_an_account_that_forbids_remote_debugging_says_that_none_can_be_had(on):
     with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug.*a session cannot be had without"):
         raysm.Session(cluster=TWO, on=on).start()
 
 
-def test_a_session_takes_calls_where_remote_debugging_is_allowed(tmp_path):
+def test_a_container_that_can_write_little_runs_a_script(tmp_path):
     with serving(tmp_path / "home") as home:
         home.mkdir()
-        # The example as it stands, with all of its waits.
-        scenario_file(home).write_text(HOSTILE.read_text().replace(', "sagemaker:EnableRemoteDebug"', ""))
-        with raysm.Session(cluster=TWO, on=raysm.Local(home=str(home), instance_kind="namespace")) as session:
-            assert session.run(sum, [1, 2, 3]) == 6
-            assert list(session.map(abs, [-1, -2])) == [1, 2]
-
-
-@pytest.mark.parametrize("container", ["read_only = true", "user = 4242"])
-def test_a_container_that_can_write_little_runs_a_script(tmp_path, container):
-    with serving(tmp_path / "home") as home:
-        home.mkdir()
-        scenario_file(home).write_text(f"[container]\n{container}\n")
+        scenario_file(home).write_text("[container]\nread_only = true\nuser = 4242\n")
         on = raysm.Local(home=str(home), instance_kind="namespace")
         job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on))
         assert (job.result() / "clash").read_text() == "of the head"

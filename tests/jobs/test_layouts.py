@@ -21,6 +21,6 @@ with open(os.environ["SM_MODEL_DIR"] + "/said.json", "w") as file:
 def test_a_processing_job_finds_its_files_and_leaves_its_result_where_processing_has_them(tmp_path):
     (tmp_path / "script.py").write_text(WHO_AM_I)
     script = raysm.Script(str(tmp_path / "script.py"))
-    job = raysm.submit(script, kind="processing", cluster=raysm.Cluster(count=2))
+    job = raysm.submit(script, kind="processing", cluster=raysm.Cluster(count=1))
     said = json.loads((job.result(timeout=300) / "said.json").read_text())
-    assert said == {"host": "algo-1", "ranks": {"algo-1": 0, "algo-2": 1}}
+    assert said == {"host": "algo-1", "ranks": {"algo-1": 0}}

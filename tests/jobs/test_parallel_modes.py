@@ -18,7 +18,7 @@ TOLERANCE = 1e-5
 @pytest.mark.namespace
 def test_on_two_instances_of_two_workers_each_way_to_lie_over_them_follows_one_process(tmp_path):
     try:
-        losses, weights = parallel_modes.train(None)
+        losses, weights, _ = parallel_modes.train(None)
     finally:
         sessions.end()
     code = Path(parallel_modes.__file__).read_text()

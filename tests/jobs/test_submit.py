@@ -57,6 +57,8 @@ def post(home, path):
     return body
 
 
+# The command sends one the same way, in cli/test_main; what a handle says of a job that runs, client/test_job shows.
+@pytest.mark.long
 def test_a_submitted_similarity_is_a_future_of_its_table():
     job = raysm.submit(raysm.Similarity(top_k=3), cluster=raysm.Cluster(count=2), inputs={"matrix": DIGITS})
     assert not job.done()
@@ -69,6 +71,8 @@ def test_a_submitted_similarity_is_a_future_of_its_table():
     assert "Completed" in repr(job)
 
 
+# Without Ray: client/test_submit, and cli/test_local_server, where one job reads the model of another.
+@pytest.mark.long
 def test_what_one_job_leaves_is_the_input_of_the_next(tmp_path):
     (tmp_path / "first.py").write_text(
         "import os\nopen(os.environ['SM_OUTPUT_DATA_DIR'] + '/x.txt', 'w').write('from the first')\n"

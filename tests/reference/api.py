@@ -41,20 +41,20 @@ PAGES = {
     "workloads": (
         "Workloads",
         "What a job can run: the first argument of `raysm.submit`.",
-        ("Script", "Function", "Similarity", "TorchScript", "DataParallel", "Batch", "BatchResult"),
+        ("Script", "Function", "Similarity", "SimilarityResult", "TorchScript", "DataParallel", "Batch", "BatchResult"),
     ),
     "sweeps": (
         "Sweeps",
         "Many trials with other parameters each, on one cluster: what is tried, by which rules, and what was found.",
         (
             *("Sweep", "SweepResult", "uniform", "loguniform", "quniform", "qloguniform", "randint", "lograndint"),
-            *("choice", "Asha", "Median", "Pbt", "tune", "Tuning"),
+            *("choice", "Asha", "Median", "Pbt", "tune", "Tuning", "attach_tuning"),
         ),
     ),
     "grids": (
         "Grids",
         "Many jobs of one request over regions, a job for each row of a file or of a query.",
-        ("Grid", "Query", "Rules", "attach_grid", "GridHandle", "GridRow"),
+        ("Grid", "ControllerJob", "Query", "shards", "Rules", "attach_grid", "GridHandle", "GridRow"),
     ),
     "inside": (
         "Inside a job",
@@ -67,7 +67,10 @@ PAGES = {
 MODULES = {"training": "raysm.training", "testing": "raysm.testing", "sdk": "raysm.sdk"}
 """Modules with a page of their own: all that is in ``__all__``."""
 
-HANDLES = ("BatchResult", "Experiment", "GridHandle", "GridRow", "Job", "Jobs", "Result", "SweepResult")
+HANDLES = (
+    *("BatchResult", "Experiment", "GridHandle", "GridRow", "Job", "Jobs", "Result", "SimilarityResult"),
+    "SweepResult",
+)
 """Classes that a user is given and never makes."""
 
 PARTS = ("JobLog", "JobViews", "ConnectedSession", "SessionFunctions", "SessionNamespace")

@@ -20,3 +20,8 @@ def test_groups_in_a_list_make_the_same_channel_as_in_a_tuple():
     listed = Input("s3://bucket/key", groups=["work"])
     assert listed == Input("s3://bucket/key", groups=("work",))
     assert hash(listed) == hash(Input("s3://bucket/key", groups=("work",)))
+
+
+def test_a_manifest_is_not_streamed():
+    with pytest.raises(InvalidRequest, match="the manifest 's3://b/m' cannot be streamed; drop mode='FastFile'"):
+        Input("s3://b/m", manifest=True, mode="FastFile")

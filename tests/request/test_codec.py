@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script, Similarity
-from raysm.request.codec import from_json, to_json
+from raysm.request.codec import from_json, hints_of, to_json
 
 REQUEST = JobRequest(
     name="a-job",
@@ -83,3 +83,11 @@ def test_a_field_of_a_type_that_is_no_json_is_named_with_what_may_stand_there(fi
         InvalidRequest, match=rf"odd\.{field}: a field of the type .* cannot travel as JSON; declare text"
     ):
         from_json(Odd, {field: ["x"]}, "odd")
+
+
+def test_the_types_of_a_class_are_read_once_and_cannot_be_changed_for_all_others():
+    hints = hints_of(Cluster)
+    assert hints["count"] is int
+    assert hints_of(Cluster) is hints
+    with pytest.raises(TypeError):
+        hints["count"] = str

@@ -76,6 +76,7 @@ CHOICES = {
     "inputs['train'].mode": (BASE, with_input(mode="FastFile")),
     "inputs['train'].content_type": (BASE, with_input(content_type="text/csv")),
     "inputs['train'].groups": (GROUPED, with_input(GROUPED, groups=("work",))),
+    "inputs['train'].manifest": (BASE, with_input(manifest=True)),
     "grace_s": (BASE, dataclasses.replace(BASE, grace_s=10.0)),
     "ports": (BASE, dataclasses.replace(BASE, ports=Ports(gcs=7000))),
     "project": (BASE, dataclasses.replace(BASE, project="other")),

@@ -91,3 +91,9 @@ def test_every_region_can_be_asked_of_a_target_that_is_told_of_it():
 def test_regions_are_names_as_a_signature_has_them(regions):
     with pytest.raises(InvalidRequest, match="regions are one or more names"):
         Local(regions=regions)
+
+
+def test_a_program_of_the_account_reaches_it_by_its_own_role_and_home():
+    assert AWS(role=ROLE, profile="mine").within("eu-west-1") == AWS(role=ROLE, region="eu-west-1")
+    there = Local(home="/elsewhere", regions=("eu-west-1", "us-east-1")).within("us-east-1")
+    assert there == Local(regions=("us-east-1", "eu-west-1"))

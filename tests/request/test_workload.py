@@ -123,7 +123,8 @@ def test_what_holds_of_one_kind_alone_stands_at_that_kind():
         "batch",
         "pack",
     ]
-    assert [kind for kind in KINDS if Workload.named(kind).reader] == ["function_sweep", "script_sweep", "batch"]
+    readers = ["similarity", "function_sweep", "script_sweep", "batch"]
+    assert [kind for kind in KINDS if Workload.named(kind).reader] == readers
 
 
 def test_as_many_workers_are_started_ahead_as_will_have_work():

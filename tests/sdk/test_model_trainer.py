@@ -5,7 +5,6 @@ The SDK runs in a process of its own, as its users run it: with nothing but envi
 
 import json
 import tarfile
-import textwrap
 
 import pytest
 
@@ -22,23 +21,46 @@ from sagemaker.train.configs import Compute, InputData, SourceCode
 from sagemaker.train.model_trainer import ModelTrainer
 import raysm.sdk
 
-options = json.loads(sys.argv[1])
-trainer = ModelTrainer(
-    training_image="123456789012.dkr.ecr.us-east-1.amazonaws.com/any:1",
-    role=options["role"],
-    base_job_name="sdk",
-    source_code=SourceCode(source_dir=options["source"], entry_script="train.py"),
-    compute=Compute(instance_type="ml.c5.xlarge", instance_count=2),
-    hyperparameters={"epochs": 3, "name": "a b", "rate": 0.5},
-    distributed=raysm.sdk.Ray(**options["ray"]) if options["ray"] is not None else None,
-)
-inputs = [InputData(channel_name=name, data_source=uri) for name, uri in options["inputs"].items()]
-try:
-    trainer.train(input_data_config=inputs or None, wait=True, logs=True)
-except FailedStatusError:
-    pass
-job = trainer._latest_training_job.refresh()
-print("RESULT", json.dumps([job.training_job_name, job.training_job_status, str(job.failure_reason)]))
+options, results = json.loads(sys.argv[1]), []
+for asked in options["trainings"]:
+    trainer = ModelTrainer(
+        training_image="123456789012.dkr.ecr.us-east-1.amazonaws.com/any:1",
+        role=options["role"],
+        base_job_name="sdk",
+        source_code=SourceCode(source_dir=asked["source"], entry_script="train.py"),
+        compute=Compute(instance_type="ml.c5.xlarge", instance_count=2),
+        hyperparameters={"epochs": 3, "name": "a b", "rate": 0.5},
+        distributed=raysm.sdk.Ray(**asked["ray"]) if asked["ray"] is not None else None,
+    )
+    inputs = [InputData(channel_name=name, data_source=uri) for name, uri in asked["inputs"].items()]
+    try:
+        trainer.train(input_data_config=inputs or None, wait=True, logs=True)
+    except FailedStatusError:
+        pass
+    job = trainer._latest_training_job.refresh()
+    results.append([job.training_job_name, job.training_job_status, str(job.failure_reason)])
+print("RESULT", json.dumps(results))
+"""
+
+PLAIN = """
+import json, os, sys
+print("SAW", json.dumps([sys.argv[1:], os.environ["SM_CURRENT_HOST"]]), flush=True)
+"""
+
+ON_A_CLUSTER = """
+import json, os, sys
+import beside, ray
+ray.init(log_to_driver=False)
+
+@ray.remote
+def where():
+    return os.environ["SM_CURRENT_HOST"]
+
+hosts = ray.get([where.options(resources={f"host:{host}": 1}).remote() for host in ("algo-1", "algo-2")])
+told = [os.environ[name] for name in ("SM_SOURCE_DIR", "SM_ENTRY_SCRIPT", "SM_HPS", "SM_CHANNEL_CODE")]
+print("SAW", json.dumps([sys.argv[1:], hosts, os.getcwd(), beside.VALUE, told]), flush=True)
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
+    file.write("trained")
 """
 
 
@@ -49,17 +71,29 @@ def server(tmp_path_factory):
     server.end()
 
 
+def training(folder, script, ray=None, inputs=None):
+    """What the program is told of one training; its source is written into ``folder``."""
+    folder.mkdir()
+    (folder / "train.py").write_text(script)
+    (folder / "beside.py").write_text("VALUE = 'imported'")
+    return {"source": str(folder), "ray": ray, "inputs": inputs or {}}
+
+
 @pytest.fixture
 def train(server, tmp_path):
-    def run(script, ray=None, inputs=None):
-        source = tmp_path / "src"
-        source.mkdir()
-        (source / "train.py").write_text(textwrap.dedent(script))
-        (source / "beside.py").write_text("VALUE = 'imported'")
-        options = {"role": ROLE, "source": str(source), "ray": ray, "inputs": inputs or {}}
-        return run_program(TRAIN, options, server, tmp_path)
+    def run(script, **how):
+        options = {"role": ROLE, "trainings": [training(tmp_path / "src", script, **how)]}
+        return run_program(TRAIN, options, server, tmp_path)[0]
 
     return run
+
+
+@pytest.fixture(scope="module")
+def trained(server, tmp_path_factory):
+    """A plain training and one with Ray, by one process: to import the SDK takes it seconds of a core."""
+    folder = tmp_path_factory.mktemp("trained")
+    trainings = [training(folder / "plain", PLAIN), training(folder / "ray", ON_A_CLUSTER, ray={})]
+    return run_program(TRAIN, {"role": ROLE, "trainings": trainings}, server, folder)
 
 
 def said(server, name, start):
@@ -76,37 +110,15 @@ def model(server, name, folder):
         return {item.name.removeprefix("./"): archive.extractfile(item).read() for item in archive if item.isfile()}
 
 
-def test_plain_train_runs_the_sdks_own_script_on_both_instances(server, train):
-    name, status, reason = train(
-        """
-        import json, os, sys
-        print("SAW", json.dumps([sys.argv[1:], os.environ["SM_CURRENT_HOST"]]), flush=True)
-        """
-    )
+def test_plain_train_runs_the_sdks_own_script_on_both_instances(server, trained):
+    name, status, reason = trained[0]
     assert status == "Completed", reason
     arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]
     assert sorted(said(server, name, "SAW ")) == [("algo-1", [arguments, "algo-1"]), ("algo-2", [arguments, "algo-2"])]
 
 
-def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, train, tmp_path):
-    name, status, reason = train(
-        """
-        import json, os, sys
-        import beside, ray
-        ray.init(log_to_driver=False)
-
-        @ray.remote
-        def where():
-            return os.environ["SM_CURRENT_HOST"]
-
-        hosts = ray.get([where.options(resources={f"host:{host}": 1}).remote() for host in ("algo-1", "algo-2")])
-        told = [os.environ[name] for name in ("SM_SOURCE_DIR", "SM_ENTRY_SCRIPT", "SM_HPS", "SM_CHANNEL_CODE")]
-        print("SAW", json.dumps([sys.argv[1:], hosts, os.getcwd(), beside.VALUE, told]), flush=True)
-        with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
-            file.write("trained")
-        """,
-        ray={},
-    )
+def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, trained, tmp_path):
+    name, status, reason = trained[1]
     assert status == "Completed", reason
     code = "/opt/ml/input/data/code"
     arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]

@@ -26,8 +26,11 @@ REGIONS = {
 }
 
 
-def ended(folder, rows=12, *, midway=False):
-    """Return a grid of so many campaigns at its end, or while most of its jobs run; one of them has a typo."""
+def ended(folder, rows=12, *, midway=False, **fields):
+    """Return a grid of so many campaigns at its end, or while most of its jobs run; one of them has a typo.
+
+    ``fields`` are further ones of the bench.
+    """
     homes = list(REGIONS)
     tasks = [
         # Data that are dear to move stay at home; those of the region without capacity are few, and go elsewhere.
@@ -47,7 +50,7 @@ def ended(folder, rows=12, *, midway=False):
         for name, each in regions.items()
     ]
     placement = Cheapest(offers=[replace(offer, price_version="made-1") for offer in offers], move_data=True)
-    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=placement)
+    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=placement, **fields)
     bench.store.note_plan((11.0 * rows, 16.5 * rows))
     if midway:
         while len(bench.store.ends_after(0)) < rows // 2:

@@ -31,6 +31,7 @@ PROGRAMS = (
 )
 TINY = "raysm-test-tiny:latest"
 BUILT = "raysm-test-cpu:latest"
+BATCH = "raysm-test-batch:latest"
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -97,12 +98,22 @@ def base_image() -> str:
 @functools.cache
 def built_image() -> str:
     """Build containers/Dockerfile.cpu on that base; return its name."""
+    return _built("Dockerfile.cpu", BUILT)
+
+
+def _built(dockerfile: str, name: str) -> str:
     # Nothing is downloaded: what the base has is kept, as the Dockerfile promises.
-    options = ["--network=none", f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={BUILT}"]
-    options += ["--build-arg=PIP_OPTIONS=--no-index --no-build-isolation", "--file=containers/Dockerfile.cpu"]
+    options = ["--network=none", f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={name}"]
+    options += ["--build-arg=PIP_OPTIONS=--no-index --no-build-isolation", f"--file=containers/{dockerfile}"]
     done = subprocess.run(["docker", "build", *options, "."], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return BUILT
+    return name
+
+
+@functools.cache
+def batch_image() -> str:
+    """Build containers/Dockerfile.batch on that base; return its name."""
+    return _built("Dockerfile.batch", BATCH)
 
 
 def has(image) -> bool:

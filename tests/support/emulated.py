@@ -37,10 +37,13 @@ class Answers:
     """What the kernels found."""
 
     scored: int
+    """Pairs that were scored for the best of each row."""
     left: Any
     """keys[n, k] of the left rows."""
     right: Any
     """keys[m, k] of the right ones; untouched where the sides are one."""
+    scored_pairs: int
+    """Those that were scored for the threshold."""
     i: Any
     j: Any
     similarities: Any
@@ -75,7 +78,7 @@ def run(program, folder, left, right, *, bits, k, threshold, same, frame=None, m
     """Return what ``program`` answers for two tiles."""
     columns, diagonal = left.rows.shape[1], left is right
     frame = frame or Frame.plain(columns)
-    clusters = frame.clusters if bits < 32 else None
+    clusters = frame.clusters
     centres = np.concatenate([frame.centre[None], np.empty((0, columns)) if clusters is None else clusters.centres])
     radii = np.empty(0) if clusters is None else clusters.radii
     numbers = struct.pack(
@@ -114,8 +117,8 @@ def _read(content, n, m, k):
 
     (scored,) = take(1, np.int64)
     left, right = take(n * k, np.uint64).reshape(n, k), take(m * k, np.uint64).reshape(m, k)
-    (count,) = take(1, np.int64)
+    scored_pairs, count = take(2, np.int64)
     i, j, similarities = take(count, np.uint32), take(count, np.uint32), take(count, np.float32)
     scores = [take(n * m, np.float32).reshape(n, m) for _ in range(2)]
     assert at == len(content)
-    return Answers(int(scored), left, right, i, j, similarities, *scores)
+    return Answers(int(scored), left, right, int(scored_pairs), i, j, similarities, *scores)

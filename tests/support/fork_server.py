@@ -18,7 +18,8 @@ import time
 import traceback
 from pathlib import Path
 
-DEADLINE_S = 150.0
+DEADLINE_S = 400.0
+"""Against what hangs alone: on a machine with other work the longest program has taken 200 s."""
 
 IMPORTED = ("tests.support.parallel_modes", "tests.support.standing_ranks", "tests.support.trainee")
 """The programs whose workers find what they import already there."""

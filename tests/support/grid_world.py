@@ -76,6 +76,8 @@ class Life:
     reason: str = ""
     asked_s: float | None = None
     pack: str = ""
+    listed: Listed | None = None
+    """What List says of it, once it has ended."""
 
     @property
     def runs(self):
@@ -247,8 +249,13 @@ class FakeRegion:
 
     def _listed(self, life):
         now = self.clock.now
+        # Most of those that are listed have ended, and are listed in every step.
+        if life.listed is not None and life.ended_s <= now:
+            return life.listed
         changed = max(at for at in (life.created_s, life.asked_s or 0, life.started_s, life.ended_s) if at <= now)
-        return Listed(name=life.name, status=self._status(life), created_s=life.created_s, changed_s=changed)
+        listed = Listed(name=life.name, status=self._status(life), created_s=life.created_s, changed_s=changed)
+        life.listed = listed if life.ended_s <= now else None
+        return listed
 
     def _status(self, life):
         if life.ended_s > self.clock.now:

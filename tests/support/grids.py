@@ -21,8 +21,20 @@ class Killed(BaseException):
 class Bench:
     """One grid over fake regions; ``run`` is what a process would do, and ``kill`` says where it ends."""
 
-    def __init__(self, folder, rows=10, *, regions=None, rules=None, rates=None, tasks=None, kill=None, placement=None):
-        self.clock = Clock()
+    def __init__(
+        self,
+        folder,
+        rows=10,
+        *,
+        regions=None,
+        rules=None,
+        rates=None,
+        tasks=None,
+        kill=None,
+        placement=None,
+        began_s=1_800_000_000.0,
+    ):
+        self.clock = Clock(began_s)
         behaviours = regions or {"us-east-1": Behaviour(), "eu-west-1": Behaviour()}
         self.regions = {name: FakeRegion(name, self.clock, behaviour) for name, behaviour in behaviours.items()}
         self.folder = folder

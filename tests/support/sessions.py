@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 
+import raysm
 from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
 from raysm.contract.loop_thread import LoopThread
@@ -24,6 +25,7 @@ __all__ = [
     "TOKEN",
     "StubJob",
     "StubService",
+    "connected_session",
     "executors_of",
     "served",
     "state",
@@ -54,6 +56,15 @@ def state(**fields):
         "folder": "/x",
     }
     return SessionState(**(plain | fields))
+
+
+@contextlib.contextmanager
+def connected_session(folder, server):
+    """Run the block with a session that is attached to ``server``; what its job keeps lies in ``folder``."""
+    handle = raysm.Session(name="digits")
+    handle._connect(StubJob(folder, server.port), lambda event: None)
+    yield handle
+    handle.detach()
 
 
 class ThreadedCalls:

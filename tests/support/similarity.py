@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as arrays
 
 from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock
+from raysm.workloads.similarity.owning.owned import RangeFile
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
@@ -61,6 +62,11 @@ def run_of(matrix, folder: Path, **workload) -> Run:
         digests={"matrix": "0" * 64},
         context=context_of(source),
     )
+
+
+def range_files(ranges, folder: Path) -> list[RangeFile]:
+    """Return where the owners of these ranges write, all of them into one folder."""
+    return [RangeFile(folder=folder, name=f"part-{at:03d}", rows=rows, host="algo-1") for at, rows in enumerate(ranges)]
 
 
 def queries_of(matrix, folder: Path) -> Source:

@@ -73,10 +73,10 @@ class WholeOperand:
         return query_schedule.QueryOperand(brings=brings, shares=self._shares(shards), everywhere=True)
 
     def _shares(self, shards):
-        cut = partial(schedule.cut, slots=1, max_tile_rows=self.problem.block_rows, exact=True)
-        origins = getattr(self, "starts", {})
+        origins, size = getattr(self, "starts", {}), self.problem.block_rows
         return [
-            schedule.Share(host=one.host, slots=1, chunks=cut(one, origin=origins.get(one.host, 0))) for one in shards
+            schedule.Share(host=one.host, slots=1, chunks=schedule.cut(one, size, origins.get(one.host, 0)))
+            for one in shards
         ]
 
 
@@ -135,6 +135,11 @@ class SpreadOperand(WholeOperand):
 class Solver:
     """A problem in tasks."""
 
+    @property
+    def max_tile_rows(self):
+        """Most rows that a task of top-k makes ready at once: fewer than a tile has where there are many slots."""
+        return max(1, self.problem.block_rows // 3)
+
     def __init__(self, problem, folder, spread=()):
         """Save the files, and prepare all rows where they lie; those of the channels in ``spread`` are sharded."""
         self.problem, self.folder = problem, folder
@@ -179,7 +184,8 @@ class Solver:
         def told(task):
             known, tile = accumulator.lower_bounds, task.tile
             columns = known[tile.columns.start : tile.columns.stop] if task.mirrored else known[:0]
-            return replace(task, hint=TileBounds(known[tile.rows.start : tile.rows.stop].copy(), columns.copy()))
+            rows = known[tile.rows.start : tile.rows.stop].copy()
+            return replace(task, hint=TileBounds(rows, columns.copy(), self.max_tile_rows))
 
         def take(task, dispatched):
             arrays = self.topk_part(compare, mode, dispatched)

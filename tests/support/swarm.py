@@ -24,7 +24,7 @@ async def live(port, token, host, ended):
         host=host,
         head="algo-1",
         identity=IDENTITY,
-        silence_s=30.0,
+        silence_s=120.0,
     )
 
     def report(what):

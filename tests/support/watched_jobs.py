@@ -1,5 +1,8 @@
 """Cells of a notebook in which a job is watched that says what the test wants, hostile lines too."""
 
+HOSTILE = "</pre></div><script>document.title = 'taken'</script><svg onload=alert(1)> "
+"""A line of a job that would change the page in which it stood as more than text."""
+
 BEGIN = """
 import pathlib
 import raysm
@@ -21,9 +24,9 @@ job = raysm.submit(raysm.Script("train.py"), on=fake, name="digits")
 del fake.lines[job.name]  # it has written nothing yet
 """
 
-TELL = """
+TELL = f"""
 import time
-hostile = "</pre></div><script>document.title = 'taken'</script><svg onload=alert(1)> \\x1b[31mred\\x1b[0m"
+hostile = {HOSTILE!r} "\\x1b[31mred\\x1b[0m"
 percent = [("algo-1", "cpu_percent", 87.0), ("algo-2", "cpu_percent", 64.0), ("algo-1", "memory_percent", 41.0)]
 fake.lines[job.name] = (
     line(State(name="formed", host="algo-1", count=2, total=2)),

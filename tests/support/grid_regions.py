@@ -1,0 +1,26 @@
+"""What a controller sends to a region: a script's job, prepared for the client's fake of AWS."""
+
+from raysm.client.submit import prepare
+from raysm.grid.service_region import token_of
+from raysm.request import Cluster, Script
+
+SECRET = "of the grid"
+
+
+def preparing(service, folder):
+    """Return what prepares the job of a task's attempt, of a script that is written to ``folder``."""
+    script = folder / "train.py"
+    script.write_text("print(1)\n")
+
+    def prepared(task, attempt):
+        return prepare(
+            Script(str(script)),
+            cluster=Cluster(attempt.instance_type, count=attempt.count),
+            on=service,
+            job_name=attempt.name,
+            token=token_of(SECRET, attempt),
+            tags=dict(task.tags),
+            environment=dict(task.environment),
+        )
+
+    return prepared

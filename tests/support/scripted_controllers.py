@@ -1,0 +1,62 @@
+"""boto3's client of AWS Batch as far as programs go: queues and definitions are as the test says, jobs too."""
+
+from types import SimpleNamespace
+
+from tests.support.sagemaker import NoEvents
+from tests.support.scripted_batch import checked
+
+ARN = "arn:aws:batch:eu-west-1:123456789012:"
+
+
+class ScriptedControllers:
+    """One queue, ``controllers``.
+
+    Attributes:
+        queue: What DescribeJobQueues says of it.
+        definitions: What DescribeJobDefinitions says of each revision.
+        submitted: What SubmitJob was sent.
+        status: Of each job.
+        reason: Of its status.
+    """
+
+    meta = SimpleNamespace(events=NoEvents())
+
+    def __init__(self):
+        self.queue = {"jobQueueName": "controllers", "state": "ENABLED", "computeEnvironmentOrder": [{"order": 1}]}
+        self.definitions, self.submitted = [], []
+        self.status, self.reason = "RUNNING", ""
+
+    def describe_job_queues(self, **call):
+        checked("DescribeJobQueues", call)
+        return {"jobQueues": [self.queue] if self.queue["jobQueueName"] in call["jobQueues"] else []}
+
+    def describe_job_definitions(self, **call):
+        checked("DescribeJobDefinitions", call)
+        asked = call.get("jobDefinitions")
+        return {
+            "jobDefinitions": [
+                each
+                for each in self.definitions
+                if each["jobDefinitionName"] == call.get("jobDefinitionName")
+                or (asked and f"{each['jobDefinitionName']}:{each['revision']}" in asked)
+            ]
+        }
+
+    def register_job_definition(self, **call):
+        checked("RegisterJobDefinition", call)
+        revision = 1 + len(self.definitions)
+        self.definitions.append({**call, "revision": revision})
+        name = call["jobDefinitionName"]
+        arn = f"{ARN}job-definition/{name}:{revision}"
+        return {"jobDefinitionName": name, "jobDefinitionArn": arn, "revision": revision}
+
+    def submit_job(self, **call):
+        checked("SubmitJob", call)
+        self.submitted.append(call)
+        return {"jobId": f"id-{len(self.submitted)}", "jobName": call["jobName"]}
+
+    def describe_jobs(self, **call):
+        checked("DescribeJobs", call)
+        known = [f"id-{number + 1}" for number in range(len(self.submitted))]
+        jobs = [{"jobId": job, "status": self.status, "statusReason": self.reason} for job in call["jobs"]]
+        return {"jobs": [job for job in jobs if job["jobId"] in known]}
