@@ -15,7 +15,7 @@ import pytest
 @pytest.mark.long
 @pytest.mark.parametrize("number", range({failing}))
 def test_it(number):
-    tried = pathlib.Path("tried", str(number))
+    tried = pathlib.Path("tried", f"{{__name__}} {{number}}")
     if not tried.exists() or {always}:
         tried.touch()
         raise AssertionError("this time")
@@ -32,11 +32,12 @@ echo the next stage
 """
 
 
-def _run(folder, *, failing, always=False):
+def _run(folder, *, failing, files=1, always=False):
     for name in ("work", "tried"):
         (folder / name).mkdir()
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -q -n 0\nmarkers = long: takes long\n")
-    (folder / "test_it.py").write_text(ONCE.format(failing=failing, always=always))
+    for name in ("it", "its", "more", "most")[:files]:
+        (folder / f"test_{name}.py").write_text(ONCE.format(failing=failing, always=always))
     functions = re.findall(r"^(?:tests|say_what_was_tried_twice)\(\) \{\n.*?^\}\n", RUN.read_text(), re.M | re.S)
     assert len(functions) == 2
     script = "".join(functions) + DRIVE.replace("PYTHON", sys.executable)
@@ -64,10 +65,16 @@ def test_what_fails_twice_ends_the_run(tmp_path):
     assert "second try" not in run.stdout
 
 
-def test_more_than_three_have_no_second_try(tmp_path):
-    run = _run(tmp_path, failing=4)
+def test_many_of_one_file_are_tried_again_for_they_share_a_cluster(tmp_path):
+    run = _run(tmp_path, failing=11)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "11 passed" in run.stdout
+
+
+def test_those_of_more_than_three_files_have_no_second_try(tmp_path):
+    run = _run(tmp_path, failing=1, files=4)
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "4 failed, 1 passed" in run.stdout
+    assert "4 failed, 4 passed" in run.stdout
     assert "once more" not in run.stdout
     assert "the next stage" not in run.stdout
 

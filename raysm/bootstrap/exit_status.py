@@ -1,6 +1,7 @@
 """How an instance ends: an exit code, and for a failure the text that the service keeps as FailureReason."""
 
 import contextlib
+import re
 import signal
 import traceback
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ __all__ = [
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code after a stop that user code did not survive in time."""
+
+RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
+"""A line of Ray's log that is its process's last: a check of its own has failed. Behind it come the frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ def exit_status_of_driver(
 def _with_tail(text: str, tail: str) -> str:
     room = MAX_REASON - len(text) - 1
     tail = tail.strip()
+    if checks := RAY_CHECK.findall(tail):
+        tail = checks[-1][:room]
     if len(tail) > room:
         # Of a traceback or a log the end says what went wrong.
         tail = "…" + tail[len(tail) - room + 1 :]

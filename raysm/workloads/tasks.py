@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import ray
 
 from raysm.contract.names import LABEL_HOST
+from raysm.workloads.cancelling import cancel
 from raysm.workloads.placed import host_of, inputs_of
 
 __all__ = ["Tasks", "Workers"]
@@ -62,8 +63,7 @@ class Tasks:
         for _ in range(CANCEL_ATTEMPTS):
             if not unfinished:
                 return
-            for reference in unfinished:
-                ray.cancel(reference, force=True)
+            cancel(unfinished)
             left = list(unfinished)
             unfinished = ray.wait(left, num_returns=len(left), timeout=CANCEL_S, fetch_local=False)[1]
 

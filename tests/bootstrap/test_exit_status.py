@@ -39,6 +39,14 @@ def test_without_a_record_the_last_words_explain_an_exit_code():
     assert of_driver(4, tail="last words\n") == ExitStatus(4, "the driver exited with code 4\nlast words")
 
 
+def test_a_check_of_rays_own_is_said_without_its_frames():
+    line = "task_manager.cc:1329:  Check failed: it != tasks.end() Tried to complete a task"
+    frames = "\n".join(f"/lib/_raylet.so(+0x{number:x}) ray::core::Frame{number}()" for number in range(80))
+    log = f"well\n[2026-11-23 18:16:30,926 C 3958 4151] {line}\n*** StackTrace Information ***\n{frames}\n"
+    assert of_driver(1, tail=log).reason == f"the driver exited with code 1\n{line}"
+    assert len(of_driver(1, tail=log.replace("well", "w").replace("task_manager", "t" * 5000)).reason) <= MAX_REASON
+
+
 def test_a_long_tail_is_cut_at_its_beginning_to_what_a_reason_may_have():
     reason = of_driver(3, tail="x" * 5000 + "the end").reason
     assert len(reason) == MAX_REASON

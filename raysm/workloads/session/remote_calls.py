@@ -17,6 +17,7 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.session import BATCH, SHELL, Outcome
 from raysm.errors import InvalidRequest
+from raysm.workloads.cancelling import cancel
 from raysm.workloads.presence import tasks_at_once
 from raysm.workloads.session import work
 from raysm.workloads.session.calls import Call
@@ -105,7 +106,7 @@ class RemoteCalls:
 
     def _strike(self, id: str) -> None:
         if id in self._references:
-            ray.cancel(self._references[id], force=True)
+            cancel([self._references[id]])
 
     # Kinds
 

@@ -16,7 +16,7 @@ case "$1" in
   inspect) echo "4711 172.17.0.2" ;;
   logs) echo "a line of the container" ;;
   wait) while [ ! -e ended ]; do sleep 0.02; done; cat ended ;;
-  kill) echo "$2" >> signals ;;
+  kill) echo "$2" > beside; mv beside signals ;;
 esac
 """
 
