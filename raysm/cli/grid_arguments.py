@@ -90,6 +90,12 @@ def _add_controller(verb: Any) -> None:
     job.add_argument(
         "--execution-role", metavar="ARN", help="the role by which Fargate brings the image (default: a queue of EC2)"
     )
+    job.add_argument(
+        "--assign-public-ip",
+        action="store_true",
+        default=None,
+        help="with a public address, for Fargate's public subnets",
+    )
 
 
 def _add_taking_up(verbs: Any) -> None:

@@ -37,7 +37,7 @@ TERMINATED = 128 + signal.SIGTERM
 """As shells have it: an end from outside, after which Batch starts the controller again."""
 
 
-def controller_of(arguments: Arguments, in_file: Mapping[str, str]) -> ControllerJob | None:
+def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
     """Return the job that is to run the grid; None where this process does.
 
     Args:
@@ -64,6 +64,7 @@ FLAGS = {
     "job_image": "--job-image",
     "job_role": "--job-role",
     "execution_role": "--execution-role",
+    "assign_public_ip": "--assign-public-ip",
 }
 """Arguments of the Batch job, and the flags by which they are given."""
 

@@ -139,10 +139,13 @@ def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskStat
     kind = verdict.ending
     if kind.counts and record.retries_left < 1:
         return TaskState.FAILED, "its retries are used up"
-    if kind.most:
-        alike = sum(each.ending == kind.name for each in store.attempts(record.task.key))
-        if alike >= kind.most:
-            return TaskState.FAILED, f"{alike} attempts ended so"
+    if kind.most or kind.most_begun:
+        alike = [each for each in store.attempts(record.task.key) if each.ending == kind.name]
+        begun = sum(each.started_s is not None for each in alike)
+        if kind.most and len(alike) >= kind.most:
+            return TaskState.FAILED, f"{len(alike)} attempts ended so"
+        if kind.most_begun and begun >= kind.most_begun:
+            return TaskState.FAILED, f"{begun} jobs ended so that had had their instances"
     return TaskState.WAITING, ""
 
 

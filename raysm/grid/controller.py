@@ -5,7 +5,6 @@ their own. What flows in is the moment; all else is in the store. A step may be 
 next one, of this process or another, goes on from what the store says.
 """
 
-import functools
 from collections.abc import Mapping
 
 from raysm.grid.concluding import brake
@@ -104,8 +103,7 @@ class Controller:
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
-        works = [functools.partial(self._look_at, name, now) for name in self._sweeps]
-        self._outside.side_by_side(works)
+        self._outside.side_by_side(self._sweeps, str, lambda region, _: self._look_at(region, now))
         self._learn()
 
     def _look_at(self, region: str, now: float) -> None:

@@ -34,6 +34,8 @@ class Ending:
     """From the how manieth in a row a place is left alone for a while; 0 is never."""
     most: int = 0
     """Ends of this class after which the task fails; 0 is any number."""
+    most_begun: int = 0
+    """As ``most``, of those alone whose job had had its instances, and is paid for; 0 is any number."""
     closes_region: bool = False
     """Whether nothing is sent to the region for a while."""
     stays: bool = False
@@ -52,7 +54,11 @@ ENDINGS: dict[str, Ending] = {
         Ending(name="THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly by itself"),
         Ending(name="MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
         Ending(name="QUOTA", blocks_from=1, advice="ask for a higher quota, or give more types or regions"),
-        Ending(name="CAPACITY", is_lack=True, blocks_from=1, advice="give more types or regions, or wait"),
+        # Before its instances come it costs nothing, and ``Rules.give_up_s`` bounds it. A place that gives them and
+        # takes them away is none that refuses: without a bound of its own such a task would be paid for without end.
+        Ending(
+            name="CAPACITY", is_lack=True, blocks_from=1, most_begun=8, advice="give more types or regions, or wait"
+        ),
         # The service itself starts a job again by its RetryStrategy: one more here, then elsewhere.
         Ending(name="SERVICE", blocks_from=2, most=8, advice="the service failed: nothing is wrong with the task"),
         Ending(

@@ -7,6 +7,7 @@ jobs that run there, five hundred to a call. Logs of a thousand jobs cannot be r
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from raysm.client.description import Description
@@ -58,9 +59,11 @@ class Gauge:
         self._due_s = now + self._pause_s
         values: dict[str, float] = {}
         running = self._store.running()
-        for region, names in running.items():
-            if region in self._outside.regions:
-                values |= self._of(region, names, metric, now)
+
+        def ask_all(region: str, jobs: list[tuple[str, str]]) -> None:
+            values.update(self._of(region, [name for _, name in jobs], metric, now))
+
+        self._outside.side_by_side(running, itemgetter(0), ask_all)
         if running:
             with self._store.database.transaction("rates"):
                 keep_rates(self._store, values, now)

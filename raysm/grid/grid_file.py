@@ -53,7 +53,14 @@ OWN = (
 )
 """What a grid has, and a job has not, or has otherwise."""
 
-BATCH = ("job_queue", "job_definition", "image", "job_role", "execution_role")
+BATCH: Mapping[str, type] = {
+    "job_queue": str,
+    "job_definition": str,
+    "image": str,
+    "job_role": str,
+    "execution_role": str,
+    "assign_public_ip": bool,
+}
 
 ROWS = ("file", "sql", "on", "params")
 
@@ -86,7 +93,7 @@ class GridFile:
     """Through which queue its jobs go, or which in each region."""
     queue_share: str | None = None
     """Which of the queue's shares they use."""
-    batch: Mapping[str, str] = field(default_factory=dict)
+    batch: Mapping[str, Any] = field(default_factory=dict)
     """What is said of the Batch job that runs the grid, where one is to: fields of ``ControllerJob``."""
 
 
@@ -164,12 +171,12 @@ def _queue(path: Path, value: Any) -> str | Mapping[str, str] | None:
     return named
 
 
-def _batch(path: Path, value: Any) -> Mapping[str, str]:
-    named: Mapping[str, str] = _typed(path, "batch", Mapping[str, str], value)
+def _batch(path: Path, value: Any) -> Mapping[str, Any]:
+    named: Mapping[str, Any] = _typed(path, "batch", Mapping[str, Any], value)
     for name in named:
         if name not in BATCH:
             raise InvalidRequest(f"{path}: [batch] has no {name!r}; it has {', '.join(BATCH)}")
-    return named
+    return {name: _typed(path, f"batch.{name}", BATCH[name], each) for name, each in named.items()}
 
 
 def _names(path: Path, name: str, value: Any) -> tuple[str, ...]:

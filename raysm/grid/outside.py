@@ -3,7 +3,9 @@
 Those of one region are made in their order, those of several side by side.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from raysm.errors import ServiceError
@@ -48,16 +50,27 @@ class Outside:
         # By the difference: who gives a step its moment may have another clock than the service.
         self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
 
-    def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
-        """Do the works of several regions, of which each makes calls of its own region alone.
+    def side_by_side(
+        self, items: Iterable[T], region_of: Callable[[T], str], work: Callable[[str, list[T]], object]
+    ) -> None:
+        """Do a work for each region, which makes calls of this region alone.
+
+        Args:
+            items: What there is to do, in whatever regions; what is in none of this grid's is left as it is.
+            region_of: Returns the region of an item.
+            work: Called with a region and its items, in their order.
 
         Raises:
             Exception: What the first of them raised.
         """
+        by_region: defaultdict[str, list[T]] = defaultdict(list)
+        for item in items:
+            by_region[region_of(item)].append(item)
+        works = [functools.partial(work, region, own) for region, own in by_region.items() if region in self.regions]
         if self.limiter.moment is None:
             # Of a clock that stands still while calls are made nothing is won, and each run is to be the same.
-            for work in works:
-                work()
+            for of_region in works:
+                of_region()
         else:
             self._turns.each(works)
 

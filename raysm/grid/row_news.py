@@ -4,8 +4,10 @@ A pack may take an hour, and its first row is done after minutes. The record is 
 the grid's own limits; it is looked at once in a while, and of a region that does not answer at the next time.
 """
 
+import contextlib
 import functools
 from collections.abc import Mapping
+from operator import attrgetter
 
 from raysm.contract.row_record import RowOutcome
 from raysm.grid.attempt import Attempt
@@ -39,19 +41,17 @@ class RowNews:
         if now < self._due_s <= now + self._pause_s:
             return
         self._due_s = now + self._pause_s
-        silent: set[str] = set()
-        for attempt in self._store.running_packs():
-            if attempt.region in silent or attempt.region not in self._outside.regions:
-                continue
-            try:
-                outcomes = ask_outcomes(self._outside, attempt, now)
-            except Silence:
-                # The jobs do their work whether it is known or not: the sweep says what is silent.
-                silent.add(attempt.region)
-                continue
-            # One of each job: none is held back by what the next one has to say.
-            with self._store.database.transaction("news"):
-                note_progress(self._store, attempt, outcomes, now)
+
+        def look_at(region: str, attempts: list[Attempt]) -> None:
+            # The jobs do their work whether it is known or not: the sweep says which region is silent.
+            with contextlib.suppress(Silence):
+                for attempt in attempts:
+                    outcomes = ask_outcomes(self._outside, attempt, now)
+                    # One of each job: none is held back by what the next one has to say.
+                    with self._store.database.transaction("news"):
+                        note_progress(self._store, attempt, outcomes, now)
+
+        self._outside.side_by_side(self._store.running_packs(), attrgetter("region"), look_at)
 
 
 def ask_outcomes(outside: Outside, attempt: Attempt, now: float) -> Mapping[str, RowOutcome]:

@@ -5,8 +5,6 @@ controller in between, the next one makes the very same call, which makes one jo
 kept together.
 """
 
-import functools
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
@@ -46,16 +44,12 @@ def send_owed(store: Store, outside: Outside, now: float) -> None:
 
 def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
     """Send attempts, each with what it carries; their intents are kept, and their tokens are taken."""
-    of_region: defaultdict[str, list[tuple[Task, Attempt]]] = defaultdict(list)
-    for task, attempt in intents:
-        of_region[attempt.region].append((task, attempt))
-    works = [functools.partial(_send_all, store, outside, region, own, now) for region, own in of_region.items()]
-    outside.side_by_side(works)
 
+    def send_all(region: str, own: Sequence[tuple[Task, Attempt]]) -> None:
+        for begin in range(0, len(own), SENDS):
+            _send_to(store, outside, region, own[begin : begin + SENDS], now)
 
-def _send_all(store: Store, outside: Outside, region: str, intents: Sequence[tuple[Task, Attempt]], now: float) -> None:
-    for begin in range(0, len(intents), SENDS):
-        _send_to(store, outside, region, intents[begin : begin + SENDS], now)
+    outside.side_by_side(intents, lambda intent: intent[1].region, send_all)
 
 
 def _send_to(store: Store, outside: Outside, region: str, intents: Sequence[tuple[Task, Attempt]], now: float) -> None:

@@ -5,8 +5,8 @@ A wish is kept before the service is asked, so that a controller that is killed 
 
 import contextlib
 import functools
-from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter, itemgetter
 
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt, TaskState
@@ -53,27 +53,26 @@ def ask_to_stop(store: Store, outside: Outside, now: float) -> float | None:
         When the next one can be asked about, on the same clock; None where all were asked that can be.
     """
     waits: list[float] = []
-    of_region: defaultdict[str, list[Attempt]] = defaultdict(list)
-    for attempt in store.unwanted():
-        if attempt.asked_s is None or not 0 <= now - attempt.asked_s < AGAIN_S:
-            of_region[attempt.region].append(attempt)
+    due = (each for each in store.unwanted() if each.asked_s is None or not 0 <= now - each.asked_s < AGAIN_S)
 
-    def ask_all(attempts: list[Attempt]) -> None:
+    def ask_all(region: str, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             try:
                 _ask(store, outside, attempt, now)
             except Silence:
                 # Without it the next step is a sweep's, 10 s later, and a bucket that holds two calls is used by a
                 # tenth.
-                waits.append(now + outside.limiter.wait_s(attempt.region, "stop", now))
+                waits.append(now + outside.limiter.wait_s(region, "stop", now))
 
-    known = [attempts for region, attempts in of_region.items() if region in outside.regions]
-    outside.side_by_side([functools.partial(ask_all, attempts) for attempts in known])
-    for region, name in live_strays(store, now, AGAIN_S):
-        with contextlib.suppress(Silence, ServiceError):
-            outside.ask(region, "stop", now, functools.partial(_stop, name))
-            with store.database.transaction("stray asked"):
-                stray_asked(store, name, now)
+    def ask_strays(region: str, strays: list[tuple[str, str]]) -> None:
+        for _, name in strays:
+            with contextlib.suppress(Silence, ServiceError):
+                outside.ask(region, "stop", now, functools.partial(_stop, name))
+                with store.database.transaction("stray asked"):
+                    stray_asked(store, name, now)
+
+    outside.side_by_side(due, attrgetter("region"), ask_all)
+    outside.side_by_side(live_strays(store, now, AGAIN_S), itemgetter(0), ask_strays)
     return min(waits, default=None)
 
 

@@ -344,12 +344,10 @@ class Store:
         )
         return self._execute(query, {"region": region, "now": now}).fetchone() is not None
 
-    def running(self) -> dict[str, list[str]]:
-        """Return the names of the jobs that have their instances, by region."""
-        names: dict[str, list[str]] = {}
-        for row in self._execute("SELECT region, name FROM attempt WHERE state = 'running' ORDER BY region, name"):
-            names.setdefault(row[0], []).append(row[1])
-        return names
+    def running(self) -> list[tuple[str, str]]:
+        """Return region and name of the jobs that have their instances."""
+        rows = self._execute("SELECT region, name FROM attempt WHERE state = 'running' ORDER BY region, name")
+        return [(row[0], row[1]) for row in rows]
 
     def running_packs(self) -> list[Attempt]:
         """Return the attempts that have their instances, and carry rows that share them."""

@@ -27,6 +27,9 @@ def test_the_flags_are_the_job():
     assert asked("--via", "batch", "--job-queue", "team", *flags) == ControllerJob(
         job_queue="team", job_definition="own", image="raysm", job_role=ROLE, execution_role=ROLE
     )
+    public = asked("--via", "batch", "--job-queue", "team", *flags, "--assign-public-ip")
+    assert public is not None
+    assert public.assign_public_ip
 
 
 def test_what_the_grids_file_says_holds_where_no_flag_says_another_and_batch_is_asked_for():

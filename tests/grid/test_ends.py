@@ -5,6 +5,7 @@ import random
 import pytest
 
 from raysm.errors import ServiceError
+from raysm.grid.endings import ENDINGS
 from raysm.grid.place import FirstAdmitted, Offer, Place
 from raysm.grid.placement import Cheapest
 from raysm.grid.rules import Rules
@@ -66,6 +67,16 @@ def test_rows_behind_jobs_that_take_longer_than_that_are_not_given_up(tmp_path):
     bench = Bench(tmp_path, regions=regions, tasks=rows_in("small", 6), rules=PATIENT)
     bench.run()
     assert bench.states() == {"done": 6}
+
+
+def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_end(tmp_path):
+    # A place that gives them is none that refuses: what bounds those never comes.
+    taken = {"row-0": "InsufficientInstanceCapacity: the instances were taken back"}
+    bench = Bench(tmp_path, regions={"fickle": Behaviour(fails=taken)}, tasks=rows_in("fickle", 2))
+    bench.run()
+    assert bench.states() == {"done": 1, "failed": 1}
+    assert len(bench.store.attempts("row-0")) == ENDINGS["CAPACITY"].most_begun == 8
+    assert "8 jobs ended so that had had their instances" in bench.store.task("row-0").reason
 
 
 @pytest.mark.parametrize(("hours", "states"), [(3, {"done": 8}), (10**6, {"failed": 8})])

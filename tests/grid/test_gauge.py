@@ -1,6 +1,7 @@
 """How much work all rows do in a second together."""
 
 import re
+import threading
 
 import pytest
 
@@ -26,7 +27,7 @@ def bench_of(tmp_path, rules=RULES, **behaviour):
 
 
 def until_running(bench, number=8):
-    while sum(map(len, bench.store.running().values())) < number:
+    while len(bench.store.running()) < number:
         bench.step()
     # The next look at the metrics is a minute after the last.
     for _ in range(8):
@@ -62,6 +63,24 @@ def test_a_region_is_asked_once_a_minute_however_many_jobs_run_there(tmp_path):
     bench = bench_of(tmp_path)
     took_s = bench.run()
     assert 0 < bench.regions["us"].calls["metrics"] <= took_s / 60 + 1
+
+
+def test_regions_are_asked_side_by_side_where_time_passes_meanwhile(tmp_path):
+    bench = bench_of(tmp_path)
+    until_running(bench)
+    bench.limiter.moment, both = lambda: bench.clock.now, threading.Barrier(2)
+    for region in bench.regions.values():
+
+        def rates(names, metric, known=region.rates):
+            # Neither is answered before the other one is asked.
+            both.wait(60)
+            return known(names, metric)
+
+        region.rates = rates
+    view = snapshot(bench.store, bench.clock.now)
+    gauge.Gauge(bench.store, bench.controller._outside).step(bench.clock.now + 1)
+    assert not both.broken
+    assert snapshot(bench.store, bench.clock.now + 1).rate == view.rate > 0
 
 
 def test_without_a_metric_nobody_is_asked(tmp_path):

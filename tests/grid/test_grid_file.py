@@ -47,6 +47,9 @@ def test_a_file_names_the_queue_of_all_regions_or_of_each(tmp_path, lines, queue
 def test_a_file_says_which_batch_job_is_to_run_its_grid(tmp_path):
     file = read(tmp_path, 'script = "train.py"\n[batch]\njob_queue = "controllers"\njob_role = "arn"\n')
     assert file.batch == {"job_queue": "controllers", "job_role": "arn"}
+    assert read(tmp_path, 'script = "train.py"\n[batch]\nassign_public_ip = true\n').batch == {"assign_public_ip": True}
+    with pytest.raises(InvalidRequest, match=r"batch.assign_public_ip"):
+        read(tmp_path, 'script = "train.py"\n[batch]\nassign_public_ip = "yes"\n')
     with pytest.raises(InvalidRequest, match=r"\[batch\] has no 'queue'; it has job_queue"):
         read(tmp_path, 'script = "train.py"\n[batch]\nqueue = "controllers"\n')
 

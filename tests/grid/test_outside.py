@@ -83,5 +83,13 @@ def test_a_create_that_took_a_while_counts_from_its_answer():
 
 def test_where_the_clock_stands_still_regions_are_called_in_their_order(outside):
     threads = []
-    outside.side_by_side([lambda: threads.append(threading.current_thread())] * 3)
+    outside.regions |= {"s": object(), "t": object()}
+    outside.side_by_side("rst", str, lambda region, _: threads.append(threading.current_thread()))
     assert threads == [threading.current_thread()] * 3
+
+
+def test_each_region_is_given_what_is_its_own_in_its_order_and_what_is_in_none_is_left(outside):
+    outside.regions |= {"s": object()}
+    given = {}
+    outside.side_by_side(["r1", "s1", "x1", "r2"], lambda item: item[0], given.__setitem__)
+    assert given == {"r": ["r1", "r2"], "s": ["s1"]}

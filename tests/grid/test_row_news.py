@@ -1,9 +1,11 @@
 """What rows that share a job have done is asked for while it runs, once in a while."""
 
+import threading
+
 import pytest
 
 from raysm.grid.outside import Silence
-from raysm.grid.row_news import NEWS_S, ask_outcomes
+from raysm.grid.row_news import NEWS_S, RowNews, ask_outcomes
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from tests.support.grid_world import Behaviour
@@ -35,6 +37,28 @@ def test_a_region_that_is_silent_meanwhile_ends_nothing(tmp_path):
     grid.judge()
     assert grid.states() == {"done": 8}
     assert len(grid.store.attempts()) == 2
+
+
+def test_regions_are_asked_side_by_side_where_time_passes_meanwhile(tmp_path):
+    behaviours = {name: Behaviour(start_s=60, run_s=300, quota=1) for name in ("us-east-1", "eu-west-1")}
+    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=600) for number in range(8)]
+    grid = Bench(tmp_path, regions=behaviours, rules=Rules(brake=0, pack=4), tasks=tasks)
+    while len(grid.store.running_packs()) < 2:
+        grid.step()
+    grid.clock.now += 301
+    grid.limiter.moment, both = lambda: grid.clock.now, threading.Barrier(2)
+    for region in grid.regions.values():
+
+        def outcomes(attempt, known=region.outcomes):
+            # Neither is answered before the other one is asked.
+            both.wait(60)
+            return known(attempt)
+
+        region.outcomes = outcomes
+    RowNews(grid.store, grid.controller._outside).step(grid.clock.now)
+    assert not both.broken
+    # The first row of each job.
+    assert grid.states() == {"done": 2, "placed": 6}
 
 
 def test_who_asks_a_silent_region_is_told_so(tmp_path):

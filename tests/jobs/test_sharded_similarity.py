@@ -143,12 +143,11 @@ CASES = [
     ("query pairs", "small", {"threshold": 0.4}, "only queries"),
     ("all queries", "small", {"full": True}, "queries"),
     # More parts than instances, as many, and fewer: each has a process of its own.
-    ("owned csv", "csv", {"top_k": 4, "parts": 4}, "only sharded"),
-    ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 2}, "only sharded"),
-    ("owned sparse", "sparse", {"top_k": 7, "parts": 3}, "only sharded"),
+    ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 4}, "only sharded"),
+    ("owned sparse", "sparse", {"top_k": 7, "parts": 2}, "only sharded"),
     ("owned queries", "small", {"top_k": 6, "parts": 2}, "queries, only sharded"),
     ("owned query pairs", "small", {"threshold": 0.4, "parts": 2}, "only queries, only sharded"),
-    ("owned pairs", "small", {"threshold": 0.35, "parts": 3, "block_rows": 300}, "only sharded"),
+    ("owned pairs", "small", {"threshold": 0.35, "parts": 2, "block_rows": 300}, "only sharded"),
     ("owned all", "small", {"full": True, "dtype": "float16", "parts": 3, "block_rows": 100}, "killed, only sharded"),
     ("owned all queries", "small", {"full": True, "parts": 2}, "queries, only sharded"),
     # Each instance hands out its own pairs, as the head would have them handed out of hundreds.

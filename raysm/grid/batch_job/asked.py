@@ -25,7 +25,8 @@ class ControllerJob:
     Either ``job_definition`` names one that there is, or raysm registers one of ``image`` and ``job_role``.
 
     Raises:
-        InvalidRequest: A name or a role cannot be, or roles are given without an image.
+        InvalidRequest: A name or a role cannot be, roles are given without an image, or a public address without
+            Fargate.
     """
 
     job_queue: str
@@ -38,6 +39,9 @@ class ControllerJob:
     """ARN of the role by which the controller sends jobs; of a definition that raysm registers (``jobRoleArn``)."""
     execution_role: str | None = None
     """ARN of the role by which Fargate brings the image (``executionRoleArn``); None is a queue of EC2."""
+    assign_public_ip: bool = False
+    """Whether the controller has a public address there (``networkConfiguration``): in a public subnet of Fargate there
+    is no other way to the image, nor to SageMaker."""
     attempts: int = MOST_ATTEMPTS
     """Times that Batch starts it, at most: a controller whose host is lost is started again."""
 
@@ -58,6 +62,11 @@ class ControllerJob:
                     f"{name} is of a definition that raysm registers, which needs an image too; one that there is has "
                     "roles of its own"
                 )
+        if self.assign_public_ip and self.execution_role is None:
+            raise InvalidRequest(
+                "assign_public_ip is of a controller on Fargate, and there is no execution_role, by which it brings "
+                "the image: give it too; on EC2 the subnet decides"
+            )
         # A revision is never changed: of another image there would be another one, and this name would mean the old.
         if self.image is not None and ":" in (self.job_definition or ""):
             raise InvalidRequest(

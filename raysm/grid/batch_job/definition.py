@@ -132,4 +132,12 @@ def _container(job: ControllerJob) -> dict[str, Any]:
             {"type": "MEMORY", "value": MEMORY_MIB},
         ],
         **{name: role for name, role in roles.items() if role is not None},
+        **_network(job),
     }
+
+
+def _network(job: ControllerJob) -> dict[str, Any]:
+    # Of EC2 it is refused. Of Fargate it is said either way: a definition that has an address is not one without.
+    if job.execution_role is None:
+        return {}
+    return {"networkConfiguration": {"assignPublicIp": "ENABLED" if job.assign_public_ip else "DISABLED"}}

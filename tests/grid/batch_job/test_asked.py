@@ -22,9 +22,22 @@ def test_a_queue_is_all_that_is_needed_where_the_definition_is_there():
         ({"job_role": ROLE}, "job_role is of a definition that raysm registers, which needs an image too"),
         ({"execution_role": ROLE}, "execution_role is of a definition"),
         ({"job_definition": "own:3", "image": "raysm"}, "'own:3' is one that there is: give a name without a revision"),
+        (
+            {"assign_public_ip": True, "image": "raysm", "job_role": ROLE},
+            "assign_public_ip is of a controller on Fargate, and there is no execution_role",
+        ),
         ({"attempts": 11}, "attempts of a controller are 1 to 10, got 11"),
     ],
-    ids=["queue", "definition", "role", "role alone", "execution role alone", "revision and image", "attempts"],
+    ids=[
+        "queue",
+        "definition",
+        "role",
+        "role alone",
+        "execution role alone",
+        "revision and image",
+        "address",
+        "attempts",
+    ],
 )
 def test_what_cannot_be_is_refused_with_its_value(fields, message):
     with pytest.raises(InvalidRequest, match=message):

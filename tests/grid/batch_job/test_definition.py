@@ -63,6 +63,24 @@ def test_of_an_image_a_definition_is_registered_once(laptop):
     assert laptop.batch.definitions[-1] is registered
 
 
+def test_a_controller_of_fargate_has_a_public_address_where_it_is_asked_for_and_else_none(laptop):
+    roles = {"image": IMAGE, "job_role": ROLE, "execution_role": ROLE}
+    job = ControllerJob(job_queue="controllers", job_definition="own", assign_public_ip=True, **roles)
+    addressed = definition_of(job, laptop.service)
+    assert addressed.container["networkConfiguration"] == {"assignPublicIp": "ENABLED"}
+    addressed.made(laptop.service)
+    # Who asks for none is not given the definition that has one.
+    job = ControllerJob(job_queue="controllers", job_definition="own", **roles)
+    bare = definition_of(job, laptop.service)
+    assert bare.container["networkConfiguration"] == {"assignPublicIp": "DISABLED"}
+    assert bare.registration is not None
+
+
+def test_of_ec2_nothing_is_said_of_addresses(laptop):
+    job = ControllerJob(job_queue="controllers", job_definition="own", image=IMAGE, job_role=ROLE)
+    assert "networkConfiguration" not in definition_of(job, laptop.service).container
+
+
 def test_its_variables_are_those_of_its_environment_and_its_secrets(laptop):
     laptop.define(
         "own",

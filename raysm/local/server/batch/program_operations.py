@@ -52,6 +52,12 @@ class ProgramOperations:
                 f"the embedded Batch runs definitions of type container with containerProperties, got type "
                 f"{request['type']!r} with {', '.join(sorted(request))}"
             )
+        # EC2 is what Batch takes where nothing is said.
+        platforms = request.get("platformCapabilities") or ["EC2"]
+        if "networkConfiguration" in request["containerProperties"] and "FARGATE" not in platforms:
+            raise client_error(
+                f"networkConfiguration is of FARGATE alone, got platformCapabilities {', '.join(platforms)}"
+            )
         check_strategy(request.get("retryStrategy"))
         name = request["jobDefinitionName"]
         # By those that were deregistered too: a revision is never given twice.

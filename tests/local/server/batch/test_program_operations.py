@@ -56,6 +56,17 @@ def test_what_cannot_run_here_is_refused_when_it_is_defined(call):
         call("RegisterJobDefinition", jobDefinitionName="d", type="multinode", nodeProperties={})
 
 
+def test_a_definition_of_fargate_keeps_its_address_and_one_of_ec2_may_have_none(call):
+    network = {"networkConfiguration": {"assignPublicIp": "ENABLED"}}
+    define(call, container=network, platformCapabilities=["FARGATE"])
+    (defined,) = call("DescribeJobDefinitions", jobDefinitionName="d")["jobDefinitions"]
+    assert defined["containerProperties"]["networkConfiguration"] == network["networkConfiguration"]
+    (job,) = call("DescribeJobs", jobs=[submit(call)])["jobs"]
+    assert job["container"]["networkConfiguration"] == network["networkConfiguration"]
+    with pytest.raises(ApiError, match="networkConfiguration is of FARGATE alone, got platformCapabilities EC2"):
+        define(call, container=network)
+
+
 def test_a_job_has_what_its_definition_says_unless_it_says_it_itself(call, batch):
     define(call, retryStrategy={"attempts": 3}, parameters={"a": "1", "b": "1"}, timeout={"attemptDurationSeconds": 60})
     job = batch.job(submit(call, retryStrategy={"attempts": 2}, parameters={"b": "2"}))
