@@ -2,10 +2,12 @@
 
 What flows in are calls of the server's loop, what flows out are the outcomes that ``work`` has made, or, where a
 process died, what is known of its death. The processes are actors of Ray's that stay: a task of Ray's for each call
-asked for a process, connected it and let go of it again, which was half of a short call's time.
+asked for a process, connected it and let go of it again, which was half of a short call's time. Calls go to them by a
+socket: Ray's part is to start and to end them, and to say how one died.
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -18,6 +20,7 @@ from ray.exceptions import RayError
 
 from raysm.contract.names import LABEL_HOST
 from raysm.workloads.session import work
+from raysm.workloads.session.call_line import CallLine
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.crew import Crew
 from raysm.workloads.session.insisting import Insisting
@@ -42,6 +45,9 @@ ACTOR: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.Cal
 class _Process:
     actor: Any
     pid: int
+    line: CallLine
+    serving: Any
+    """Ray's word of its end."""
 
 
 class CallProcesses:
@@ -57,6 +63,8 @@ class CallProcesses:
         """
         self._head, self._folder, self._printing = head, folder, printing
         self._running: dict[str, _Process] = {}
+        self._lines: set[CallLine] = set()
+        self._numbers = itertools.count()
         self._crew: Crew[_Process] = Crew(max(LEAST, min(MOST, os.cpu_count() or 1)), self._start, self._end)
         self._insisting = Insisting()
 
@@ -67,6 +75,8 @@ class CallProcesses:
     def close(self) -> None:
         """Start and end no process any more."""
         self._crew.close()
+        for line in self._lines:
+            line.close()
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
         """Run one; see ``Executor``."""
@@ -76,7 +86,7 @@ class CallProcesses:
                 if process is None:
                     return interrupted(self._head).encode(), True
                 outcome, has_failed, messages = await self._run_in(call, process)
-            except RayError as error:
+            except (RayError, ConnectionError) as error:
                 if call.is_cancelled:
                     return interrupted(self._head).encode(), True
                 return failed("WorkerDied", death_of(call.request.name, error), self._head).encode(), True
@@ -86,13 +96,15 @@ class CallProcesses:
     async def _run_in(self, call: Call, process: _Process) -> tuple[bytes, bool, int]:
         call.begin()
         self._running[call.id] = process
-        free = self._crew.lose
+        free = self._lose
         try:
-            # Under its own name: so Ray's dashboard and its timeline show it.
-            task = process.actor.call.options(name=call.request.name)
-            outcome: tuple[bytes, bool, int] = await task.remote(call.id, call.body, call.request.name, self._head)
+            outcome = await process.line.call(call.id, call.body, call.request.name, self._head)
             free = self._crew.leave
             return outcome
+        except ConnectionError:
+            # Ray knows why, some milliseconds after the socket; where it knows nothing, this is all that is known.
+            await process.serving
+            raise
         finally:
             # Before its output is awaited: the next call need not wait for it, nor be hit by this one's signals.
             del self._running[call.id]
@@ -119,10 +131,24 @@ class CallProcesses:
     # Processes
 
     async def _start(self) -> _Process:
+        # Beside the socket of what they print; short: the path of a socket has at most 107 bytes.
+        path = str(Path(self._printing.socket).with_name(f"c{next(self._numbers)}"))
         place = Place(socket=self._printing.socket, folder=str(self._folder))
-        actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(place)
-        return _Process(actor, await actor.pid.remote())
+        actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(place, path)
+        pid = await actor.pid.remote()
+        serving = actor.serve.options(name="calls").remote()
+        line = await CallLine.to(path)
+        self._lines.add(line)
+        return _Process(actor, pid, line, serving)
 
-    @staticmethod
-    def _end(process: _Process) -> None:
+    def _lose(self, process: _Process) -> None:
+        self._let_go(process)
+        self._crew.lose(process)
+
+    def _end(self, process: _Process) -> None:
+        self._let_go(process)
         ray.kill(process.actor)
+
+    def _let_go(self, process: _Process) -> None:
+        self._lines.discard(process.line)
+        process.line.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
+from raysm.workloads.session.call_line import Serving
 from raysm.workloads.session.namespace import Namespace
 from raysm.workloads.session.outcomes import outcome_of, outcome_of_error
 from raysm.workloads.session.relay import Place, SocketLine, Standing
@@ -30,13 +31,23 @@ UNHEARD = 256
 class CallProcess:
     """A process that does calls, one after the other; an actor of Ray's."""
 
-    def __init__(self, place: Place) -> None:
-        """Connect with the session."""
+    def __init__(self, place: Place, path: str) -> None:
+        """Connect with the session.
+
+        Args:
+            place: Where calls run.
+            path: Of the socket at which this process takes them.
+        """
         self._standing = Standing(place.folder, SocketLine(place.socket).send)
+        self._serving = Serving(path)
 
     def pid(self) -> int:
         """Return by which number it is signalled."""
         return os.getpid()
+
+    def serve(self) -> None:
+        """Do the calls that come by its socket, until the session lets go."""
+        self._serving.serve(self.call)
 
     def call(self, id: str, pickled: bytes, name: str, host: str) -> tuple[bytes, bool, int]:
         """Call a pickled function.
