@@ -7,6 +7,7 @@ import sys
 import cloudpickle
 import pytest
 
+from raysm.bootstrap.resources import memory_limit
 from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
@@ -33,6 +34,14 @@ def pytest_addoption(parser):
 def pytest_ignore_collect(collection_path, config):
     """Leave out the files that have no test of the one mark that is asked for."""
     return True if has_none(collection_path, config.option.markexpr) else None
+
+
+def pytest_xdist_auto_num_workers():
+    """Return how many processes run the tests: one more than two cores, since a test of a cluster waits a third of it.
+
+    Three clusters at a time, each of several Ray nodes, would fill a small machine's memory.
+    """
+    return 3 if memory_limit() > 12 << 30 else 2
 
 
 # After the marks have chosen.

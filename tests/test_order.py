@@ -24,7 +24,8 @@ def test_the_tests_of_a_file_that_takes_long_come_first_and_keep_their_order():
 def test_of_many_tests_each_process_of_a_run_draws_the_same(monkeypatch):
     monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "one run")
     chosen = drawn(list(range(100)), 8)
-    assert chosen == sorted(set(chosen)) and len(chosen) == 8
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == 8
     assert drawn(list(range(100)), 8) == chosen
     monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "another one")
     assert drawn(list(range(100)), 8) != chosen
