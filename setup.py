@@ -37,8 +37,6 @@ class BuildPy(build_py):
         from raysm.workloads.similarity.kernels import prebuilt
 
         folder = package / prebuilt.FOLDER.relative_to(HERE / "raysm")
-        # The build folder may hold those of an earlier source.
-        shutil.rmtree(folder, ignore_errors=True)
         for machine, count in prebuilt.make(folder).items():
             self.announce(f"kernels for {machine}: {count or 'no compiler'}", level=2)
 

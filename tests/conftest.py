@@ -7,10 +7,11 @@ import sys
 import cloudpickle
 import pytest
 
+from raysm.bootstrap.resources import memory_limit
 from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
-from tests.support.order import has_none, longest_first
+from tests.support.order import drawn, has_none, longest_first
 
 # Whoever runs the tests in the background of a shell ignores them, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -26,12 +27,29 @@ sys.dont_write_bytecode = False
 REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker": docker.why_not}
 
 
+def pytest_addoption(parser):
+    parser.addoption("--draw", type=int, metavar="N", help="run N by chance of the tests that are asked for")
+
+
 def pytest_ignore_collect(collection_path, config):
     """Leave out the files that have no test of the one mark that is asked for."""
     return True if has_none(collection_path, config.option.markexpr) else None
 
 
+def pytest_xdist_auto_num_workers():
+    """Return how many processes run the tests: one more than two cores, since a test of a cluster waits a third of it.
+
+    Three clusters at a time, each of several Ray nodes, would fill a small machine's memory.
+    """
+    return 3 if memory_limit() > 12 << 30 else 2
+
+
+# After the marks have chosen.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
+    if config.option.draw is not None:
+        left, items[:] = items[:], drawn(items, config.option.draw)
+        config.hook.pytest_deselected(items=[item for item in left if item not in items])
     if not config.pluginmanager.has_plugin("randomly"):
         longest_first(items)
     for name, why_not in REASONS.items():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.contract.imports import late_modules
-from tests.support.order import LONGEST, TESTS, has_none, longest_first
+from tests.support.order import LONGEST, TESTS, drawn, has_none, longest_first
 
 
 @pytest.mark.parametrize("name", LONGEST)
@@ -19,6 +19,20 @@ def test_the_tests_of_a_file_that_takes_long_come_first_and_keep_their_order():
     items = [SimpleNamespace(path=path, number=number) for number, path in enumerate(paths)]
     longest_first(items)
     assert [item.number for item in items] == [3, 1, 4, 0, 2]
+
+
+def test_of_many_tests_each_process_of_a_run_draws_the_same(monkeypatch):
+    monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "one run")
+    chosen = drawn(list(range(100)), 8)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == 8
+    assert drawn(list(range(100)), 8) == chosen
+    monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "another one")
+    assert drawn(list(range(100)), 8) != chosen
+
+
+def test_of_few_tests_all_are_drawn():
+    assert drawn([1, 2], 8) == [1, 2]
 
 
 @pytest.mark.parametrize(

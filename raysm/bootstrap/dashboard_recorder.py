@@ -14,7 +14,7 @@ from raysm.contract.dashboard_record import SNAPSHOT, DashboardRecord, task_summ
 from raysm.contract.events import Metric
 from raysm.contract.node_usage import NODES, samples_of
 
-__all__ = ["DashboardRecorder", "Read", "is_whole"]
+__all__ = ["DashboardRecorder", "Read"]
 
 SAMPLE_S = 15.0
 """A look takes the dashboard about 10 ms: less than a thousandth of one core."""
@@ -22,12 +22,9 @@ SAMPLE_S = 15.0
 FIRST_S = 5.0
 """After the dashboard came up, which took a core just now: a short job is not to wait for it."""
 
-FIRST_WHOLE = 4
-"""So many first looks are looks at everything: many jobs are short."""
-
-SNAPSHOT_EVERY = 8
-"""Later looks at everything are so many looks apart: each takes the dashboard a second of a core, 1 % of one where they
-are two minutes apart. A head that is killed leaves what was seen two minutes before.
+WHOLE_SHARE = 0.01
+"""Of one core, looks at everything take at most: after one of a second the next one comes 100 s later. The more tasks a
+cluster has had, the longer it takes; a head that is killed leaves what was seen last.
 """
 
 MOST_SAMPLES = 20_000
@@ -44,44 +41,50 @@ Read: TypeAlias = Callable[[str], Awaitable[Any]]
 """Returns the dashboard's answer to a path with its query; raises OSError or ValueError where there is none."""
 
 
-def is_whole(count: int) -> bool:
-    """Return whether the look of this number is one at everything, as the first ones are."""
-    return count < FIRST_WHOLE or count % SNAPSHOT_EVERY == 0
-
-
 class DashboardRecorder:
     """The record of one dashboard."""
 
-    def __init__(self, read: Read, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, read: Read, clock: Callable[[], float] = time.time, stopwatch: Callable[[], float] = time.monotonic
+    ) -> None:
         """Have seen nothing yet.
 
         Args:
             read: Asks the dashboard.
             clock: Returns seconds since the epoch.
+            stopwatch: Returns seconds that only ever grow.
         """
-        self._read, self._clock = read, clock
-        self._began_s = time.monotonic()
+        self._read, self._clock, self._stopwatch = read, clock, stopwatch
+        self._began_s = stopwatch()
         self._answers: dict[str, Any] = {}
         self._rounds: list[list[Metric]] = []
         self._every = 1
         self._seen_s = 0.0
+        self._whole_again_s = 0.0
 
     async def run(self) -> None:
         """Look every few seconds until cancelled."""
         await asyncio.sleep(FIRST_S)
         count = 0
         while True:
-            if is_whole(count):
-                await self._snapshot()
-            else:
-                await self._keep(NODES)
-            self._sample(count)
+            await self.look(count)
             count += 1
             await asyncio.sleep(SAMPLE_S)
 
+    async def look(self, count: int) -> None:
+        """Look at the instances, and at everything where that has cost little enough for as long as it is ago."""
+        began_s = self._stopwatch()
+        if began_s >= self._whole_again_s:
+            await self._snapshot()
+            ended_s = self._stopwatch()
+            self._whole_again_s = ended_s + (ended_s - began_s) / WHOLE_SHARE
+        else:
+            await self._keep(NODES)
+        self._sample(count)
+
     async def finish(self) -> DashboardRecord | None:
         """Look a last time, for a moment; return the record, None where the dashboard was never seen."""
-        within_s = min(END_MOST_S, END_SHARE * (time.monotonic() - self._began_s))
+        within_s = min(END_MOST_S, END_SHARE * (self._stopwatch() - self._began_s))
         # What has come by then has replaced what was there before, answer by answer.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._snapshot(), within_s)

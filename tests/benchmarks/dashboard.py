@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import raysm
 from raysm.bootstrap.dashboard_reader import read_dashboard
-from raysm.bootstrap.dashboard_recorder import SAMPLE_S, SNAPSHOT_EVERY, DashboardRecorder
+from raysm.bootstrap.dashboard_recorder import SAMPLE_S, WHOLE_SHARE, DashboardRecorder
 from raysm.client.token import token_of
 from raysm.contract.home import VARIABLE, ServerRecord
 from raysm.contract.node_usage import NODES
@@ -102,11 +102,11 @@ def print_cpu(home, port, token, looks):
     everything()
     whole_s = cost_s(processes, idle_per_s, everything, looks)
     nodes_s = cost_s(processes, idle_per_s, instances, looks)
-    share = (whole_s + (SNAPSHOT_EVERY - 1) * nodes_s) / (SNAPSHOT_EVERY * SAMPLE_S)
+    share = WHOLE_SHARE + nodes_s / SAMPLE_S
     print(f"{len(processes) - 1} processes answer; without questions they take {100 * idle_per_s:.1f} % of a core")
     print(f"a look at everything     {1000 * whole_s:7.0f} ms of CPU")
     print(f"a look at the instances  {1000 * nodes_s:7.0f} ms of CPU")
-    print(f"the record               {100 * share:7.2f} % of a core")
+    print(f"the record, at most      {100 * share:7.2f} % of a core")
 
 
 def print_paints(dashboard, rounds=3):

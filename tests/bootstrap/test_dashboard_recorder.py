@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+from itertools import pairwise
 
 from raysm.bootstrap import dashboard_recorder
-from raysm.bootstrap.dashboard_recorder import MOST_SAMPLES, DashboardRecorder, is_whole
+from raysm.bootstrap.dashboard_recorder import MOST_SAMPLES, WHOLE_SHARE, DashboardRecorder
 from raysm.contract.dashboard_record import SNAPSHOT, pack, task_summaries, unpack
 from tests.support.dashboard_head import NODE, NODES
 
@@ -96,5 +97,44 @@ def test_it_looks_again_and_again_until_it_is_told_to_end():
     assert dashboard_recorder.FIRST_S > 0
 
 
-def test_everything_is_looked_at_often_at_first_and_once_a_minute_later():
-    assert [count for count in range(18) if is_whole(count)] == [0, 1, 2, 3, 8, 16]
+class Ticking(Dashboard):
+    """A dashboard whose every answer takes so many seconds of a clock that nobody waits for."""
+
+    def __init__(self, answer_s):
+        super().__init__()
+        self.now_s, self.answer_s = 1000.0, answer_s
+
+    async def read(self, key):
+        self.now_s += self.answer_s
+        return await super().read(key)
+
+
+def whole_looks(dashboard, times):
+    """Return which of the looks at so many times, 15 s apart, are looks at everything."""
+    whole = []
+
+    async def live():
+        recorder = DashboardRecorder(dashboard.read, stopwatch=lambda: dashboard.now_s)
+        for count in range(times):
+            before = len(dashboard.asked)
+            await recorder.look(count)
+            if len(dashboard.asked) - before > 1:
+                whole.append(count)
+            dashboard.now_s += dashboard_recorder.SAMPLE_S
+
+    asyncio.run(live())
+    return whole
+
+
+def test_a_dashboard_that_answers_at_once_is_looked_at_whole_each_time():
+    assert whole_looks(Ticking(answer_s=0.001), times=4) == [0, 1, 2, 3]
+
+
+def test_looks_at_everything_take_no_more_than_their_share_of_a_core():
+    answer_s = 0.1
+    whole = whole_looks(Ticking(answer_s), times=40)
+    look_s = answer_s * (len(SNAPSHOT) + 2)
+    assert len(whole) > 1
+    apart_s = [(later - earlier) * dashboard_recorder.SAMPLE_S for earlier, later in pairwise(whole)]
+    assert min(apart_s) >= 0.9 * look_s / WHOLE_SHARE
+    assert max(apart_s) <= 1.2 * look_s / WHOLE_SHARE

@@ -156,7 +156,7 @@ def test_the_client_refuses_what_the_embedded_server_refuses_and_nothing_else(ch
     assert_one_verdict(chosen)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @same_verdicts(5000)
 @given(fields)
 def test_thousands_of_requests_have_one_verdict_too(chosen):

@@ -116,7 +116,7 @@ def random_case(chance):
     return tasks, placement, market
 
 
-@pytest.mark.parametrize(("cases", "seed"), [(60, 1), pytest.param(500, 2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("cases", "seed"), [(60, 1), pytest.param(500, 2, marks=pytest.mark.soak)])
 def test_what_is_planned_costs_at_most_a_twentieth_more_than_the_best_of_all(cases, seed):
     chance = random.Random(seed)
     worst = 0.0

@@ -307,7 +307,7 @@ def test_the_placement_is_told_each_end_once_and_a_new_one_all_of_them(tmp_path)
     assert len(learned) == 10
 
 
-@pytest.mark.parametrize("scenarios", [10, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("scenarios", [10, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_a_budget_is_never_exceeded(tmp_path, scenarios):
     for seed in range(scenarios):
         (tmp_path / str(seed)).mkdir()

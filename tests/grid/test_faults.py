@@ -65,7 +65,7 @@ def killed_at_random(folder, seed, kills):
     return bench, kills - chance.left
 
 
-@pytest.mark.parametrize("wanted", [100, pytest.param(2_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("wanted", [100, pytest.param(2_000, marks=pytest.mark.soak)])
 def test_random_kills_lose_nothing_double_nothing_and_the_books_agree(tmp_path, wanted):
     done, seed = 0, 0
     while done < wanted:

@@ -64,7 +64,7 @@ def troubled(folder, tasks, move_data):
     return bench
 
 
-@pytest.mark.parametrize("rows", [80, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rows", [80, pytest.param(1000, marks=pytest.mark.soak)])
 def test_of_many_rows_none_leaves_the_region_of_its_data(tmp_path, rows):
     assert away(troubled(tmp_path, at_home(rows), move_data=False)) == 0
 

@@ -1,5 +1,7 @@
-"""Which files of the tests are run, and in which order: the longest first, so that no process waits at the end."""
+"""Which tests are run, and in which order: the longest first, so that no process waits at the end."""
 
+import os
+import random
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -62,3 +64,10 @@ def has_none(path, marks):
     To import every file takes each process 15 s of a core; one in ten has tests that take longer.
     """
     return path.match("test_*.py") and marks.isidentifier() and f"mark.{marks}" not in path.read_text()
+
+
+def drawn(items, count):
+    """Return so many of the tests by chance, in their order: the same ones in each process of a run."""
+    chance = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
+    chosen = set(chance.sample(range(len(items)), min(count, len(items))))
+    return [item for number, item in enumerate(items) if number in chosen]

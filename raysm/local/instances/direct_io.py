@@ -17,6 +17,7 @@ import os
 import stat
 import struct
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 __all__ = ["DirectFiles", "main", "serve"]
@@ -31,6 +32,10 @@ ROOT_NODE = 1
 READ_BYTES = 1 << 17
 BUFFER_BYTES = READ_BYTES + 4096
 WRITABLE = os.O_WRONLY | os.O_RDWR
+
+MOUNTED_WITHIN_S = 300.0
+"""Whoever mounts it does so once its instance begins; on a machine with other work this process may be the sooner."""
+LOOK_S = 0.01
 
 IN_HEADER = struct.Struct("<IIQQIIII")
 OUT_HEADER = struct.Struct("<IiQ")
@@ -163,12 +168,21 @@ def _attributes(node: int, about: os.stat_result) -> bytes:
     return ATTRIBUTES.pack(node, about.st_size, about.st_blocks, *seconds, *rest, *owner, 0, 4096, 0)
 
 
-def serve(descriptor: int, files: DirectFiles) -> None:
-    """Answer what the kernel asks until nobody has it mounted any more."""
+def serve(descriptor: int, files: DirectFiles, read: Callable[[int, int], bytes] = os.read) -> None:
+    """Answer what the kernel asks, from when it is mounted until nobody has it mounted any more.
+
+    Raises:
+        PermissionError: nobody mounted it within ``MOUNTED_WITHIN_S`` seconds.
+    """
+    given_up = time.monotonic() + MOUNTED_WITHIN_S
     while True:
         try:
-            request = os.read(descriptor, BUFFER_BYTES)
+            request = read(descriptor, BUFFER_BYTES)
         except OSError as error:
+            # Nobody has mounted it yet.
+            if error.errno == errno.EPERM and time.monotonic() < given_up:
+                time.sleep(LOOK_S)
+                continue
             # Whoever asked was killed meanwhile.
             if error.errno == errno.ENOENT:
                 continue

@@ -98,3 +98,27 @@ def test_requests_are_answered_by_their_numbers_until_nobody_asks_any_more(files
     assert direct_io.OUT_HEADER.unpack_from(first) == (len(first), 0, 1)
     assert struct.unpack_from("<II", first, direct_io.OUT_HEADER.size) == (direct_io.MAJOR, direct_io.MINOR)
     assert direct_io.OUT_HEADER.unpack(last) == (direct_io.OUT_HEADER.size, -errno.ENOENT, 3)
+
+
+def test_who_begins_to_serve_before_it_is_mounted_waits_for_that(files):
+    answers = [OSError(errno.EPERM, "not mounted"), OSError(errno.EPERM, "not mounted"), b""]
+
+    def read(descriptor, size):
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    direct_io.serve(-1, files, read)
+    assert answers == []
+
+
+def test_what_nobody_mounts_is_an_error_in_the_end(files, monkeypatch):
+    monkeypatch.setattr(direct_io, "MOUNTED_WITHIN_S", 0.0)
+    never = OSError(errno.EPERM, "not mounted")
+
+    def read(descriptor, size):
+        raise never
+
+    with pytest.raises(PermissionError):
+        direct_io.serve(-1, files, read)

@@ -10,8 +10,9 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from raysm.workloads.similarity.kernels.instructions import ARM, X86, this_machine
@@ -40,11 +41,12 @@ def _index(folder: Path) -> dict[str, str]:
 def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
     """Return the library that was made by a recipe, for this machine; None where there is none, or it is not whole."""
     path = folder / _name(recipe, this_machine())
-    expected = _index(folder).get(path.name)
-    if expected is None or not path.is_file():
-        return None
+    return path if _is_whole(path, _index(folder)) else None
+
+
+def _is_whole(path: Path, index: Mapping[str, str]) -> bool:
     # Digested, not only loaded: one that is torn may load, and a page that is missing kills the process by SIGBUS.
-    return path if hashlib.sha256(path.read_bytes()).hexdigest() == expected else None
+    return path.is_file() and index.get(path.name) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def make(
@@ -55,27 +57,32 @@ def make(
     """Make all libraries for those machines that there is a compiler for.
 
     Args:
-        folder: Where to; made if need be.
+        folder: Where to; made if need be. What an earlier call has made there by the same recipes stays as it is, and
+            what it has made by others goes.
         machines: What they are for.
         recipes_of: Returns those of a machine.
 
     Returns:
-        How many were made, by machine; 0 where there is no compiler for it.
+        How many there are, by machine; 0 where there is no compiler for it.
 
     Raises:
         CalledProcessError: A compiler is there, and failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made: dict[str, int] = {}
+    earlier = _index(folder)
     digests: dict[str, str] = {}
     for target in machines:
         compiler = compiler_for(target)
         recipes = list(recipes_of(target)) if compiler is not None else []
         # Two at a time: each takes a few seconds, and waits for nothing but a core.
         with ThreadPoolExecutor(2) as pool:
-            paths = list(pool.map(lambda recipe: _compile(str(compiler), recipe, folder, target), recipes))  # noqa: B023
+            paths = list(pool.map(partial(_make_one, str(compiler), folder, target, earlier), recipes))
         digests |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
         made[target] = len(paths)
+    for path in folder.glob("*.so"):
+        if path.name not in digests:
+            path.unlink()
     (folder / INDEX).write_text(json.dumps(digests, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return made
 
@@ -91,8 +98,11 @@ def _name(recipe: Recipe, target: str) -> str:
     return f"{target}-{recipe.digest(target)}.so"
 
 
-def _compile(compiler: str, recipe: Recipe, folder: Path, target: str) -> Path:
+def _make_one(compiler: str, folder: Path, target: str, earlier: Mapping[str, str], recipe: Recipe) -> Path:
     path = folder / _name(recipe, target)
+    # ``pip install`` of the same tree, with other extras, is to take seconds.
+    if _is_whole(path, earlier):
+        return path
     # ``-lm`` behind the source: linkers that link as needed drop a library that nobody before it has asked for.
     command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(path), "-lm"]
     subprocess.run(command, check=True, timeout=COMPILE_S, stdin=subprocess.DEVNULL)

@@ -105,6 +105,28 @@ def test_a_machine_without_a_compiler_for_it_is_left_out(tmp_path):
     assert json.loads((tmp_path / prebuilt.INDEX).read_text()) == {}
 
 
+def test_one_that_an_earlier_build_has_made_is_not_compiled_again(libraries, tmp_path, monkeypatch):
+    (tmp_path / "cc").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert prebuilt.make(libraries, [this_machine()], lambda machine: [ONE]) == {this_machine(): 1}
+    assert prebuilt.find(ONE, libraries) == the_one(libraries, ONE)
+
+
+def test_one_that_an_earlier_build_has_left_torn_is_made_again(libraries):
+    path = the_one(libraries, ONE)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    prebuilt.make(libraries, [this_machine()], lambda machine: [ONE])
+    assert path.read_bytes() == whole
+
+
+def test_one_of_an_earlier_source_goes(libraries):
+    prebuilt.make(libraries, [this_machine()], lambda machine: [])
+    assert sorted(path.name for path in libraries.iterdir()) == [prebuilt.INDEX]
+    assert json.loads((libraries / prebuilt.INDEX).read_text()) == {}
+
+
 @pytest.fixture(scope="module", params=[X86, ARM])
 def every_library(request, tmp_path_factory):
     """All libraries of a machine."""

@@ -162,7 +162,7 @@ def test_other_layouts_go_on_with_the_same_training(ranks, case):
 LONG = settings(PLAIN, max_examples=40)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @given(case=trainings())
 @LONG
@@ -171,7 +171,7 @@ def test_one_worker_goes_on_bit_for_bit_in_many_cases(ranks, case):
     check_in_one_layout(on_two(ranks), work, [(None, steps) for steps in [*stops, None]])
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @given(case=in_one_layout())
 @LONG
@@ -179,7 +179,7 @@ def test_two_workers_go_on_bit_for_bit_in_many_cases(ranks, case):
     check_in_one_layout(on_two(ranks), *case)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @given(case=in_several_layouts())
 @LONG

@@ -130,7 +130,7 @@ def test_a_drawn_training_follows_one_process_or_is_refused_by_name(ranks, case)
     event(check(ranks, *case))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @given(case=cases())
 @settings(PLAIN, max_examples=40)
