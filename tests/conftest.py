@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import cloudpickle
 import pytest
@@ -11,7 +12,7 @@ from raysm.bootstrap.resources import memory_limit
 from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
-from tests.support.order import drawn, has_none, longest_first
+from tests.support.order import by_chance, drawn, has_none, longest_first
 
 # Whoever runs the tests in the background of a shell ignores them, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -29,6 +30,12 @@ REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker
 
 def pytest_addoption(parser):
     parser.addoption("--draw", type=int, metavar="N", help="run N by chance of the tests that are asked for")
+    parser.addoption(
+        "--until",
+        type=float,
+        metavar="TIME",
+        help="skip what has not begun by then, in seconds since 1970; files are told in an order by chance",
+    )
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -50,13 +57,24 @@ def pytest_collection_modifyitems(config, items):
     if config.option.draw is not None:
         left, items[:] = items[:], drawn(items, config.option.draw)
         config.hook.pytest_deselected(items=[item for item in left if item not in items])
-    if not config.pluginmanager.has_plugin("randomly"):
+    if config.option.until is not None:
+        by_chance(items)
+    elif not config.pluginmanager.has_plugin("randomly"):
         longest_first(items)
     for name, why_not in REASONS.items():
         marked = [item for item in items if item.get_closest_marker(name)]
         reason = why_not() if marked else None
         for item in marked if reason else ():
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+# Before any fixture of the test starts what it needs.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Skip what was to begin by a time that has passed, and say so."""
+    until = item.config.option.until
+    if until is not None and time.time() > until:
+        pytest.skip("no time was left for it (--until)")
 
 
 @pytest.fixture(autouse=True)

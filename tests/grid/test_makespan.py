@@ -48,7 +48,9 @@ def test_who_knows_everything_takes_each_row_to_where_it_ends_first():
 
 # Two in the plain run: they take seconds. In 4 and 19 the last rows began in the slowest region, and took 1.3 times as
 # long, while a fast one was just being given back.
-@pytest.mark.parametrize("seed", [1, 4, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (3, *range(5, 22)))])
+@pytest.mark.parametrize(
+    "seed", [4, 10, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 22) if seed not in (2, 4, 10))]
+)
 def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, seed):
     regions, rows = scenario(seed)
     tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(rows)]

@@ -66,8 +66,20 @@ def has_none(path, marks):
     return path.match("test_*.py") and marks.isidentifier() and f"mark.{marks}" not in path.read_text()
 
 
+def by_chance(items):
+    """Order the files by chance: what there may be no time for is another part each time."""
+    paths = sorted({item.path for item in items})
+    _chance().shuffle(paths)
+    ranks = {path: rank for rank, path in enumerate(paths)}
+    items.sort(key=lambda item: ranks[item.path])
+
+
+def _chance():
+    # The same in each process of a run.
+    return random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
+
+
 def drawn(items, count):
     """Return so many of the tests by chance, in their order: the same ones in each process of a run."""
-    chance = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
-    chosen = set(chance.sample(range(len(items)), min(count, len(items))))
+    chosen = set(_chance().sample(range(len(items)), min(count, len(items))))
     return [item for number, item in enumerate(items) if number in chosen]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import pickle
+import sys
 import threading
 import time
 
@@ -99,7 +100,7 @@ class ThreadedCalls:
 
     def call(self, call):
         function, args, kwargs = pickle.loads(call.body)
-        with contextlib.redirect_stdout(Printed(call.output)):
+        with contextlib.redirect_stdout(Printed(call.output, sys.stdout)):
             outcome = outcome_of(lambda: function(*args, **kwargs), name=call.request.name, host="algo-1")
         return outcome.encode(), outcome.error is not None
 
@@ -113,12 +114,14 @@ class ThreadedCalls:
 
 
 class Printed(io.TextIOBase):
-    """Takes what is printed while one call runs."""
+    """Takes what the thread prints in which one call runs; all else goes where it would have gone."""
 
-    def __init__(self, output):
-        self.output = output
+    def __init__(self, output, before):
+        self.output, self.before, self.thread = output, before, threading.get_ident()
 
     def write(self, text):
+        if threading.get_ident() != self.thread:
+            return self.before.write(text)
         self.output.write("stdout", text)
         return len(text)
 

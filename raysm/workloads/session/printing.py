@@ -16,8 +16,8 @@ from raysm.workloads.session.calls import Call
 
 __all__ = ["Printing"]
 
-DRAIN_S = 2.0
-"""How long the last of a call's output may be under way."""
+DRAIN_S = 30.0
+"""How long the last of a call's output may be under way: from another instance, on machines that have other work."""
 
 
 @dataclass(slots=True)
