@@ -92,6 +92,9 @@ class ScriptedSageMaker:
     def describe_processing_job(self, *, ProcessingJobName):  # noqa: N803
         return self._describe("ProcessingJob", ProcessingJobName)
 
+    def describe_hyper_parameter_tuning_job(self, *, HyperParameterTuningJobName):  # noqa: N803
+        raise refusal("ResourceNotFound", "Requested resource not found.", "DescribeHyperParameterTuningJob")
+
     def _describe(self, kind, name):
         self.described += 1
         job = self.jobs.get(name)
