@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.client.pace import duration
 from raysm.request import Target
 from raysm.request.cluster import LOCAL_TYPE
 
@@ -70,7 +71,5 @@ def _took(job: Description, now_s: float | None) -> str:
         end = end.replace(tzinfo=None)
     # The clock here may be behind the service's.
     seconds = max(0, round((end - begin).total_seconds()))
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    spent = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    spent = duration(seconds)
     return spent if job.status.is_terminal or job.started else f"sent {spent} ago"
