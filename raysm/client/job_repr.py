@@ -62,8 +62,9 @@ def _counted(kind: str, count: int) -> str:
 
 
 def _took(job: Description, now_s: float | None) -> str:
-    # A job that waits for capacity has no start yet: of that one it is said when it was sent.
-    begin = job.started or job.created
+    # A job that waits for capacity has no start yet: of that one it is said when it was sent. One that was stopped
+    # meanwhile took no time at all: nothing of it is paid for.
+    begin = job.started or (None if job.status.is_terminal else job.created)
     if begin is None:
         return ""
     end = job.ended or (datetime.now(UTC) if now_s is None else datetime.fromtimestamp(now_s, UTC))
@@ -72,4 +73,4 @@ def _took(job: Description, now_s: float | None) -> str:
     # The clock here may be behind the service's.
     seconds = max(0, round((end - begin).total_seconds()))
     spent = duration(seconds)
-    return spent if job.status.is_terminal or job.started else f"sent {spent} ago"
+    return spent if job.started else f"sent {spent} ago"
