@@ -41,13 +41,10 @@ def test_what_has_not_begun_by_a_time_is_skipped_and_says_so(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_a(): ...\ndef test_b(): ...\n")
     for until, outcome in ((0, "2 skipped"), (4e9, "2 passed")):
         # Of this project's conftest.py, with a file that is not of it.
+        options = ["-rs", "-n", "0", "-p", "tests.conftest", "-o", f"cache_dir={tmp_path}/cache", "--until", str(until)]
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-rs", "-n", "0", "-p", "tests.conftest", "-o", f"cache_dir={tmp_path / 'cache'}",
-             "--until", str(until), str(tmp_path)],
-            cwd=TESTS.parent,
-            capture_output=True,
-            text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "pytest", *options, tmp_path], cwd=TESTS.parent, capture_output=True, text=True
+        )
         assert outcome in run.stdout, run.stdout + run.stderr
         assert ("no time was left for it" in run.stdout) == (until == 0)
 

@@ -7,14 +7,18 @@ record. A dashboard that does not answer leaves a gap, and never holds up a job.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from raysm.contract.dashboard_record import SNAPSHOT, DashboardRecord, task_summaries
+from raysm.contract.dashboard_record import SNAPSHOT, DashboardRecord, line_of, task_summaries
 from raysm.contract.events import Metric
 from raysm.contract.node_usage import NODES, samples_of
 
-__all__ = ["DashboardRecorder", "Read"]
+__all__ = ["RAY_LOGS", "DashboardRecorder", "Read"]
+
+RAY_LOGS = Path("session_latest", "logs")
+"""Below Ray's temporary folder: what lies there is read out by the dashboard, to whoever has the token."""
 
 SAMPLE_S = 15.0
 """A look takes the dashboard about 10 ms: less than a thousandth of one core."""
@@ -45,7 +49,11 @@ class DashboardRecorder:
     """The record of one dashboard."""
 
     def __init__(
-        self, read: Read, clock: Callable[[], float] = time.time, stopwatch: Callable[[], float] = time.monotonic
+        self,
+        read: Read,
+        clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.monotonic,
+        history: Path | None = None,
     ) -> None:
         """Have seen nothing yet.
 
@@ -53,7 +61,9 @@ class DashboardRecorder:
             read: Asks the dashboard.
             clock: Returns seconds since the epoch.
             stopwatch: Returns seconds that only ever grow.
+            history: The file in which the samples so far are told while the job runs; None is nowhere.
         """
+        self._history = history
         self._read, self._clock, self._stopwatch = read, clock, stopwatch
         self._began_s = stopwatch()
         self._answers: dict[str, Any] = {}
@@ -114,6 +124,14 @@ class DashboardRecorder:
             samples = samples_of(self._answers[NODES], self._seen_s)
             if count % self._every == 0:
                 self._rounds.append(samples)
+                self._tell("a", [samples])
         if sum(map(len, self._rounds)) > MOST_SAMPLES:
             # Half of what there is, and half as often from now on: the job may last for days.
             self._rounds, self._every = self._rounds[::2], self._every * 2
+            self._tell("w", self._rounds)
+
+    def _tell(self, mode: str, rounds: Iterable[Sequence[Metric]]) -> None:
+        # A line at a time: to write all of it at each look would take more than the look itself.
+        if self._history is not None:
+            with contextlib.suppress(OSError), self._history.open(mode) as file:
+                file.writelines(map(line_of, rounds))

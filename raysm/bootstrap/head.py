@@ -18,7 +18,7 @@ from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
 from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard
 from raysm.bootstrap.dashboard_reader import read_dashboard
-from raysm.bootstrap.dashboard_recorder import DashboardRecorder
+from raysm.bootstrap.dashboard_recorder import RAY_LOGS, DashboardRecorder
 from raysm.bootstrap.driver_run import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.inbox import Inbox
@@ -45,7 +45,7 @@ from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher, nodes_socket
 from raysm.bootstrap.outputs import Owners, read_outputs
 from raysm.bootstrap.ray_node import RayNode
-from raysm.contract.dashboard_record import DASHBOARD_RECORD, pack
+from raysm.contract.dashboard_record import DASHBOARD_RECORD, HISTORY, pack
 from raysm.contract.events import State
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.store import put
@@ -264,7 +264,8 @@ class Head:
         announce_dashboard(self._instance.name, address, port)
         await asyncio.sleep(self._instance.request.workload.dashboard_after_s)
         if await await_dashboard(port):
-            self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token))
+            history = self._instance.environment.ray_temp_dir / RAY_LOGS / HISTORY
+            self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token), history=history)
             await self._recorder.run()
 
     async def _keep_dashboard(self) -> None:

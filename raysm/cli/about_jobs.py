@@ -15,6 +15,7 @@ from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, check_timeout
 from raysm.cli.waiting import await_end
 from raysm.client.costs.bill import lines
+from raysm.client.finding import find_job, find_running
 from raysm.client.job import Job, attach
 from raysm.client.remote_debugging import session_commands, switch_remote_debugging
 from raysm.client.removal import check, descriptions, remove
@@ -26,6 +27,9 @@ from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Target
 
 __all__ = ["run"]
+
+CHANGING = ("stop", "debug")
+"""What does something to a job: of several that run under one name, none is taken by chance."""
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
@@ -44,10 +48,10 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         job = attach(arguments.job, service)
     except JobNotFound:
         tuning = _tuning_named(arguments.job, service)
-        if tuning is None:
-            raise
-        about_tuning.run(arguments, tuning, console)
-        return
+        if tuning is not None:
+            about_tuning.run(arguments, tuning, console)
+            return
+        job = find_running(arguments.job, service, sole=arguments.command in CHANGING)
     of_one = {
         "status": _status,
         "logs": _logs,
@@ -75,7 +79,7 @@ def _reading_target(arguments: Arguments) -> Target:
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
     # A job that is named twice would not be there the second time.
-    going = [attach(name, service) for name in dict.fromkeys(arguments.jobs)]
+    going = list(dict.fromkeys(find_job(name, service) for name in arguments.jobs))
     every = descriptions(service)
     for job in going:  # all of them are looked at before any is touched
         check(job, every)

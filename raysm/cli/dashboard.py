@@ -11,7 +11,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
-from raysm.client.ray_address import find_job
+from raysm.client.finding import find_job
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.views.dashboard.opening import open_dashboard

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
-from raysm.client.job import Job, attach
+from raysm.client.finding import find_job
+from raysm.client.job import Job
 from raysm.client.service import Service, connect
 from raysm.client.tunnel.shell import enter
 
@@ -21,7 +22,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     """Do what ``arguments.command`` says; return the exit code: of a shell that of the remote command."""
     # Reading a job needs no role of its own, nor does entering it.
     service = service or connect(read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused"))
-    job = attach(arguments.job, service)
+    job = find_job(arguments.job, service)
     if arguments.command == "shell":
         # Its code is the command's own, as ssh has it.
         return enter(job.chain, arguments.script_args, on=arguments.instance)

@@ -14,6 +14,8 @@ __all__ = ["add_about_jobs", "add_entering"]
 ABOUT_JOBS = "raysm.cli.about_jobs:run"
 ENTERING = "raysm.cli.entering:run"
 
+JOB = "the job's name, or the short one of a session or job that runs"
+
 
 def add_about_jobs(commands: Any) -> None:
     """Add ``raysm jobs``, and what is asked of one job."""
@@ -51,7 +53,7 @@ def add_about_jobs(commands: Any) -> None:
     add_reading(remove)
     for name, one in OF_ONE_JOB.items():
         command = add_command(commands, name, one.text, run=one.run)
-        command.add_argument("job", metavar="JOB", help="the job's name")
+        command.add_argument("job", metavar="JOB", help=JOB)
         one.add_own(command)
         add_reading(command)
 
@@ -124,7 +126,7 @@ def add_entering(commands: Any) -> None:
     tunnel = add_command(
         commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs", run=ENTERING
     )
-    tunnel.add_argument("job", metavar="JOB", help="the job's name")
+    tunnel.add_argument("job", metavar="JOB", help=JOB)
     # Which ports there can be is said by whoever opens the way, for Python's users too.
     tunnel.add_argument("port", metavar="PORT", type=int, help="on the instance's loopback, 8265")
     tunnel.add_argument("--local", type=int, default=0, metavar="PORT", help="of this machine (default: any free one)")
@@ -138,6 +140,6 @@ def add_entering(commands: Any) -> None:
         is_scripted=True,
         usage="raysm shell JOB [options] [-- COMMAND]",
     )
-    shell.add_argument("job", metavar="JOB", help="the job's name")
+    shell.add_argument("job", metavar="JOB", help=JOB)
     add_instance(shell)
     add_target(shell)

@@ -52,12 +52,19 @@ def _latest(arguments: Arguments, service: Service, console: Console) -> None:
     if not listed:
         console.print("no jobs", highlight=False)
         return
-    table = Table("name", "status", "sent", "took", box=None, pad_edge=False)
+    # Not how long it took: the list does not tell when a job began to run, and from its sending it may have waited.
+    table = Table("name", "status", "sent", "ended", box=None, pad_edge=False)
     for job in listed:
-        took = f"{(job.ended - job.created).total_seconds():.0f} s" if job.ended else ""
         status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
-        table.add_row(Text(job.name), Text(status), f"{job.created:%Y-%m-%d %H:%M:%S}", took)
+        table.add_row(Text(job.name), Text(status), f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job))
     console.print(table)
+
+
+def _ended(job: Listed) -> str:
+    if job.ended is None:
+        return ""
+    # The year, of a job of one day the date too, stands there already, and a terminal has 80 columns.
+    return f"{job.ended:%H:%M:%S}" if job.ended.date() == job.created.date() else f"{job.ended:%m-%d %H:%M:%S}"
 
 
 def _as_json(job: Listed) -> dict[str, str | None]:

@@ -18,7 +18,7 @@ def add_sessions(commands: Any) -> None:
     verbs = session.add_subparsers(dest="verb", required=True, metavar="start|list|attach|keep|close")
     for name, text in (
         ("start", "start one; it goes on when the command has ended"),
-        ("list", "those that run"),
+        ("list", "the sessions that run, with their jobs"),
         ("attach", "how it is, and its Python at a prompt"),
         ("keep", "put off its idle end"),
         ("close", "end it, and its job"),

@@ -123,6 +123,6 @@ def _check_call(predictor: Callable[..., Any], arguments: Mapping[str, Any]) -> 
         signature.bind(*(() if inspect.isclass(predictor) else (None,)), **arguments)
     except TypeError as error:
         called = "__init__ takes" if inspect.isclass(predictor) else "takes, behind the batch,"
-        raise InvalidRequest(f"Batch: {name_of(predictor)} {called} other arguments: {error}") from error
+        raise InvalidRequest(f"Batch: {name_of(predictor)} {called} other arguments: {error}") from None
     except ValueError:
         return  # a built-in without a signature: the call itself will tell

@@ -108,5 +108,5 @@ def _arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | None)
         # Else the TypeError would come in the job, once the cluster has formed.
         signature.bind(*wanted)
     except TypeError as error:
-        raise InvalidRequest(f"DataParallel: {name} must take one argument, the config: {error}") from error
+        raise InvalidRequest(f"DataParallel: {name} must take one argument, the config: {error}") from None
     return wanted

@@ -21,5 +21,5 @@ def deadline(timeout: float | None, remedy: str = "") -> float:
     try:
         return math.inf if timeout is None else time.monotonic() + timeout
     # Of a text Python would say what cannot be added, far from the call that has it.
-    except TypeError as error:
-        raise InvalidRequest(f"timeout is a number of seconds, got {timeout!r}{remedy}") from error
+    except TypeError:
+        raise InvalidRequest(f"timeout is a number of seconds, got {timeout!r}{remedy}") from None

@@ -53,7 +53,7 @@ class Function:
             # Now, before a cluster is formed for what ends in a TypeError.
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from error
+            raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from None
         except ValueError:
             pass  # a built-in without a signature: the call itself will tell
         self.fn, self.args, self.kwargs = fn, args, kwargs

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.client.pace import duration
 from raysm.request import Target
 from raysm.request.cluster import LOCAL_TYPE
 
@@ -61,8 +62,9 @@ def _counted(kind: str, count: int) -> str:
 
 
 def _took(job: Description, now_s: float | None) -> str:
-    # A job that waits for capacity has no start yet: of that one it is said when it was sent.
-    begin = job.started or job.created
+    # A job that waits for capacity has no start yet: of that one it is said when it was sent. One that was stopped
+    # meanwhile took no time at all: nothing of it is paid for.
+    begin = job.started or (None if job.status.is_terminal else job.created)
     if begin is None:
         return ""
     end = job.ended or (datetime.now(UTC) if now_s is None else datetime.fromtimestamp(now_s, UTC))
@@ -70,7 +72,5 @@ def _took(job: Description, now_s: float | None) -> str:
         end = end.replace(tzinfo=None)
     # The clock here may be behind the service's.
     seconds = max(0, round((end - begin).total_seconds()))
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    spent = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-    return spent if job.status.is_terminal or job.started else f"sent {spent} ago"
+    spent = duration(seconds)
+    return spent if job.started else f"sent {spent} ago"

@@ -7,27 +7,21 @@ gets back are a URL and headers. The token travels in a header, and so stands in
 
 import atexit
 import contextlib
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from raysm.client.job import Job, attach
-from raysm.client.listing import jobs
+from raysm.client.finding import find_job
 from raysm.client.project import Project, find_project_file
-from raysm.client.records import task_of
-from raysm.client.service import Service, connect
+from raysm.client.service import connect
 from raysm.client.settings import Settings
 from raysm.client.token import token_of
 from raysm.client.ways import place_of, way_to
-from raysm.errors import InvalidRequest, JobNotFound
+from raysm.errors import InvalidRequest
 from raysm.request import Target
 
-__all__ = ["ClientBuilder", "find_job", "get_job_submission_client_cluster_info"]
-
-LISTED = 200
-"""Of so many of the latest jobs the names are compared."""
+__all__ = ["ClientBuilder", "get_job_submission_client_cluster_info"]
 
 _open = contextlib.ExitStack()
 """Ways, until this process ends: Ray tells nobody when it needs them no more."""
@@ -63,7 +57,7 @@ def get_job_submission_client_cluster_info(
     """
     from ray.dashboard.modules.dashboard_sdk import ClusterInfo
 
-    job = find_job(unquote(address).strip("/"))
+    job = find_job(unquote(address).strip("/"), connect(_target()))
     # Right after a session's start it is not there yet; what Ray would say then is that nobody answers.
     place = place_of(job)
     # Open until the end of the process: `ray job logs --follow` comes back by it for hours.
@@ -92,36 +86,6 @@ class ClientBuilder:
             f"(ray job submit --address raysm://{name} --working-dir . -- python train.py), or call functions in a "
             "session of the cluster (raysm.Session)"
         )
-
-
-def find_job(name: str, on: "Target | Service | None" = None) -> Job:
-    """Return the job of this name, or the latest one that runs of those that their user named so.
-
-    Args:
-        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or ``digits``: so a session is named, too.
-        on: Where it is; None is where the project's raysm.toml says, else this machine.
-
-    Raises:
-        JobNotFound: There is none; the message has the names that are like it.
-    """
-    service = connect(_target() if on is None else on)
-    try:
-        return attach(name, service)
-    except JobNotFound as error:
-        listed = jobs(service, limit=LISTED)
-        # Only those that run: a cluster that has ended takes no jobs.
-        running = [job.name for job in listed if not job.status.is_terminal]
-        of_name = [job for job in running if task_of(job) == name]
-        if of_name:
-            return attach(of_name[0], service)
-        raise JobNotFound(f"{error}{_hint(name, [*map(task_of, running), *(job.name for job in listed)])}") from None
-
-
-def _hint(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, dict.fromkeys(names), n=3, cutoff=0.6)
-    # A part of a name, "digits" of "all-digits-top10", is too short to be near it.
-    near = near or [one for one in dict.fromkeys(names) if name in one][:3]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _target() -> Target:

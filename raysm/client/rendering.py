@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from raysm.client.logs import LogLine
+from raysm.client.pace import duration, rate
 from raysm.contract import events
 
 __all__ = ["INTERVAL_S", "Phase", "Rendering", "metric_value", "sentence", "trial_sentence"]
@@ -36,7 +37,7 @@ class Phase:
     def rate(self, event: events.Progress) -> str:
         """Return how fast it moves, ``500 rows/s``; nothing where that is not known yet."""
         speed = self._speed(event)
-        return f"{speed:,.0f} {event.unit}/s" if speed else ""
+        return rate(speed, event.unit) if speed > 0 else ""
 
     def is_due(self, event: events.Progress) -> bool:
         """Whether this event is to be told; who asks tells it."""
@@ -52,9 +53,9 @@ class Phase:
         speed = self._speed(event)
         # A phase may have nothing to do; then it is done.
         share = event.done / event.total if event.total else 1.0
-        rate = f", {speed:,.0f} {event.unit}/s" if speed else ""
-        left = f", {(event.total - event.done) / speed:,.0f} s left" if speed and event.done < event.total else ""
-        return f"{event.phase}: {share:.0%} ({event.done:,} of {event.total:,} {event.unit}{rate}{left})"
+        pace = f", {rate(speed, event.unit)}" if speed > 0 else ""
+        left = f", {duration((event.total - event.done) / speed)} left" if pace and event.done < event.total else ""
+        return f"{event.phase}: {share:.0%} ({event.done:,} of {event.total:,} {event.unit}{pace}{left})"
 
 
 class Rendering:

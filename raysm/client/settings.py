@@ -244,7 +244,7 @@ class Settings:
             return from_json(hint, item, name)
         except InvalidRequest as error:  # each value is right by itself; together they are not
             origins = dict.fromkeys(self.origin(key) for key in self.values if key[0] == name)
-            raise InvalidRequest(f"{error} (from {', '.join(origins)})") from error
+            raise InvalidRequest(f"{error} (from {', '.join(origins)})") from None
 
     def _default_count(self) -> dict[str, int]:
         """Return how many instances a cluster has of which somebody chose all else."""

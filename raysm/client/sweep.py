@@ -187,7 +187,7 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
                 return True
         raise InvalidRequest(
             f"Sweep: {name_of(train)} does not take the space: {_mismatch(error, by_name, names)}"
-        ) from error
+        ) from None
 
 
 def _mismatch(error: TypeError, taken: Sequence[inspect.Parameter], names: Sequence[str]) -> str:

@@ -7,14 +7,26 @@ out is one small file.
 import gzip
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from raysm.contract.events import Metric
 from raysm.errors import InvalidConfig
 
-__all__ = ["DASHBOARD_RECORD", "DashboardRecord", "SNAPSHOT", "TASKS", "pack", "task_summaries", "unpack"]
+__all__ = [
+    "DASHBOARD_RECORD",
+    "DashboardRecord",
+    "HISTORY",
+    "SNAPSHOT",
+    "TASKS",
+    "history_key",
+    "line_of",
+    "pack",
+    "samples_of_lines",
+    "task_summaries",
+    "unpack",
+]
 
 DASHBOARD_RECORD = "raysm/dashboard.json.gz"
 """Its name among the job's other outputs."""
@@ -25,6 +37,10 @@ VERSION = 1
 
 MOST_BYTES = 64 << 20
 """Of the content; a file that becomes larger is not what was written."""
+
+HISTORY = "raysm_history.jsonl"
+"""Of a job that runs, the samples so far: a line for each look, among Ray's own logs on the head, where its dashboard
+reads it out to whoever looks."""
 
 TASKS = "api/v0/tasks?detail=1&limit=1000"
 
@@ -61,6 +77,41 @@ def task_summaries(job_id: str) -> tuple[str, str]:
     """Return the paths by which the page asks for the progress of one of Ray's jobs: by name, and by lineage."""
     by_name = f"api/v0/tasks/summarize?filter_keys=job_id&filter_predicates=%3D&filter_values={job_id}"
     return by_name, f"{by_name}&summary_by=lineage"
+
+
+def history_key(node_id: str) -> str:
+    """Return the path by which the dashboard tells the samples so far.
+
+    Args:
+        node_id: The head's, as Ray names it.
+    """
+    return f"api/v0/logs/file?node_id={node_id}&filename={HISTORY}&lines=-1"
+
+
+def line_of(samples: Sequence[Metric]) -> str:
+    """Return the samples of one look, which are of one time, as a line of ``HISTORY``."""
+    by_name: dict[str, dict[str, float]] = {}
+    for sample in samples:
+        by_name.setdefault(sample.name, {})[sample.host] = float(f"{sample.value:.6g}")
+    return json.dumps([round(samples[0].time_s) if samples else 0, by_name], separators=(",", ":")) + "\n"
+
+
+def samples_of_lines(text: str) -> list[Metric]:
+    """Return the samples of a ``HISTORY``; the last line may be half a one, which is just being written.
+
+    Raises:
+        ValueError: It is none.
+    """
+    whole, _, _ = text.rpartition("\n")
+    samples = []
+    for line in whole.splitlines():
+        time_s, by_name = json.loads(line)
+        for name, by_host in by_name.items():
+            samples += [
+                Metric(name=name, host=host, time_s=float(time_s), value=float(value))
+                for host, value in by_host.items()
+            ]
+    return samples
 
 
 def pack(record: DashboardRecord) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 from raysm.contract.events import Metric
 from raysm.contract.names import LABEL_HOST
 
-__all__ = ["NODES", "NODE_COUNT", "samples_of"]
+__all__ = ["NODES", "NODE_COUNT", "head_of", "samples_of"]
 
 NODES = "nodes?view=summary"
 """Where Ray's dashboard tells it."""
@@ -33,6 +33,21 @@ def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
         for name, value in _usage(node)
     ]
     return [*samples, Metric(name=NODE_COUNT, value=float(len(nodes)), time_s=time_s)]
+
+
+def head_of(answer: Mapping[str, Any]) -> str:
+    """Return Ray's name of the node on which the GCS runs.
+
+    Args:
+        answer: What Ray answers to ``NODES``.
+
+    Raises:
+        ValueError: None of them says that it is the head.
+    """
+    for node in answer["data"]["summary"]:
+        if node["raylet"].get("isHeadNode"):
+            return str(node["raylet"]["nodeId"])
+    raise ValueError("none of the nodes says that it is the head")
 
 
 def _host(node: Mapping[str, Any]) -> str:

@@ -4,12 +4,13 @@ Pure. What flows in are the arguments of a function or a script, what flows out 
 kept beside a job's results, so that what looks like a secret, or is large, is named and not told.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["Parameters", "of_arguments", "of_command_line", "plain", "typed"]
+__all__ = ["Parameters", "of_arguments", "of_command_line", "of_fields", "plain", "typed"]
 
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 """By name."""
@@ -33,6 +34,17 @@ def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     pairs = list(_flat("", arguments))
     # The first ones, in the order of the call: a record is read for every row of a table.
     return {name: plain(name, value) for name, value in pairs[:MOST_PARAMETERS]}
+
+
+def of_fields(value: Any, **told: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as parameters; those that are None chose nothing.
+
+    Args:
+        value: A workload.
+        told: By their names, fields whose own value would be told by its kind alone.
+    """
+    fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)} | told
+    return of_arguments({name: item for name, item in fields.items() if item is not None})
 
 
 def of_command_line(args: Iterable[str]) -> dict[str, Any]:

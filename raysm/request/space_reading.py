@@ -40,7 +40,7 @@ def _named(name: str, item: object) -> Parameter:
         if isinstance(item, Mapping):
             return _from_object(item)
     except InvalidRequest as error:
-        raise InvalidRequest(f"space: {name}: {error}") from error
+        raise InvalidRequest(f"space: {name}: {error}") from None
     remedy = f"choice({item!r})" if isinstance(item, (list, tuple)) else f"choice([{item!r}])"
     raise InvalidRequest(f"space: {name} is {item!r}, which is no range; of fixed values take raysm.{remedy}")
 

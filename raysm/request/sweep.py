@@ -15,6 +15,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 from raysm.request.early_stopping import Rule, rule_of
 from raysm.request.options import decides
+from raysm.request.parameters import Parameters, of_fields
 from raysm.request.pickled import Pickled
 from raysm.request.script import Script
 from raysm.request.space import Parameter
@@ -147,6 +148,17 @@ class SweepWorkload(Workload):
         """How many of a running trial's: the latest one, and those that somebody may be reading."""
         # One may just be copied when the next one comes.
         return 2 if self.stop is None else self.stop.checkpoints_kept
+
+    @property
+    def parameters(self) -> Parameters:
+        """What every workload says; ranges, and the rule, as they are written: of their kinds two sweeps look alike."""
+        told: dict[str, Any] = {"space": {name: str(item) for name, item in self.space.items()}}
+        if self.stop is not None:
+            told["stop"] = str(self.stop)
+        if self.warm_start:
+            count = len(self.warm_start)
+            told["warm_start"] = f"{count:,} trial{'s'[: count != 1]}"
+        return of_fields(self, **told)
 
     def is_better(self, value: float, other: float) -> bool:
         """Whether ``value`` of the metric is better than ``other``."""

@@ -12,10 +12,10 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from raysm.errors import InvalidRequest
-from raysm.request.parameters import Parameters, of_arguments
+from raysm.request.parameters import Parameters, of_fields
 
 if TYPE_CHECKING:
     from raysm.request.channels import Input
@@ -181,8 +181,7 @@ class Workload:
     @property
     def parameters(self) -> Parameters:
         """What was chosen of it, by name: what experiments are told apart by. None of it may be secret."""
-        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(cast(Any, self))}
-        return of_arguments({name: value for name, value in values.items() if value is not None})
+        return of_fields(self)
 
     @property
     def code_digest(self) -> str:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from raysm.bootstrap import dashboard_recorder
 from raysm.bootstrap.dashboard_recorder import MOST_SAMPLES, WHOLE_SHARE, DashboardRecorder
-from raysm.contract.dashboard_record import SNAPSHOT, pack, task_summaries, unpack
+from raysm.contract.dashboard_record import HISTORY, SNAPSHOT, pack, samples_of_lines, task_summaries, unpack
 from tests.support.dashboard_head import NODE, NODES
 
 JOBS = [{"job_id": "01"}, {"job_id": None, "submission_id": "x"}]
@@ -61,6 +61,41 @@ def test_the_instances_are_sampled_at_each_look():
     record = recorded(Dashboard(), rounds=3)
     # One more by the last look.
     assert [sample.value for sample in record.samples if sample.name == "cpu_percent"] == [37.5] * 4
+
+
+def test_who_looks_while_the_job_runs_finds_what_was_sampled_until_then(tmp_path):
+    async def live():
+        recorder = DashboardRecorder(Dashboard().read, clock=lambda: 100.0, history=tmp_path / HISTORY)
+        await recorder.look(0)
+        await recorder.look(1)
+
+    asyncio.run(live())
+    samples = samples_of_lines((tmp_path / HISTORY).read_text())
+    assert [(sample.host, sample.time_s, sample.value) for sample in samples if sample.name == "cpu_percent"] == [
+        ("algo-1", 100.0, 37.5)
+    ] * 2
+
+
+def test_what_is_told_meanwhile_is_thinned_with_what_is_kept(tmp_path):
+    nodes = [{**NODE, "raylet": {**NODE["raylet"], "labels": {"raysm.io/host": f"algo-{n}"}}} for n in range(500)]
+    dashboard = Dashboard({"nodes?view=summary": {"data": {"summary": nodes}}})
+
+    async def live():
+        recorder = DashboardRecorder(dashboard.read, history=tmp_path / HISTORY)
+        for count in range(30):
+            await recorder.look(count)
+
+    asyncio.run(live())
+    assert 0 < len(samples_of_lines((tmp_path / HISTORY).read_text())) <= MOST_SAMPLES
+
+
+def test_a_folder_that_takes_no_file_holds_nothing_up(tmp_path):
+    async def live():
+        recorder = DashboardRecorder(Dashboard().read, history=tmp_path / "gone" / HISTORY)
+        await recorder.look(0)
+        return await recorder.finish()
+
+    assert asyncio.run(live()).samples
 
 
 def test_an_answer_in_another_form_has_no_samples_and_is_kept():

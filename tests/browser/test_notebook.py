@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from raysm.client.ray_address import find_job
+from raysm.client.finding import find_job
+from raysm.client.service import connect
 from raysm.client.token import token_of
 from tests.support.browsers import looking
 from tests.support.jupyter import KERNEL, WAIT_MS
@@ -36,7 +37,7 @@ def test_the_notebook_of_the_digits_runs_in_jupyterlab_with_dashboard_and_table(
         notebook = lab.open(page, path).begin()
         notebook.run(last)
         notebook.ran(table)
-        token = token_of(find_job("digits-notebook"))
+        token = token_of(find_job("digits-notebook", connect(None)))
         page.locator(".jp-OutputArea iframe").scroll_into_view_if_needed()
         expect(notebook.output(shown).frame_locator("iframe").get_by_text("Recent jobs")).to_be_visible(timeout=WAIT_MS)
         expect(notebook.output(table).get_by_text("digits-notebook").first).to_be_visible()

@@ -7,8 +7,12 @@ from rich.console import Console
 
 from raysm.cli import about_jobs
 from raysm.cli.arguments import parse
+from raysm.client.records import task_of
+from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobNotFound, NotDone
+from raysm.request import Script
+from tests.support.client_jobs import M5
 from tests.support.commands import tell
 
 
@@ -16,6 +20,28 @@ def printed(remote, *argv):
     out = io.StringIO()
     about_jobs.run(parse(argv), Console(file=out, width=80), remote.service)
     return out.getvalue()
+
+
+# whichever job is meant
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "metrics", "token", "stop"])
+def test_a_job_that_runs_is_known_by_its_short_name_too(remote, job, command, capsys):
+    printed(remote, command, task_of(job.name))
+    assert remote.sagemaker.stopped == ([job.name] if command == "stop" else [])
+
+
+def test_the_result_of_a_job_is_asked_for_by_its_short_name_too(remote, job):
+    with pytest.raises(NotDone, match=f"{job.name} is still InProgress"):
+        printed(remote, "result", task_of(job.name), "--no-wait")
+
+
+@pytest.mark.parametrize("command", ["stop", "debug"])
+def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job, tmp_path, command):
+    submit(Script(str(tmp_path / "train.py")), cluster=M5, on=remote.service)
+    with pytest.raises(InvalidRequest, match=r"2 jobs that run are named .*name one of them"):
+        printed(remote, command, task_of(job.name))
+    assert remote.sagemaker.stopped == []
 
 
 # result

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from raysm.cli import entering
 from raysm.cli.arguments import parse
+from raysm.client.records import task_of
 from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import SOON_S, Server, port_of
@@ -63,6 +64,13 @@ def test_a_job_that_does_not_train_is_not_entered(remote, job, command):
     verb, *words = command
     with pytest.raises(InvalidRequest, match=f"{job.name} is .*: it can be entered while it is Training"):
         entered(remote, verb, job.name, *words)
+
+
+@pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])
+def test_a_job_that_runs_is_entered_by_its_short_name_too(remote, job, command):
+    verb, *words = command
+    with pytest.raises(InvalidRequest, match=f"{job.name} is .*: it can be entered while it is Training"):
+        entered(remote, verb, task_of(job.name), *words)
 
 
 @pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])

@@ -51,6 +51,19 @@ def test_alone_it_lists_and_asks_nothing_of_single_jobs(remote, three, capsys):
     assert "the latest 2 of more jobs: raysm jobs --limit 4" in err
 
 
+def test_alone_it_tells_when_a_job_ended_and_not_for_how_long_it_also_waited(remote, three):
+    sent = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    for name, days in zip(three, (0, 2), strict=False):
+        remote.sagemaker.jobs[name]["answer"] |= {
+            "CreationTime": sent,
+            "TrainingEndTime": sent + datetime.timedelta(days=days, minutes=1),
+        }
+    head, *body = rows(printed(remote))
+    assert head == ["name", "status", "sent", "ended"]
+    ended = {row[0]: row[4:] for row in body}
+    assert (ended[three[0]], ended[three[1]]) == (["03:05:05"], ["01-04", "03:05:05"])
+
+
 def test_parameters_and_metrics_are_columns_and_it_is_sorted_by_one(remote, three):
     head, *body = rows(printed(remote, "--params", "lr,batch", "--metrics", "loss,loss:max", "--sort", "loss"))
     assert head == ["name", "status", "lr", "batch", "loss", "loss:max", "sent", "took", "cost"]

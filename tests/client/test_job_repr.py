@@ -50,6 +50,12 @@ def test_of_one_that_runs_it_is_said_until_the_moment_that_is_named():
     assert " · 59 s · " in text(JOB, aws(), at_s)
 
 
+def test_one_that_was_stopped_while_it_waited_took_no_time():
+    waited = dataclasses.replace(JOB, status=Status.STOPPED, secondary=SecondaryStatus.STOPPED, started=None)
+    where = aws().describe()
+    assert text(waited, aws()) == f"<raysm job a-job: Stopped · 1 × ml.m5.large + 2 × ml.g5.xlarge · {where}>"
+
+
 def test_a_time_without_a_zone_and_a_clock_that_is_behind_are_borne():
     early = dataclasses.replace(JOB, ended=None, created=None, started=datetime(2200, 1, 1))
     assert " · 0 s · " in text(early, aws())

@@ -28,7 +28,7 @@ def test_progress_is_told_every_few_seconds_and_how_far_it_came_at_the_end():
         clock.now_s = float(second)
         told += rendering.render("algo-1", progress(second, time_s=second))
     assert [text.split(",")[0] for text in told] == ["train: 5% (5 of 100 rows", "train: 10% (10 of 100 rows"]
-    assert rendering.rest() == ["train: 12% (12 of 100 rows, 1 rows/s, 88 s left)"]
+    assert rendering.rest() == ["train: 12% (12 of 100 rows, 1 rows/s, 1 min 28 s left)"]
     assert rendering.rest() == []
 
 

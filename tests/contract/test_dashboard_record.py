@@ -5,7 +5,15 @@ import json
 
 import pytest
 
-from raysm.contract.dashboard_record import SNAPSHOT, DashboardRecord, pack, task_summaries, unpack
+from raysm.contract.dashboard_record import (
+    SNAPSHOT,
+    DashboardRecord,
+    line_of,
+    pack,
+    samples_of_lines,
+    task_summaries,
+    unpack,
+)
 from raysm.contract.events import Metric
 from raysm.errors import InvalidConfig
 
@@ -51,6 +59,11 @@ def test_what_is_no_record_is_refused(content):
 def test_a_record_of_a_later_form_is_refused_as_that():
     with pytest.raises(InvalidConfig, match="by another version of raysm, in form 2"):
         unpack(gzip.compress(b'{"raysm": 2}'))
+
+
+def test_what_is_told_while_a_job_runs_comes_back_but_for_a_line_that_is_not_whole():
+    first = [Metric(name=name, host=host, time_s=7.0, value=1.5) for name in ("a", "b") for host in ("", "algo-2")]
+    assert samples_of_lines(line_of(first) + line_of([]) + line_of(first)[:-3]) == first
 
 
 def test_the_progress_of_a_job_is_asked_for_as_rays_page_does():

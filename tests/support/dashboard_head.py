@@ -23,6 +23,7 @@ NODE = {
     "hostname": "machine",
     "raylet": {
         "nodeId": "ab12",
+        "isHeadNode": True,
         "state": "ALIVE",
         "labels": {"raysm.io/host": "algo-1"},
         "objectStoreUsedMemory": 7,

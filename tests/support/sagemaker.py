@@ -92,6 +92,9 @@ class ScriptedSageMaker:
     def describe_processing_job(self, *, ProcessingJobName):  # noqa: N803
         return self._describe("ProcessingJob", ProcessingJobName)
 
+    def describe_hyper_parameter_tuning_job(self, *, HyperParameterTuningJobName):  # noqa: N803
+        raise refusal("ResourceNotFound", "Requested resource not found.", "DescribeHyperParameterTuningJob")
+
     def _describe(self, kind, name):
         self.described += 1
         job = self.jobs.get(name)
@@ -138,11 +141,11 @@ class ScriptedSageMaker:
         return {"ProcessingJobSummaries": self._listed("ProcessingJob", wanted)}
 
     def _listed(self, kind, wanted):
-        keys = (f"{kind}Name", f"{kind}Arn", f"{kind}Status", "CreationTime")
+        keys = (f"{kind}Name", f"{kind}Arn", f"{kind}Status", "CreationTime", f"{kind.removesuffix('Job')}EndTime")
         jobs = [job["answer"] for job in self.jobs.values() if job["kind"] == kind]
         named = [job for job in jobs if wanted.get("NameContains", "") in job[f"{kind}Name"]]
         keys += ("SecondaryStatus",) if kind == "TrainingJob" else ()
-        return [{key: job[key] for key in keys} for job in reversed(named)][: wanted["MaxResults"]]
+        return [{key: job[key] for key in keys if key in job} for job in reversed(named)][: wanted["MaxResults"]]
 
 
 def refusal(code, message, operation="Operation"):

@@ -8,11 +8,13 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raysm.contract.node_usage import NODES, samples_of
+from raysm.contract.dashboard_record import history_key, samples_of_lines
+from raysm.contract.events import Metric
+from raysm.contract.node_usage import NODES, head_of, samples_of
 from raysm.errors import RaysmError
 from raysm.views.dashboard.assets import Assets
 from raysm.views.dashboard.grafana import ChartsPart
@@ -32,6 +34,8 @@ SAMPLE_S = 5.0
 """As often as Ray's nodes tell how they are."""
 LOOK_S = 3.0
 """Between two looks at the job's log."""
+HISTORY_LOOKS = 6
+"""So often the head is asked for what was before the first look: one that is just starting has nothing yet."""
 
 
 class LiveSite:
@@ -111,9 +115,19 @@ class LiveSite:
             self._upstream.leave()
 
     async def _sample(self) -> None:
+        history = HISTORY_LOOKS
         while not self._watch.is_over:
             # Of an answer in another form there is nothing to draw; the rest of the page goes on.
             with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
-                for sample in samples_of(json.loads(await self._upstream.read(NODES)), time.time()):
-                    self._watch.timeline.add(sample)
+                answer = json.loads(await self._upstream.read(NODES))
+                self._keep(samples_of(answer, time.time()))
+                # Once: from then on it is seen here. The agent that reads it out comes some seconds after the page.
+                if history:
+                    history -= 1
+                    self._keep(samples_of_lines((await self._upstream.read(history_key(head_of(answer)))).decode()))
+                    history = 0
             await asyncio.sleep(SAMPLE_S)
+
+    def _keep(self, samples: Iterable[Metric]) -> None:
+        for sample in samples:
+            self._watch.timeline.add(sample)

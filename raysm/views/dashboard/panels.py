@@ -51,6 +51,10 @@ TITLES: Mapping[str, tuple[str, str]] = {
 }
 """Title and unit of what every cluster has, in the order in which it is shown."""
 
+# Of the first, memory_percent says the same, of instances of any size.
+NO_CHART = ("memory_bytes", "peak_memory_bytes")
+"""What instances tell, and nobody reads from a curve."""
+
 UTILIZATION: Mapping[str, str] = {
     "cpu_percent": "CPU",
     "memory_percent": "memory",
@@ -62,12 +66,17 @@ UTILIZATION: Mapping[str, str] = {
 
 def board(timeline: Timeline, since_s: float) -> list[Chart]:
     """Return every chart: the workload's own metrics first, over the whole time, then the instances'."""
-    # memory_percent says the same, of instances of any size.
-    own = [name for name in timeline.names if name not in TITLES and name != "memory_bytes"]
+    own = [name for name in timeline.names if name not in (*TITLES, *NO_CHART) and _is_series(timeline, name)]
     # A loss is looked at from its first value, however long ago that was.
     charts = [_chart(timeline, name, name, "", 0.0) for name in own]
     charts += [_chart(timeline, name, title, unit, since_s) for name, (title, unit) in TITLES.items()]
     return [chart for chart in charts if chart.curves]
+
+
+def _is_series(timeline: Timeline, name: str) -> bool:
+    """Whether a metric is more than what each instance said once, at its end."""
+    # What the workload says of itself is drawn from its first value on.
+    return any(not host or len(points) > 1 for host, points in timeline.series(name).items())
 
 
 def utilization(timeline: Timeline, since_s: float) -> Chart:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from raysm.client.costs.bill import dollars
 from raysm.client.experiments.curves import Summary
 from raysm.client.experiments.experiment import FACTS, Experiment, Value
+from raysm.client.pace import duration
 from raysm.client.rendering import metric_value
 from raysm.errors import InvalidRequest
 
@@ -96,12 +97,7 @@ def _cost(job: Experiment) -> str:
 
 def took(seconds: float | None) -> str:
     """Return a duration for people; nothing where it is not known."""
-    if seconds is None:
-        return ""
-    # Rounded first: 59.6 s is 1 min 0 s, and never 0 min 60 s.
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.0f} s"
+    return "" if seconds is None else duration(seconds)
 
 
 def summary_words(summary: Summary) -> str:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raysm.contract.dashboard_record import history_key
 from raysm.contract.events import Metric
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.views.dashboard.live import LiveSite
@@ -156,6 +157,14 @@ def test_the_charts_show_what_rays_nodes_say_of_themselves(get, head):
     body = get("raysm/charts/d/rayDefaultDashboard/?theme=dark")[2].decode()
     assert "<figcaption>CPU</figcaption>" in body
     assert "<svg" in body
+
+
+def test_the_charts_begin_with_the_job_and_not_with_the_first_look_at_it(head, tmp_path, ask):
+    head.answers[history_key("ab12")] = Answer(b'[7000,{"cpu_percent":{"algo-1":1.0}}]\n[70', 200, ())
+    watched = Watched()
+    with showing(partial(way_to, head), tmp_path, watched):
+        until(lambda: len(watched.timeline.series("cpu_percent").get("algo-1", ())) > 1)
+    assert watched.timeline.series("cpu_percent")["algo-1"][0] == (7000.0, 1.0)
 
 
 def test_the_charts_show_what_the_workload_says_in_its_log(head, tmp_path, ask):

@@ -41,6 +41,14 @@ def test_a_loss_is_shown_from_its_begin_and_the_cpu_of_the_last_minutes():
     assert len(cpu.curves["CPU"]) == 2
 
 
+def test_what_each_instance_says_once_at_its_end_is_no_curve():
+    once = [("sent_bytes", f"algo-{number}", number, 5.0) for number in (1, 2)]
+    # Of a similarity twice: by its tasks, and by its instance.
+    peaks = [("peak_memory_bytes", "algo-1", time_s, 5e9) for time_s in (1, 2)]
+    own = [("queue", "algo-1", time_s, 1.0) for time_s in (1, 2)]
+    assert [chart.title for chart in board(timeline(*once, *peaks, *own), 0.0)] == ["queue"]
+
+
 def test_what_has_no_values_has_no_chart():
     assert board(Timeline(), 0.0) == []
 

@@ -1,0 +1,97 @@
+"""The job that a user means by a name: its own, or the short one that it was given, ``digits``.
+
+What flows in is what somebody typed, what flows out is a job: every command and every address of a job asks here.
+"""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from raysm.client.description import Status
+from raysm.client.job import Job, attach
+from raysm.client.records import task_of
+from raysm.client.service import Service
+from raysm.contract.job_api import APIS, JobApi
+from raysm.contract.names import WORKLOAD_TAG
+from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request.job import NAME_PATTERN
+from raysm.request.session import SessionWorkload
+
+__all__ = ["find_job", "find_running"]
+
+LISTED = 200
+"""Of so many of the latest jobs the names are compared."""
+
+
+def find_job(name: str, service: Service) -> Job:
+    """Return the job of this name, else what ``find_running`` does.
+
+    Args:
+        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or ``digits``: so a session is named, too.
+        service: Where it is.
+
+    Raises:
+        JobNotFound: There is none; the message has the names that are like it.
+    """
+    try:
+        return attach(name, service)
+    except JobNotFound:
+        return find_running(name, service)
+
+
+def find_running(name: str, service: Service, *, sole: bool = False) -> Job:
+    """Return the session of this name, else the latest job that runs, or waits, and was named so by its user.
+
+    Args:
+        name: ``digits``.
+        service: Where it is.
+        sole: Whether it has to be the only one: something will be done to it, which is not to hit another.
+
+    Raises:
+        JobNotFound: There is none; the message has the names that are like it.
+        InvalidRequest: There are several, and it has to be the only one.
+    """
+    running = list(_running(name, service))
+    if not running:
+        raise JobNotFound(
+            f"there is no job {name!r} {service.target.describe()}, nor a session of that name that runs: "
+            f"raysm jobs and raysm session list show those that there are{_hint(name, service)}"
+        )
+    if len(running) > 1:
+        # Two sessions of one name there are not; but a job of that name may have been sent beside it.
+        running = [each for each in running if _is_session(*each, service)] or running
+    names = [str(item[api.name_key]) for api, item in running]
+    if sole and len(names) > 1:
+        raise InvalidRequest(f"{len(names)} jobs that run are named {name!r}: {', '.join(names)}; name one of them")
+    return attach(names[0], service)
+
+
+def _running(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
+    """Yield the jobs that run, or wait, and were named so by their users: of each API the latest first."""
+    # The service refuses to look for a name that no job can have.
+    if not NAME_PATTERN.fullmatch(name):
+        return
+    for api in APIS:
+        for item in service.summaries(api, contains=name, limit=LISTED):
+            # Only those: by the same name its user may have sent a hundred that have ended.
+            if task_of(item[api.name_key]) == name and not Status(item[api.status_key]).is_terminal:
+                yield api, item
+
+
+def _is_session(api: JobApi, item: dict[str, Any], service: Service) -> bool:
+    return service.tags(item[api.arn_key]).get(WORKLOAD_TAG) == SessionWorkload.kind
+
+
+def _hint(name: str, service: Service) -> str:
+    listed = [(api, item) for api in APIS for item in service.summaries(api, limit=LISTED)]
+    jobs = [str(item[api.name_key]) for api, item in listed]
+    # A short name leads to a job only while that runs.
+    tasks = [task_of(item[api.name_key]) for api, item in listed if not Status(item[api.status_key]).is_terminal]
+    near = _near(name, [*tasks, *jobs])
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _near(name: str, names: Sequence[str]) -> list[str]:
+    near = difflib.get_close_matches(name, dict.fromkeys(names), n=3, cutoff=0.6)
+    # A part of a name, "digits" of "all-digits-top10", is too short to be near it.
+    return near or [one for one in dict.fromkeys(names) if name in one][:3]

@@ -1,0 +1,57 @@
+"""The job that a user means by a name."""
+
+import pytest
+
+from raysm.client.finding import find_job, find_running
+from raysm.client.submit import submit
+from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request import Script
+from raysm.request.session import SessionWorkload
+from tests.support.client_jobs import M5
+
+
+def test_a_job_is_found_by_its_name(remote, job):
+    assert find_job(job.name, remote.service) == job
+
+
+def test_the_latest_job_that_runs_is_found_by_the_name_that_its_user_gave_it(remote, script):
+    first, second = (submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2))
+    assert first.name != second.name
+    found = find_job("digits", remote.service)
+    assert found in (first, second)
+    remote.sagemaker.end(found.name, "Completed")
+    assert find_job("digits", remote.service) in {first, second} - {found}
+
+
+def test_a_session_goes_before_a_job_of_the_same_name_that_was_sent_behind_it(remote, script):
+    session = submit(SessionWorkload(), name="digits", cluster=M5, on=remote.service)
+    submit(Script(str(script)), name="digits", cluster=M5, on=remote.service)
+    assert find_job("digits", remote.service) == session
+
+
+def test_of_several_of_one_name_none_is_taken_to_be_changed(remote, script):
+    jobs = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    with pytest.raises(InvalidRequest, match="2 jobs that run are named 'digits': .*name one of them") as refused:
+        find_running("digits", remote.service, sole=True)
+    assert all(job.name in str(refused.value) for job in jobs)
+
+
+def test_a_name_that_no_job_can_have_is_not_looked_for(remote, job):
+    with pytest.raises(JobNotFound, match="no job 'x!'"):
+        find_running("x!", remote.service)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_ones(remote, job):
+    with pytest.raises(JobNotFound, match=rf"there is no job '{job.name}x' .*; did you mean {job.name}\?"):
+        find_job(f"{job.name}x", remote.service)
+
+
+def test_a_part_of_a_name_finds_those_that_have_it(remote, job):
+    with pytest.raises(JobNotFound, match=rf"did you mean {job.name}\?"):
+        find_job(job.name[-4:], remote.service)
+
+
+def test_a_name_like_no_other_is_refused_without_a_guess(remote, job):
+    with pytest.raises(JobNotFound) as refused:
+        find_job("zzzzzz", remote.service)
+    assert "did you mean" not in str(refused.value)

@@ -1,0 +1,37 @@
+"""Durations and rates in the words of people."""
+
+import pytest
+
+from raysm.client.pace import duration, rate
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (88, "1 min 28 s"),
+        (3600, "1 h 0 min"),
+        (7.3e6, "2,027 h 46 min"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"),
+    [
+        (12_345.6, "12,346 trials/s"),
+        (10.4, "10 trials/s"),
+        (1.55, "1.6 trials/s"),
+        (1.0, "1 trials/s"),
+        (0.5, "30 trials/min"),
+        (1 / 40, "1.5 trials/min"),
+        (1 / 90, "40 trials/h"),
+        (1 / 7200, "0.5 trials/h"),
+    ],
+)
+def test_a_rate_is_told_by_the_shortest_span_in_which_there_is_one(per_s, text):
+    assert rate(per_s, "trials") == text
