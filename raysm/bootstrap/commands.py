@@ -17,10 +17,7 @@ class Commands:
     """Commands, to which the bootstrap appends arguments."""
 
     ray: tuple[str, ...] = (*MODULE, "raysm.bootstrap.ray_start")
-    """The ``ray`` command; gets ``start --block ...``."""
-    # A process of its own: Ray's client would bring its threads and 90 MB into the bootstrap, which must outlive Ray.
-    node_watcher: tuple[str, ...] = (*MODULE, "raysm.bootstrap.node_watcher")
-    """Says which nodes are registered; gets the GCS's ``IP:port``."""
+    """The ``ray`` command; gets ``start --block ...``, and tells on the head which nodes are registered."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
     """Runs the workload on the formed cluster; gets nothing, or WAIT if it is started before that."""
     tracked_driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.tracked")

@@ -42,7 +42,7 @@ from raysm.bootstrap.lifecycle import (
 )
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.membership import Membership, Rules
-from raysm.bootstrap.node_watcher import NodeWatcher
+from raysm.bootstrap.node_watcher import NodeWatcher, nodes_socket
 from raysm.bootstrap.outputs import Owners, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.contract.dashboard_record import DASHBOARD_RECORD, HISTORY, pack
@@ -91,8 +91,8 @@ class Head:
         self._driver: DriverRun | None = None
         self._owners: Owners | None = None
         self._farewell_until_s = 0.0
-        command = (*instance.commands.node_watcher, f"{LOOPBACK}:{instance.ports.gcs}")
-        self._watcher = NodeWatcher(children, command, instance.ray_environment())
+        # Through another process: Ray's client would bring its threads and 90 MB into this one, which must outlive Ray.
+        self._watcher = NodeWatcher(nodes_socket(instance.environment.ray_temp_dir, instance.ports.gcs))
         self._tasks: list[asyncio.Task[None]] = []
         self._recorder: DashboardRecorder | None = None
 

@@ -127,7 +127,7 @@ class Membership:
 
     @property
     def watches_nodes(self) -> bool:
-        """Whether it matters now which Ray nodes are registered; asking costs a process that polls the GCS."""
+        """Whether it matters now which Ray nodes are registered; who asks polls the GCS."""
         awaited = self.phase is Phase.FORMING or bool(self.restarting)
         return self.gcs_answers and awaited and self.phase is not Phase.ENDED
 

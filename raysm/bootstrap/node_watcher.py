@@ -1,32 +1,32 @@
 """Which Ray nodes are registered with the GCS, a fifth of a second after they are.
 
-``ray status`` takes seconds; ``ray.init`` registers a driver. So a child process (this module as a program) asks the
-GCS itself every 50 ms and writes one JSON line for each change: ``{host: {"id": node id, "address": IP}}`` of the
-nodes that are alive. The bootstrap's side, ``NodeWatcher``, starts it when it wants to know and ends it when it does.
+``ray status`` takes seconds; ``ray.init`` registers a driver. So the process that has started the head's node, which
+has imported Ray and lives as long as its GCS does, asks the GCS itself every 50 ms while somebody is connected to its
+socket, and sends one JSON line for each change: ``{host: {"id": node id, "address": IP}}`` of the nodes that are alive.
+The bootstrap's side, ``NodeWatcher``, connects when it wants to know and leaves when it does.
 """
 
 import asyncio
 import contextlib
 import json
-import signal
-import subprocess
-import sys
+import select
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.children import Child, Children
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import MissingDependency
 
-__all__ = ["NodeWatcher", "await_first", "main", "watch"]
+__all__ = ["NodeWatcher", "await_first", "nodes_socket", "tell_nodes", "watch"]
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
 """A thousand nodes may wait for the first one."""
-RESTART_S = 0.2
+RETRY_S = 0.2
 CALL_TIMEOUT_S = 5
 UNUSABLE = "?"
 """The key, no host's name, of why the installed Ray cannot be asked at all."""
@@ -34,13 +34,22 @@ MAX_ANSWER = 2**24
 """Bytes of one line: 1,000 nodes take 100 KB."""
 
 
-class NodeWatcher:
-    """Watches the registration of nodes, through a child process, while it is open."""
+def nodes_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
+    """Return where the process that has started the head's node tells of all nodes.
 
-    def __init__(self, children: Children, command: Sequence[str], env: Mapping[str, str]) -> None:
-        """Prepare to run ``command`` with the environment of a Ray process."""
-        self._children, self._command, self._env = children, command, dict(env)
-        self._child: Child | None = None
+    Args:
+        ray_temp_dir: Ray's, which instances on one machine may have in common.
+        gcs_port: The head's, which no two heads of a machine have in common.
+    """
+    return ray_temp_dir / f"raysm-nodes-{gcs_port}"
+
+
+class NodeWatcher:
+    """Watches the registration of nodes, through a socket, while it is open."""
+
+    def __init__(self, path: Path) -> None:
+        """Prepare to connect to the socket at ``path``, see ``nodes_socket``."""
+        self._path = path
         self._task: asyncio.Task[None] | None = None
 
     def start(self, report: Callable[[NodesChanged | Failed], None]) -> None:
@@ -49,35 +58,27 @@ class NodeWatcher:
             self._task = asyncio.create_task(self._run(report))
 
     def stop(self) -> None:
-        """End the child process."""
+        """Leave; nobody asks the GCS any more."""
         if self._task:
             self._task.cancel()
-        if self._child:
-            self._child.signal_group(signal.SIGKILL)
-        self._child = self._task = None
+        self._task = None
 
     async def _run(self, report: Callable[[NodesChanged | Failed], None]) -> None:
         while True:
-            # What the child says may be torn, and it may not even start: it is asked again, whatever happened.
+            # What is told may be torn, and there may be nobody to tell yet: it is asked again, whatever happened.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 await self._ask(report)
             # The GCS may be too young to answer, or too busy: the caller's deadline ends this.
-            await asyncio.sleep(RESTART_S)
+            await asyncio.sleep(RETRY_S)
 
     async def _ask(self, report: Callable[[NodesChanged | Failed], None]) -> None:
-        self._child = child = self._children.start(
-            self._command, self._env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        reader = asyncio.StreamReader(limit=MAX_ANSWER)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.stdout)
+        reader, writer = await asyncio.open_unix_connection(self._path, limit=MAX_ANSWER)
         try:
-            # A line without its end is what a child was killed in the middle of.
+            # A line without its end is what the other side ended in the middle of.
             while (line := await reader.readline()).endswith(b"\n"):
                 report(_read(json.loads(line)))
         finally:
-            transport.close()
-            child.signal(signal.SIGKILL)  # one that wrote nonsense lives yet
+            writer.close()
 
 
 def _read(answer: dict[str, Any]) -> NodesChanged | Failed:
@@ -86,25 +87,53 @@ def _read(answer: dict[str, Any]) -> NodesChanged | Failed:
     return NodesChanged({host: Node(node["id"], node["address"]) for host, node in answer.items()})
 
 
-def watch(list_nodes: Callable[[], Mapping[str, Any]], write: Callable[[str], None], poll_s: float = POLL_S) -> None:
-    """Write a line for each change of what ``list_nodes`` returns, until it or ``write`` raises."""
+def watch(list_nodes: Callable[[], Mapping[str, Any]], write: Callable[[str], None], pause: Callable[[], None]) -> None:
+    """Write a line for each change of what ``list_nodes`` returns, until one of the three raises."""
     last = None
     while True:
         nodes = list_nodes()
         if nodes != last:
             write(json.dumps(nodes) + "\n")
             last = nodes
-        time.sleep(poll_s)
+        pause()
 
 
-def _connect(address: str) -> Any:
-    client_class = ray_internals.GCS_CLIENT.find()
-    ray_internals.ALL_NODES.find()
-    while True:
-        try:
-            return client_class(address=address)
-        except RuntimeError:  # it listens, but does not answer yet; the parent's deadline ends this
-            time.sleep(POLL_S)
+def tell_nodes(path: Path, address: str) -> None:
+    """Tell all that connect, one after the other, of the nodes of a cluster; never return.
+
+    Args:
+        path: Of the socket, see ``nodes_socket``.
+        address: The GCS's ``IP:port``, which may answer later.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        while True:
+            caller, _ = server.accept()
+            # One has left, or the GCS does not answer yet: whoever wants to know comes again, and has a deadline.
+            with caller, contextlib.suppress(Exception):
+                _tell(caller, address)
+
+
+def _tell(caller: socket.socket, address: str) -> None:
+    def write(text: str) -> None:
+        caller.sendall(text.encode())
+
+    def pause() -> None:
+        # It says nothing: what can be read is that it has left.
+        if select.select([caller], [], [], POLL_S)[0]:
+            raise ConnectionAbortedError("nobody wants to know any more")
+
+    try:
+        client_class = ray_internals.GCS_CLIENT.find()
+        ray_internals.ALL_NODES.find()
+        client = client_class(address=address)
+        watch(lambda: _list_nodes(client), write, pause)
+    except MissingDependency as error:
+        # Said, not only left: who asks would come again and again, until its deadline.
+        write(json.dumps({UNUSABLE: str(error)}) + "\n")
 
 
 def _list_nodes(client: Any) -> Mapping[str, Any]:
@@ -124,25 +153,3 @@ def await_first(address: str, limit_s: float) -> None:
         client = ray_internals.GCS_CLIENT.find()(address=address)
         while not client.get_all_node_info(timeout=CALL_TIMEOUT_S) and time.monotonic() < until:
             time.sleep(FIRST_POLL_S)
-
-
-def main() -> None:
-    """Watch the GCS at the address given as the first argument; see the module's docstring."""
-
-    def write(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-    try:
-        client = _connect(sys.argv[1])
-        watch(lambda: _list_nodes(client), write)
-    except MissingDependency as error:
-        # Said, not only exited with: who asks would start this again and again, until its deadline.
-        write(json.dumps({UNUSABLE: str(error)}) + "\n")
-        sys.exit(1)
-    except OSError:
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

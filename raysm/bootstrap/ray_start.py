@@ -13,6 +13,7 @@ Run as ``python -m raysm.bootstrap.ray_start [--workers=N] start ...``, with the
 - The agents of the raylet are started when they are wanted, see ``ray_agents``: together they take 2 s of a core, and
   the raylet registers its node only behind them.
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
+- The head's tells which nodes are registered, see ``node_watcher``: a process of its own would import Ray once more.
 - A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
 
 All of Ray's names in this stand in ``ray_internals``. Where one of them goes away, its part is left out with one
@@ -28,18 +29,20 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
 from raysm.bootstrap.doorbell import await_caller
-from raysm.bootstrap.node_watcher import await_first
+from raysm.bootstrap.node_watcher import await_first, nodes_socket, tell_nodes
 from raysm.bootstrap.ray_agents import RayAgents
 
 __all__ = ["WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
 
 WORKERS = "--workers="
 """Before the arguments of ``ray``: how many workers are started ahead."""
+HEAD = "--head"
 NICE = 19
 """The least."""
 DASHBOARD_NICE = 5
@@ -64,6 +67,10 @@ def main() -> None:
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
     command = ray_internals.COMMAND.find()
+    if HEAD in sys.argv:
+        port = int(_option("--port="))
+        where = nodes_socket(Path(_option("--temp-dir=")), port), f"127.0.0.1:{port}"
+        threading.Thread(target=tell_nodes, args=where, daemon=True, name="nodes").start()
     if head := _option("--address="):
         await_first(head, HEAD_S)
     command()

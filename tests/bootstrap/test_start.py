@@ -37,8 +37,8 @@ def test_all_that_it_imports_before_raysm_comes_with_python():
 def test_what_it_and_the_bootstrap_run_by_name_is_there():
     named = [node.module for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.ImportFrom)]
     defaults = commands.Commands()
-    named += [command[-1] for command in (defaults.ray, defaults.node_watcher, defaults.driver)]
-    assert len(named) == 4
+    named += [command[-1] for command in (defaults.ray, defaults.driver)]
+    assert len(named) == 3
     assert all(importlib.util.find_spec(name) for name in named)
 
 

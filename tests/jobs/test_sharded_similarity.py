@@ -148,7 +148,7 @@ CASES = [
     ("owned queries", "small", {"top_k": 6, "parts": 2}, "queries, only sharded"),
     ("owned query pairs", "small", {"threshold": 0.4, "parts": 2}, "only queries, only sharded"),
     ("owned pairs", "small", {"threshold": 0.35, "parts": 2, "block_rows": 300}, "only sharded"),
-    ("owned all", "small", {"full": True, "dtype": "float16", "parts": 3, "block_rows": 100}, "killed, only sharded"),
+    ("owned all", "small", {"full": True, "dtype": "float16", "parts": 3, "block_rows": 100}, "only sharded"),
     ("owned all queries", "small", {"full": True, "parts": 2}, "queries, only sharded"),
     # Each instance hands out its own pairs, as the head would have them handed out of hundreds.
     ("owned big", "big", {"top_k": 5, "parts": 3, "block_rows": 250}, "killed, dealt, only sharded"),
@@ -156,10 +156,19 @@ CASES = [
     ("killed", "big", {"top_k": 5, "block_rows": 500}, "killed"),
 ]
 
+LOSSES = [
+    ("all", "small", {"full": True, "dtype": "float16"}, ""),
+    ("owned all", "small", {"full": True, "dtype": "float16", "parts": 3, "block_rows": 100}, "killed, only sharded"),
+]
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sharded")
+    return done(CASES, tmp_path_factory.mktemp("sharded"))
+
+
+def done(cases, folder):
+    """Have a job of three instances compute these, one after the other; return the folder of its result."""
     rng = np.random.default_rng(3)
     big = rng.random((ROWS, COLUMNS), dtype=np.float32) - np.float32(0.5)
     files(folder / "big", ".npy", np.split(big, [150, 300, 1000, 1150, 2000, 2150]))
@@ -177,7 +186,7 @@ def job(tmp_path_factory):
     for name in ("big", "small", "table", "csv", "sparse", "asked"):
         inputs[name] = Input(str(folder / name))
         inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
-    request = script_request(folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs)
+    request = script_request(folder, SCRIPT, args=(json.dumps(cases),), cluster=Cluster(count=3), inputs=inputs)
     # As a job of the similarity is told; and what nobody needs any more is freed at once, not once a second.
     environment = Similarity.ray_variables | {"RAY_free_objects_period_milliseconds": "0"}
     outcome, log, model = completed(request, folder / "job", timeout_s=ENDS_S, environment=environment)
@@ -206,6 +215,17 @@ def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, cas
 @pytest.mark.namespace
 @pytest.mark.parametrize("case", [name for name, _, fields, _ in CASES if "parts" in fields])
 def test_shards_whose_result_instances_own_have_the_content_of_the_whole_matrix(job, case):
+    assert_content_of_whole_matrix(job, case)
+
+
+# That of owners whose pairs the head hands out; of those that hand them out themselves, "owned big" is one.
+@pytest.mark.soak
+@pytest.mark.namespace
+def test_owners_of_scores_on_an_instance_whose_ray_node_dies_leave_the_content_of_the_whole_matrix(tmp_path):
+    assert_content_of_whole_matrix(done(LOSSES, tmp_path), "owned all")
+
+
+def assert_content_of_whole_matrix(job, case):
     manifest = Manifest.read(job / case / "shards")
     dealt = ("owned big", "dealt pairs")
     assert any("hands out the pairs" in note for note in manifest.notes) == (case in dealt)

@@ -29,7 +29,7 @@ DEADLINE_S = 120.0
 """Of what happens within seconds on a machine that has nothing else to do."""
 
 FAKE_RAY = Path(__file__).with_name("fake_ray.py")
-RAY_STAND_INS = 'ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), '
+RAY_STAND_IN = 'ray=(*fake, "ray"), '
 NODE_PORTS = (
     "node_manager",
     "object_manager",
@@ -152,7 +152,7 @@ class Cluster:
     def prepare(self, host):
         """Return the instance of ``host``, with stand-ins for Ray, for a life in this very process."""
         fake = (sys.executable, "-S", str(FAKE_RAY), str(self.folder))
-        commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=self._driver)
+        commands = Commands(ray=(*fake, "ray"), driver=self._driver)
         return prepare(self.environment(host), commands)
 
     def start(self, *hosts, front=()):
@@ -176,10 +176,10 @@ import sys
 from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
-commands = Commands({RAY_STAND_INS}driver={self._driver!r})
+commands = Commands({RAY_STAND_IN}driver={self._driver!r})
 sys.exit(main(commands=commands))
 """
-        return program if self._fake else program.replace(RAY_STAND_INS, "")
+        return program if self._fake else program.replace(RAY_STAND_IN, "")
 
     def environment(self, host):
         """Return the variables of an instance."""

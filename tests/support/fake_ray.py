@@ -1,17 +1,20 @@
-"""Stand-ins for the ``ray`` command and for the question which nodes are registered; run as programs.
+"""A stand-in for the ``ray`` command; run as a program.
 
-``fake_ray.py FOLDER ray start --block ...`` listens on the GCS port if it is the head's, and stands in FOLDER under
-its host's name while it lives. ``fake_ray.py FOLDER node_watcher IP:port`` says who stands there. ``HOST.broken`` in
+``fake_ray.py FOLDER ray start --block ...`` stands in FOLDER under its host's name while it lives. If it is the head's,
+it listens on the GCS port, and says to all that connect to ``raysm-nodes-PORT`` who stands there. ``HOST.broken`` in
 FOLDER makes that host's node end at once, with the words that Ray has for it; ``HOST.deaf`` makes a head's GCS
 answer nobody.
 """
 
+import contextlib
 import json
 import os
 import re
+import select
 import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -37,6 +40,9 @@ def ray(folder):
         sys.exit(1)
 
     signal.signal(signal.SIGTERM, end)
+    if "--head" in sys.argv:
+        path = Path(option("temp-dir"), f"raysm-nodes-{option('port')}")
+        threading.Thread(target=tell_nodes, args=(folder, path), daemon=True).start()
     if not (folder / f"{host}.unregistered").exists():
         whole = {"id": uuid.uuid4().hex, "address": "127.0.0.1", "pid": os.getpid(), "argv": sys.argv[2:]}
         beside = entry.with_suffix(".partial")
@@ -49,19 +55,32 @@ def ray(folder):
             time.sleep(60)
 
 
-def watch_nodes(folder):
+def tell_nodes(folder, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        while True:
+            caller, _ = server.accept()
+            # Until it has left.
+            with caller, contextlib.suppress(OSError):
+                watch_nodes(folder, caller)
+
+
+def watch_nodes(folder, caller):
     last = None
-    while True:
+    while not select.select([caller], [], [], 0.02)[0]:
         nodes = {}
         for entry in folder.glob("*.node"):
-            node = json.loads(entry.read_text())
-            if Path(f"/proc/{node['pid']}").exists():
-                nodes[entry.stem] = {"id": node["id"], "address": node["address"]}
+            with contextlib.suppress(FileNotFoundError):
+                node = json.loads(entry.read_text())
+                if Path(f"/proc/{node['pid']}").exists():
+                    nodes[entry.stem] = {"id": node["id"], "address": node["address"]}
         if nodes != last:
-            print(json.dumps(nodes), flush=True)
+            caller.sendall(json.dumps(nodes).encode() + b"\n")
             last = nodes
-        time.sleep(0.02)
 
 
 if __name__ == "__main__":
-    {"ray": ray, "node_watcher": watch_nodes}[sys.argv[2]](Path(sys.argv[1]))
+    ray(Path(sys.argv[1]))

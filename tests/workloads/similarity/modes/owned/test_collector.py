@@ -108,7 +108,9 @@ def end_owners():
             process.kill()
 
 
-@pytest.mark.parametrize("ranges", [1, 3, 7])
+# An owner is a process, and takes more than a second of a core: here are three, where one lies between two; elsewhere
+# two, where that shows the same.
+@pytest.mark.parametrize("ranges", [1, 3, pytest.param(7, marks=pytest.mark.soak)])
 def test_ranges_hold_the_neighbors_of_float64_row_by_row(ray_here, tmp_path, ranges):
     manifest = go(tmp_path, ranges, top_k=7, block_rows=100)
     table = pq.read_table(tmp_path / "result" / "neighbors")
@@ -129,7 +131,7 @@ def test_ranges_hold_the_neighbors_of_float64_row_by_row(ray_here, tmp_path, ran
 
 def test_the_content_is_the_one_files(ray_here, tmp_path):
     go(tmp_path / "one", 0, top_k=4)
-    go(tmp_path / "many", 4, top_k=4, block_rows=77)
+    go(tmp_path / "many", 2, top_k=4, block_rows=77)
     assert pq.read_table(tmp_path / "many" / "result" / "neighbors") == pq.read_table(
         tmp_path / "one" / "result" / "neighbors.parquet"
     )
@@ -137,9 +139,10 @@ def test_the_content_is_the_one_files(ray_here, tmp_path):
 
 def test_queries_are_owned_as_rows_are(ray_here, tmp_path):
     queries = queries_of(np.concatenate([ROWS[:40], np.zeros((1, ROWS.shape[1]), dtype=ROWS.dtype)]), tmp_path)
-    for ranges in (0, 3):
+    # Into two unequal ones.
+    for ranges in (0, 2):
         go(tmp_path / str(ranges), ranges, queries=queries, top_k=9, block_rows=17)
-    many = pq.read_table(tmp_path / "3" / "result" / "neighbors")
+    many = pq.read_table(tmp_path / "2" / "result" / "neighbors")
     assert many == pq.read_table(tmp_path / "0" / "result" / "neighbors.parquet")
     assert many.num_rows == 41
 
@@ -152,7 +155,7 @@ def test_rows_that_are_compared_by_their_elements_are_owned_as_dense_ones_are(ra
     for name, rows in (("part-1", 200), ("part-2", 130)):
         scipy.sparse.save_npz(folder / f"{name}.npz", scipy.sparse.random(rows, 900, 0.004, "csr", random_state=rng))
     source = Source(channel="matrix", place=Place(folder, tmp_path / "scratch", "algo-1"))
-    one, many = contents(tmp_path, source, 3, top_k=6, block_rows=70)
+    one, many = contents(tmp_path, source, 2, top_k=6, block_rows=70)
     assert many == one
     assert Manifest.read(tmp_path / "many" / "result").engines == ("float32 sparse",)
 
@@ -166,21 +169,21 @@ def test_rows_that_are_shared_out_are_owned_as_whole_ones_are(base, tmp_path, as
         np.save(folder / f"part-{at + 8}.npy", rows)
     source = Source(channel="matrix", sharded=True, place=Place(folder, tmp_path / "scratch", "algo-1"))
     queries = queries_of(ROWS[:90], tmp_path) if asked else None
-    one, many = contents(tmp_path, source, 4, queries, top_k=6, block_rows=60)
+    one, many = contents(tmp_path, source, 2, queries, top_k=6, block_rows=60)
     assert many == one
     assert many.num_rows == (90 if asked else 600)
 
 
 def test_a_restarted_head_finds_what_the_owners_recorded(ray_here, tmp_path):
     with pytest.raises(Stopped):
-        go(tmp_path, 3, at_rows(300, stop), top_k=7, block_rows=40)
+        go(tmp_path, 2, at_rows(300, stop), top_k=7, block_rows=40)
     recorded = files_below(tmp_path / "records")
     after = {}
     manifest = go(
         tmp_path, None, at_rows(600, lambda: after.update(files_below(tmp_path / "records"))), top_k=7, block_rows=40
     )
     # Also how many ranges there are holds, whatever the model says.
-    assert len(manifest.files) == 3
+    assert len(manifest.files) == 2
     assert manifest.measures["blocks"] == 120
     assert manifest.measures["blocks_found"] >= 30
     # No piece was written again.
@@ -198,8 +201,8 @@ def test_owners_that_are_killed_in_the_middle_leave_the_same_content(ray_here, t
         told.append(event)
         killing(event)
 
-    manifest = go(tmp_path, 3, emit_event, lasting=lasting, top_k=7, block_rows=40)
-    assert len(manifest.files) == 3
+    manifest = go(tmp_path, 2, emit_event, lasting=lasting, top_k=7, block_rows=40)
+    assert len(manifest.files) == 2
     table = pq.read_table(tmp_path / "result" / "neighbors")
     assert np.array_equal(table["neighbors"].to_pylist(), neighbors(ROWS, 7)[0])
     # Without records the tiles that were done by then are computed again.
@@ -218,7 +221,7 @@ def test_pairs_are_owned_by_the_instances_of_their_first_rows(ray_here, tmp_path
 
 
 def test_owners_of_pairs_that_are_killed_find_what_they_had(ray_here, tmp_path):
-    go(tmp_path, 3, at_rows(300, end_owners), lasting=False, threshold=0.5, block_rows=40)
+    go(tmp_path, 2, at_rows(300, end_owners), lasting=False, threshold=0.5, block_rows=40)
     columns = pq.read_table(tmp_path / "result" / "pairs").to_pydict().values()
     found = [(row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)]
     assert found == pairs(ROWS, 0.5)
@@ -242,7 +245,7 @@ def test_the_full_matrix_is_owned_by_the_instances_of_its_rows(ray_here, tmp_pat
 
 
 def test_owners_of_the_full_matrix_that_are_killed_leave_the_same_scores_and_nothing_else(ray_here, tmp_path):
-    manifest = go(tmp_path, 3, at_rows(300, end_owners), lasting=False, full=True, block_rows=40)
+    manifest = go(tmp_path, 2, at_rows(300, end_owners), lasting=False, full=True, block_rows=40)
     assert np.array_equal(all_scores(tmp_path, manifest), score_rows(ROWS, range(600)))
     left = [path.relative_to(tmp_path / "result").as_posix() for path in (tmp_path / "result").glob("*/*")]
     assert sorted(left) == [file.name for file in manifest.files]
