@@ -16,7 +16,7 @@ from raysm.bootstrap import messages
 from raysm.bootstrap.address import find_own_address, is_loopback, port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
-from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard
+from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard, await_start
 from raysm.bootstrap.dashboard_reader import read_dashboard
 from raysm.bootstrap.dashboard_recorder import RAY_LOGS, DashboardRecorder
 from raysm.bootstrap.driver_run import DriverRun
@@ -262,10 +262,10 @@ class Head:
         """Say where the dashboard is, start it in a while unless someone else does, and keep what it shows."""
         port, token = self._instance.ports.dashboard, self._instance.payload.token().decode()
         announce_dashboard(self._instance.name, address, port)
-        await asyncio.sleep(self._instance.request.workload.dashboard_after_s)
+        logs = self._instance.environment.ray_temp_dir / RAY_LOGS
+        await await_start(logs, self._instance.request.workload.dashboard_after_s)
         if await await_dashboard(port):
-            history = self._instance.environment.ray_temp_dir / RAY_LOGS / HISTORY
-            self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token), history=history)
+            self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token), history=logs / HISTORY)
             await self._recorder.run()
 
     async def _keep_dashboard(self) -> None:
