@@ -8,6 +8,7 @@ instance's ``ExitStatus``, and the job's events for the log.
 import asyncio
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Coroutine, Iterable
 from typing import Any
@@ -263,8 +264,10 @@ class Head:
         port, token = self._instance.ports.dashboard, self._instance.payload.token().decode()
         announce_dashboard(self._instance.name, address, port)
         logs = self._instance.environment.ray_temp_dir / RAY_LOGS
-        await await_start(logs, self._instance.request.workload.dashboard_after_s)
-        if await await_dashboard(port):
+        after_s = self._instance.request.workload.dashboard_after_s
+        await await_start(logs, after_s)
+        # What is never started here is not looked at either: a benchmark measures by that what a record costs.
+        if after_s != math.inf and await await_dashboard(port):
             self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token), history=logs / HISTORY)
             await self._recorder.run()
 
