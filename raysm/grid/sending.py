@@ -28,7 +28,7 @@ LONGEST_PAUSE_S = 120.0
 
 
 def send_owed(store: Store, outside: Outside, left: Collection[str], now: float) -> None:
-    """Send what was intended, or whose answer was lost, where its bucket allows it; nothing to those that are ``left``."""
+    """Send what was intended, or whose answer was lost, where its bucket allows it, and none to regions ``left``."""
     allowed: list[Attempt] = []
     for attempt in store.owed():
         # A call that was made, and then the clock set back: no pause is longer than the longest.
