@@ -25,7 +25,7 @@ from raysm.grid.sending import send, send_owed
 from raysm.grid.standing import close
 from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
 from raysm.grid.store import Store
-from raysm.grid.sweep import PAUSE_S, Sweep
+from raysm.grid.sweep import Sweep
 
 __all__ = ["Controller"]
 
@@ -53,7 +53,6 @@ class Controller:
         limiter: Limiter,
         *,
         owner: str | None = None,
-        sweep_s: float = PAUSE_S,
         gauge_s: float = GAUGE_S,
         news_s: float = NEWS_S,
         left: Mapping[str, Region] = MappingProxyType({}),
@@ -66,7 +65,6 @@ class Controller:
             placement: Says where tasks go.
             limiter: The buckets of the account.
             owner: Whose lease it is; None is this process.
-            sweep_s: Seconds from one look at all jobs of a region to the next.
             gauge_s: Seconds from one look at the rates of all jobs to the next.
             news_s: Seconds from one look at the rows that share jobs to the next.
             left: Regions that were taken out of the grid while it had jobs there: they are followed to their ends, and
@@ -80,7 +78,7 @@ class Controller:
         self._regions = list(regions)
         every = {**regions, **left}
         self._outside = Outside(every, limiter, store.database.between, store.database.turns)
-        self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in every}
+        self._sweeps = {name: Sweep(name, store, self._outside) for name in every}
         self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
         self._news = RowNews(store, self._outside, pause_s=news_s)
         self._pace = Pace()
