@@ -3,13 +3,18 @@
 import asyncio
 import contextlib
 import time
+from pathlib import Path
 
 from raysm.bootstrap.log import emit_event, remark
 from raysm.contract.events import DASHBOARD_NOT_YET, State
 
-__all__ = ["announce_dashboard", "await_dashboard"]
+__all__ = ["announce_dashboard", "await_dashboard", "await_start"]
 
 PROBE_S = 0.2
+LOOK_S = 1.0
+"""Between two looks whether somebody has asked for it."""
+DASHBOARD_LOG = "dashboard.log"
+"""Ray's own name of the log that its dashboard begins with."""
 ANSWER_S = 5.0
 """Seconds for one answer."""
 LIMIT_S = 60.0
@@ -25,6 +30,20 @@ def announce_dashboard(host: str, address: str, port: int) -> None:
         port: Where it listens.
     """
     emit_event(State(name="dashboard", host=host, address=f"http://{address}:{port}"))
+
+
+async def await_start(logs: Path, limit_s: float) -> None:
+    """Return once somebody has asked for the dashboard, at the latest after ``limit_s`` seconds.
+
+    Who looks at a young job is to find later what was there to see. To ask here would start it: its log tells.
+
+    Args:
+        logs: Ray's folder of logs on this instance.
+        limit_s: Seconds after which it is wanted in any case.
+    """
+    until = time.monotonic() + limit_s
+    while (left_s := until - time.monotonic()) > 0 and not (logs / DASHBOARD_LOG).exists():
+        await asyncio.sleep(min(LOOK_S, left_s))
 
 
 async def await_dashboard(port: int, limit_s: float = LIMIT_S) -> bool:

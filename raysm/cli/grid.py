@@ -80,7 +80,11 @@ def _run(arguments: Arguments, console: Console) -> int:
     )
     try:
         shown = Console(stderr=True) if arguments.json else console
-        for note in grid.plan.notes:
+        left = (
+            f"{region} was taken out of the grid: what is there goes on to its end, and nothing begins there"
+            for region in running.left
+        )
+        for note in (*grid.plan.notes, *left):
             shown.print(Text(f"note: {note}"), soft_wrap=True)
         shown.print(
             Text(f"grid {grid.plan.name}: {len(grid.tasks):,} rows, {running.added:,} of them new"), soft_wrap=True

@@ -140,7 +140,8 @@ def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskStat
     if kind.counts and record.retries_left < 1:
         return TaskState.FAILED, "its retries are used up"
     if kind.most or kind.most_begun:
-        alike = [each for each in store.attempts(record.task.key) if each.ending == kind.name]
+        counted = (each for each in store.attempts(record.task.key) if each.number > record.forgiven)
+        alike = [each for each in counted if each.ending == kind.name]
         begun = sum(each.started_s is not None for each in alike)
         if kind.most and len(alike) >= kind.most:
             return TaskState.FAILED, f"{len(alike)} attempts ended so"

@@ -6,10 +6,12 @@ next one, of this process or another, goes on from what the store says.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from raysm.grid.concluding import brake
 from raysm.grid.database import this_process
 from raysm.grid.gauge import GAUGE_S, Gauge
+from raysm.grid.leaving import silent_there, take_back
 from raysm.grid.limiter import Limiter
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.pace import Pace
@@ -23,7 +25,7 @@ from raysm.grid.sending import send, send_owed
 from raysm.grid.standing import close
 from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
 from raysm.grid.store import Store
-from raysm.grid.sweep import PAUSE_S, Sweep
+from raysm.grid.sweep import Sweep
 
 __all__ = ["Controller"]
 
@@ -40,6 +42,7 @@ class Controller:
 
     Attributes:
         store: All that is known.
+        left: Regions that were taken out of the grid, and are followed to the ends of what is there.
     """
 
     def __init__(
@@ -50,28 +53,32 @@ class Controller:
         limiter: Limiter,
         *,
         owner: str | None = None,
-        sweep_s: float = PAUSE_S,
         gauge_s: float = GAUGE_S,
         news_s: float = NEWS_S,
+        left: Mapping[str, Region] = MappingProxyType({}),
     ) -> None:
         """Take the grid's store, and all that is outside of it; nothing is called yet.
 
         Args:
             store: The grid's.
-            regions: By name.
+            regions: Those that jobs may be sent to, by name.
             placement: Says where tasks go.
             limiter: The buckets of the account.
             owner: Whose lease it is; None is this process.
-            sweep_s: Seconds from one look at all jobs of a region to the next.
             gauge_s: Seconds from one look at the rates of all jobs to the next.
             news_s: Seconds from one look at the rows that share jobs to the next.
+            left: Regions that were taken out of the grid while it had jobs there: they are followed to their ends, and
+                none begins.
         """
         self.store = store
         self._owner = owner or this_process()
         self._placement = placement
         self._limiter = limiter
-        self._outside = Outside(regions, limiter, store.database.between, store.database.turns)
-        self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in regions}
+        self.left = tuple(left)
+        self._regions = list(regions)
+        every = {**regions, **left}
+        self._outside = Outside(every, limiter, store.database.between, store.database.turns)
+        self._sweeps = {name: Sweep(name, store, self._outside) for name in every}
         self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
         self._news = RowNews(store, self._outside, pause_s=news_s)
         self._pace = Pace()
@@ -98,8 +105,12 @@ class Controller:
         else:
             wish_impatient(self.store, self._sweeps.values(), now)
         # What an earlier step intended comes before anything new: its slot and its dollars are taken already.
-        send_owed(self.store, self._outside, now)
-        moments = [ask_to_stop(self.store, self._outside, now), self._place(now) if grid.state == "open" else None]
+        send_owed(self.store, self._outside, self.left, now)
+        moments = [
+            take_back(self.store, self._outside, self.left, now),
+            ask_to_stop(self.store, self._outside, now),
+            self._place(now) if grid.state == "open" else None,
+        ]
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
@@ -114,7 +125,8 @@ class Controller:
             sweep.rest(now)
             # Not heard of is not ended: its attempts keep their slots, and nothing new is sent there.
             with self.store.database.transaction("silent"):
-                close(self.store, region, silence.reason, now)
+                why = silence.reason if region not in self.left else silent_there(self.store, region, silence.reason)
+                close(self.store, region, why, now)
 
     def _learn(self) -> None:
         """Tell the placement what has ended since it was last told; a new one hears all of it."""
@@ -135,7 +147,7 @@ class Controller:
         return grid
 
     def _place(self, now: float) -> float | None:
-        placing = Placing(self.store, self._placement, self._pace, self._limiter, list(self._sweeps), now)
+        placing = Placing(self.store, self._placement, self._pace, self._limiter, self._regions, now)
         send(self.store, self._outside, placing.intend(), now)
         if placing.too_dear and not self.store.open_count() and not self.store.is_watching(now):
             self.store.change_grid("paused", now, why=placing.too_dear)

@@ -70,6 +70,8 @@ ENDINGS: dict[str, Ending] = {
         Ending(name="UNBEGUN", advice="the row had not begun when its job ended: it is not to blame"),
         # What it has reached lies with its checkpoint, in the bucket of its region.
         Ending(name="TIME", counts=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
+        # Costs nothing and says nothing, neither of the row nor of the place.
+        Ending(name="LEFT", is_waste=False, advice="the row goes to a region that the grid has still"),
         Ending(name="STOPPED", then=TaskState.STOPPED, advice="raysm grid retry takes it up again"),
         # Another's job of this very name: the next number's is free.
         Ending(name="CLASH", most=8, is_waste=False, advice="another grid has this name and run: choose another name"),

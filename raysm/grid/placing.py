@@ -27,6 +27,10 @@ __all__ = ["Placing", "probing"]
 PROBE_S = 120.0
 """Seconds for which a first job has to run before the others are sent: a mistake in the program shows within them."""
 
+TAKEN_OUT = (
+    "which was taken out of the grid: raysm grid retry and the same raysm grid run with that region take it up there"
+)
+
 MOST = 100
 """Jobs that one step sends: more than any account's rate allows, and so few that not all rows are read each time."""
 
@@ -134,6 +138,8 @@ class Placing:
         if tried and ending(tried[-1].ending).stays:
             # Its checkpoints lie in the bucket of that region.
             task = replace(task, region=tried[-1].region)
+            if task.region not in self._regions:
+                return Choice(reasons={"nowhere": f"what it has saved lies in {task.region}, {TAKEN_OUT}"})
         market = self._market
         if self._taken:
             outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken.total())

@@ -84,6 +84,8 @@ class TaskRecord:
     """Why it failed, waits or is impossible."""
     pack: str = ""
     """Of rows that have shared a job, which one: what is left of it goes on together; empty is none."""
+    forgiven: int = 0
+    """Number of its last attempt when its user asked for it again: up to that one none counts any more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +155,7 @@ def task_record(row: Any) -> TaskRecord:
         attempts=row["attempts"],
         reason=row["reason"],
         pack=row["pack"],
+        forgiven=row["forgiven"],
     )
 
 

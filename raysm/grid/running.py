@@ -19,6 +19,7 @@ from raysm.grid.controller import Controller
 from raysm.grid.gauge import FREE_S, GAUGE_S
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.joining import join
+from raysm.grid.leaving import left_regions
 from raysm.grid.limiter import Limiter
 from raysm.grid.offers import offers_of
 from raysm.grid.placement import Cheapest
@@ -62,6 +63,7 @@ class Running:
         store: All that is known of it.
         added: Rows that were new to it.
         clock: By which all of its moments are told: the service's.
+        left: Regions that were taken out of the request while jobs of the grid were there.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Running:
         self.store = store
         self.added = added
         self.clock = clock
+        self.left = controller.left
         self._controller = controller
         self._limiter = limiter
         self._sharing = sharing
@@ -180,7 +183,8 @@ def open_running(
             store.go_on(now)
         limiter = Limiter(path.parent / LIMITS, account=_account(request.template.target), moment=clock.now)
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
-        controller = _controller(request, tasks, known, store, limiter, services, sharing, prepare)
+        opened = _opening(request, services, prepare, store.grid().prefix, sharing)
+        controller = _controller(request, tasks, known, store, limiter, opened, now)
         running = Running(store, controller, limiter, added, clock, sharing)
         # What is known of it from here on lies here.
         handed_over.forget(path)
@@ -245,26 +249,36 @@ def _controller(
     known: Known,
     store: Store,
     limiter: Limiter,
-    services: Services,
-    sharing: Sharing | None,
-    make: Prepare,
+    opened: Callable[[str], Region],
+    now: float,
 ) -> Controller:
     regions, types = places_of(request, tasks, known.own_region)
     offers = offers_of(regions, types, known.prices, count=request.count, markets=request.markets)
-    target = request.template.target
-    prefix = store.grid().prefix
-    own: dict[str, Region] = {
-        region: request.queues.open(region, services(target.in_region(region)), make, prefix) for region in regions
-    }
+    is_billed = request.template.target.is_billed
     return Controller(
         store,
-        # In front of all that sends or stops: a controller that has lost the lease must do neither.
-        own if sharing is None else {name: FencedRegion(region, sharing) for name, region in own.items()},
+        {name: opened(name) for name in regions},
         Cheapest(offers=offers, move_data=request.rules.move_data),
         limiter,
-        gauge_s=GAUGE_S if target.is_billed else FREE_S,
-        news_s=NEWS_S if target.is_billed else FREE_NEWS_S,
+        gauge_s=GAUGE_S if is_billed else FREE_S,
+        news_s=NEWS_S if is_billed else FREE_NEWS_S,
+        left={name: opened(name) for name in left_regions(store, regions, now)},
     )
+
+
+def _opening(
+    request: GridRequest, services: Services, make: Prepare, prefix: str, sharing: Sharing | None
+) -> Callable[[str], Region]:
+    """Return what opens a region by its name."""
+    target = request.template.target
+
+    def opened(name: str) -> Region:
+        # By name alone: of those that were taken out a target that plays its regions need not know.
+        region = request.queues.open(name, services(target.reaching((name,)).in_region(name)), make, prefix)
+        # In front of all that sends or stops: a controller that has lost the lease must do neither.
+        return region if sharing is None else FencedRegion(region, sharing)
+
+    return opened
 
 
 def _unrepeated(services: Services) -> Services:

@@ -2,10 +2,10 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 7
+VERSION = 8
 """Of the tables; a store of another version is not touched."""
 
-# Version 7: jobs that a queue names.
+# Version 8: which attempts count for a row that was asked for again.
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
@@ -18,7 +18,8 @@ CREATE TABLE task (
     key TEXT PRIMARY KEY, position INTEGER NOT NULL, content TEXT NOT NULL, digest TEXT NOT NULL,
     region TEXT, shape TEXT NOT NULL, priority INTEGER NOT NULL, expected_s REAL NOT NULL,
     state TEXT NOT NULL, retries_left INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-    after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', pack TEXT NOT NULL DEFAULT ''
+    after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', pack TEXT NOT NULL DEFAULT '',
+    forgiven INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 -- The order in which tasks are placed: of each shape (what its place depends on) the head is asked alone.
 CREATE INDEX waiting ON task (shape, priority DESC, expected_s DESC, position) WHERE state = 'waiting';

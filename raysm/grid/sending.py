@@ -5,7 +5,7 @@ controller in between, the next one makes the very same call, which makes one jo
 kept together.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import Attempt, AttemptState
@@ -27,12 +27,12 @@ LONGEST_PAUSE_S = 120.0
 """Before a Create whose answer was lost is sent again: 5, 10, 20 … s."""
 
 
-def send_owed(store: Store, outside: Outside, now: float) -> None:
-    """Send what was intended, or whose answer was lost, where its bucket allows it."""
+def send_owed(store: Store, outside: Outside, left: Collection[str], now: float) -> None:
+    """Send what was intended, or whose answer was lost, where its bucket allows it, and none to regions ``left``."""
     allowed: list[Attempt] = []
     for attempt in store.owed():
         # A call that was made, and then the clock set back: no pause is longer than the longest.
-        if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region not in outside.regions:
+        if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region in left:
             continue
         # Stopped before it was sent: the controller waits whether the call that may be on its way lands.
         if attempt.wish:

@@ -215,7 +215,8 @@ class Store:
             keys = [row[0] for row in self._execute(f"SELECT key FROM task WHERE state IN ({marks})", chosen)]
             for key in keys:
                 self._execute(
-                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, reason = '' WHERE key = ?",
+                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, reason = '', "
+                    "forgiven = attempts WHERE key = ?",
                     (retries, key),
                 )
             # Who asks for it again means now: what refused for a day would give the same rows up at once.

@@ -36,14 +36,14 @@ def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(name, value) for name, value in pairs[:MOST_PARAMETERS]}
 
 
-def of_fields(value: Any, **told: Any) -> dict[str, Any]:
+def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as parameters; those that are None chose nothing.
 
     Args:
         value: A workload.
-        told: By their names, fields whose own value would be told by its kind alone.
+        texts: By their names, fields whose own value would be told by its kind alone.
     """
-    fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)} | told
+    fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)} | texts
     return of_arguments({name: item for name, item in fields.items() if item is not None})
 
 

@@ -152,13 +152,13 @@ class SweepWorkload(Workload):
     @property
     def parameters(self) -> Parameters:
         """What every workload says; ranges, and the rule, as they are written: of their kinds two sweeps look alike."""
-        told: dict[str, Any] = {"space": {name: str(item) for name, item in self.space.items()}}
+        texts: dict[str, Any] = {"space": {name: str(item) for name, item in self.space.items()}}
         if self.stop is not None:
-            told["stop"] = str(self.stop)
+            texts["stop"] = str(self.stop)
         if self.warm_start:
             count = len(self.warm_start)
-            told["warm_start"] = f"{count:,} trial{'s'[: count != 1]}"
-        return of_fields(self, **told)
+            texts["warm_start"] = f"{count:,} trial{'s'[: count != 1]}"
+        return of_fields(self, **texts)
 
     def is_better(self, value: float, other: float) -> bool:
         """Whether ``value`` of the metric is better than ``other``."""

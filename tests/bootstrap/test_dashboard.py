@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 
-from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard
+from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard, await_start
 from raysm.bootstrap.doorbell import await_caller
 from raysm.contract.events import parse
 from tests.support.dashboard_head import serving_head
@@ -43,6 +43,23 @@ def test_asking_starts_it_and_what_keeps_its_port_is_not_taken_for_it():
     finally:
         thread.join()
         heads[0].__exit__(None, None, None)
+
+
+def test_who_asks_for_it_early_is_seen_by_its_log(tmp_path):
+    async def live():
+        waiting = asyncio.create_task(await_start(tmp_path, 600.0))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        (tmp_path / "dashboard.log").touch()
+        async with asyncio.timeout(60):
+            await waiting
+
+    asyncio.run(live())
+
+
+def test_where_nobody_asks_for_it_it_is_wanted_after_a_while(tmp_path):
+    asyncio.run(await_start(tmp_path / "gone", 0.05))
+    asyncio.run(await_start(tmp_path / "gone", 0.0))
 
 
 def test_one_that_never_comes_up_is_told_too(capsys):

@@ -79,6 +79,22 @@ def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_
     assert "8 jobs ended so that had had their instances" in bench.store.task("row-0").reason
 
 
+def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path):
+    fickle = Behaviour(fails={"row-0": "InsufficientInstanceCapacity: the instances were taken back"})
+    bench = Bench(tmp_path, regions={"fickle": fickle}, tasks=rows_in("fickle", 1))
+    bench.run()
+    for more in (16, 24):
+        assert bench.store.again(["failed"], bench.clock.now) == 1
+        bench.run()
+        assert bench.states() == {"failed": 1}
+        assert len(bench.store.attempts("row-0")) == more
+    fickle.fails.clear()
+    bench.store.again(["failed"], bench.clock.now)
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 1}
+
+
 @pytest.mark.parametrize(("hours", "states"), [(3, {"done": 8}), (10**6, {"failed": 8})])
 def test_a_quota_that_others_use_up_is_asked_for_again(tmp_path, hours, states):
     regions = {"shared": Behaviour(quota=4)}

@@ -61,7 +61,7 @@ def test_what_is_to_be_stopped_is_not_sent_any_more(tmp_path):
     one = bench(tmp_path, THROTTLED)
     one.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
     calls = one.regions["us-east-1"].calls["create"]
-    send_owed(one.store, one.controller._outside, one.clock.now + 600)
+    send_owed(one.store, one.controller._outside, (), one.clock.now + 600)
     assert one.regions["us-east-1"].calls["create"] == calls
 
 

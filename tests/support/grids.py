@@ -2,6 +2,7 @@
 
 from raysm.grid.attempt import TaskState
 from raysm.grid.controller import Controller
+from raysm.grid.leaving import left_regions
 from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import FirstAdmitted, Offer, Place
@@ -49,6 +50,8 @@ class Bench:
             ]
         )
         self.controller = None
+        # Regions that were taken out of the request.
+        self.left = ()
         self.open()
         self.store.make("g", rules=self.rules, now=self.clock.now)
         self.store.add(
@@ -61,8 +64,24 @@ class Bench:
             self.store.database.close()
         self.store = Store(self.folder / "g.db", between=self._between)
         self.controller = Controller(
-            self.store, self.regions, self.placement, self.limiter, owner=f"[{id(self.store)}]"
+            self.store,
+            {name: self.regions[name] for name in self._kept},
+            self.placement,
+            self.limiter,
+            owner=f"[{id(self.store)}]",
+            left={name: self.regions[name] for name in left_regions(self.store, self._kept, self.clock.now)},
         )
+
+    @property
+    def _kept(self):
+        return [name for name in self.regions if name not in self.left]
+
+    def leave(self, *regions):
+        """Start another process, of the same grid without these regions."""
+        self.left = regions
+        self.placement = FirstAdmitted([each for each in self.placement.offers if each.place.region not in regions])
+        self.clock.now += 31
+        self.open()
 
     def _between(self, point):
         self.points.append(point)
