@@ -12,6 +12,7 @@ from raysm.bootstrap.resources import memory_limit
 from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
+from tests.support.models_of_aws import read_once
 from tests.support.order import by_chance, drawn, has_none, longest_first
 
 # Whoever runs the tests in the background of a shell ignores them, and so would every command that a test interrupts.
@@ -24,6 +25,8 @@ if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
 # compile raysm anew, a third of what importing it takes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+read_once()
 
 REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker": docker.why_not}
 
