@@ -122,13 +122,13 @@ async def find_own_address(
     """
     if named is not None:
         return await _reachable_address(named, lookup)
-    own = interfaces()
-    candidates = {item.name for item in own if not is_loopback(item.address)}
+    all_interfaces = interfaces()
+    candidates = {item.name for item in all_interfaces if not is_loopback(item.address)}
     # Its own name resolves late, to loopback, or to what an address of old was: asked only where it can decide.
     undecided = len(candidates) != 1 and shared_interface not in candidates
     own_name = await _reachable_address(host, lookup) if undecided else None
     chosen = choose_interface(
-        own, named=shared_interface, own_name=own_name, default=default_route() if undecided else None
+        all_interfaces, named=shared_interface, own_name=own_name, default=default_route() if undecided else None
     )
     # Without a list of interfaces, as on macOS, the name is all that there is.
     return own_name if chosen is None else chosen.address

@@ -301,9 +301,9 @@ def _allow_files(count: int) -> None:
     """Raise this process's soft limit of open files to ``count``, as far as its hard limit allows."""
     # A soft limit of 1,024 is common, and a job may have a thousand workers.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    files = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
 class WorkerControl:

@@ -290,10 +290,10 @@ def _moment(environ: Mapping[str, str], name: str) -> float | None:
 
 def _port_overrides(environ: Mapping[str, str]) -> Mapping[str, int]:
     ports = _variable_object(environ, names.PORTS, int)
-    known = [item.name for item in fields(Ports)]
+    port_names = [item.name for item in fields(Ports)]
     for name, port in ports.items():
-        if name not in known:
-            raise InvalidConfig(f"{names.PORTS}: there is no port {shown(name)}; known are {', '.join(known)}")
+        if name not in port_names:
+            raise InvalidConfig(f"{names.PORTS}: there is no port {shown(name)}; known are {', '.join(port_names)}")
         if not 0 <= port <= 65535:
             raise InvalidConfig(f"{names.PORTS}: {name} must be 0 to 65535, got {port}")
     return ports

@@ -57,24 +57,24 @@ def in_pieces(keys: Iterable[str]) -> Iterator[list[str]]:
         yield ordered[start : start + PIECE]
 
 
-def give_way(paths: Paths, host: str, files: Mapping[str, Path], taken: Iterable[str]) -> list[str]:
+def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[str]) -> list[str]:
     """Let the files of other instances be the job's; return what there is to say of it.
 
     Args:
         paths: Of this instance.
         host: Its name.
         files: What ``read_outputs`` returned.
-        taken: The keys of those that others have.
+        keys: The keys of those that others have.
     """
-    clashing = [files[key] for key in taken if key in files]
+    clashing = [files[key] for key in keys if key in files]
     left_out = [path for path in clashing if path.is_relative_to(paths.model)]
     moved = [path for path in clashing if not path.is_relative_to(paths.model)]
     for path in left_out:
         path.unlink(missing_ok=True)
     for path in moved:
-        own = paths.output_data / host / path.relative_to(paths.output_data)
-        own.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(own)
+        destination = paths.output_data / host / path.relative_to(paths.output_data)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(destination)
     remarks = []
     if left_out:
         remarks.append(

@@ -34,15 +34,15 @@ MOST = 3
 """Most sets of packages: the newest; torch alone may have gigabytes."""
 
 
-def key_of(asked: Any) -> str:
+def key_of(request: Any) -> str:
     """Return a name for what pip would install: equal names, equal packages.
 
     Args:
-        asked: JSON of all that was asked for. Counted with it are this Python, the platform, and what the image has,
+        request: JSON of all that was asked for. Counted with it are this Python, the platform, and what the image has,
             because pip brings only what is missing there.
     """
     image = sorted({f"{item.name}=={item.version}" for item in importlib.metadata.distributions()})
-    whole = [asked, sys.version, sysconfig.get_platform(), sys.prefix, image]
+    whole = [request, sys.version, sysconfig.get_platform(), sys.prefix, image]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -161,12 +161,12 @@ def plan_object_store(
         asked_bytes: A size that the user wants.
         disk_free_bytes: Free bytes of that folder's disk; None asks it.
     """
-    wanted = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
-    wanted = max(MIN_OBJECT_STORE_BYTES, wanted if asked_bytes else min(wanted, MAX_OBJECT_STORE_BYTES))
+    intended = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
+    intended = max(MIN_OBJECT_STORE_BYTES, intended if asked_bytes else min(intended, MAX_OBJECT_STORE_BYTES))
     # Ray itself, and NCCL, keep small segments there too.
     usable = int(shared_bytes * 0.9)
-    if usable >= wanted:
-        return ObjectStore(bytes=wanted, folder=None)
+    if usable >= intended:
+        return ObjectStore(bytes=intended, folder=None)
     # A size that was asked for is kept, on a disk if need be; one of our own gives way.
     if asked_bytes is None and usable >= MIN_OBJECT_STORE_BYTES:
         return ObjectStore(bytes=usable, folder=None)
@@ -174,9 +174,9 @@ def plan_object_store(
         disk.mkdir(parents=True, exist_ok=True)
         disk_free_bytes = shutil.disk_usage(disk).free
     # Half: Ray's logs, and the objects that it spills, lie below the same folder.
-    size = max(MIN_OBJECT_STORE_BYTES, min(wanted, disk_free_bytes // 2))
+    size = max(MIN_OBJECT_STORE_BYTES, min(intended, disk_free_bytes // 2))
     warning = (
-        f"/dev/shm has {shared_bytes / 2**20:.0f} MiB free, too few for an object store of {wanted / 2**20:.0f} MiB:"
+        f"/dev/shm has {shared_bytes / 2**20:.0f} MiB free, too few for an object store of {intended / 2**20:.0f} MiB:"
         f" Ray's object store of {size / 2**20:.0f} MiB lies on the disk in {disk}, which is slower;"
         " in Docker give --shm-size"
     )

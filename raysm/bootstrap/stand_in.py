@@ -46,7 +46,7 @@ def await_ring(bell: str, names: str, command: Sequence[str]) -> list[str]:
     """
     # Without waiting for the other end: who rings holds it open, as long as the node lives. First, because without a
     # bell Ray's own agent begins, which says all ports itself.
-    wanted = os.open(bell, os.O_RDONLY | os.O_NONBLOCK)
+    bell_file = os.open(bell, os.O_RDONLY | os.O_NONBLOCK)
     *unused, shown = names.split(",")
     # The node is known by this port for good: a program submitted to Ray's Jobs API says by it where its log is read,
     # and told "out of use" its log could not be followed, though the agent had come long before.
@@ -55,7 +55,7 @@ def await_ring(bell: str, names: str, command: Sequence[str]) -> list[str]:
     _say_port(command, shown, port)
     for name in unused:
         _say_port(command, name, OUT_OF_USE)
-    _wait_for(wanted)
+    _wait_for(bell_file)
     # On Linux a second socket may be bound beside one that does not listen: the port stays taken until the agent, which
     # imports for a second, is there. Elsewhere it is free meanwhile.
     place.set_inheritable(sys.platform == "linux")
@@ -114,8 +114,8 @@ def _wait_for(descriptor: int) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Wait, and become the agent."""
     way, *rest = arguments
-    own = 2 if way == UNTIL_RUNG else 1
-    command = rest[own:]
+    count = 2 if way == UNTIL_RUNG else 1
+    command = rest[count:]
     try:
         ready = await_ring(rest[0], rest[1], command) if way == UNTIL_RUNG else await_call(rest[0], command)
     except OSError:

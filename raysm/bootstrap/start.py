@@ -54,9 +54,9 @@ def _why_not(folder: str) -> str:
 
 def _digests(folder: str) -> bytes:
     """Return the digests: a file of the payload, or of a payload in two parts a text in the job's own."""
-    own = os.path.join(os.path.dirname(folder), OWN, JOB)
-    if os.path.exists(own):
-        with open(own, "rb") as file:
+    digests = os.path.join(os.path.dirname(folder), OWN, JOB)
+    if os.path.exists(digests):
+        with open(digests, "rb") as file:
             return str(json.loads(file.read().decode())["digests"]).encode()
     with open(os.path.join(folder, DIGESTS), "rb") as file:
         return file.read()

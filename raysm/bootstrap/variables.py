@@ -185,14 +185,14 @@ def retold_variables(
         hyperparameters: Its own, beside those of the job.
         folders: Its own, by the names that ``SM_TRAINING_ENV`` has for them: ``model_dir``.
     """
-    own = _decoded(hyperparameters)
+    values_of_job = _decoded(hyperparameters)
     try:
         whole = json.loads(inherited.get("SM_TRAINING_ENV", "{}"))
     except ValueError:  # too large for a variable, it was left out
         whole = {}
-    hps = whole.get("hps", {}) | own
+    hps = whole.get("hps", {}) | values_of_job
     values: dict[str, Any] = {**folders, "hps": hps, "training_env": {**whole, **folders, "hps": hps}}
-    values |= {f"hp_{name}": value for name, value in own.items()}
+    values |= {f"hp_{name}": value for name, value in values_of_job.items()}
     return _variables(values)
 
 

@@ -126,16 +126,16 @@ class Worker:
         # Of what was written here for the job's result, as the head's driver removes it there.
         remove_unfinished(paths.model)
         files = read_outputs(paths)
-        taken: set[str] = set()
+        of_others: set[str] = set()
         # One piece after the other: a head that has to queue much for somebody drops him.
         for keys in in_pieces(files):
             line.tell(messages.claim_outputs(keys))
             answer = await self._hear_taken()
             if answer is None:
                 break
-            taken |= answer.keys
+            of_others |= answer.keys
         try:
-            for text in give_way(paths, self._instance.name, files, taken):
+            for text in give_way(paths, self._instance.name, files, of_others):
                 remark(text)
         except OSError as error:  # the job has its result: which file the service keeps is all that is open
             remark(f"{self._instance.name}: outputs of one name in several instances could not be told apart: {error}")

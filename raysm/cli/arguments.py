@@ -64,10 +64,10 @@ def parse(argv: Sequence[str]) -> Arguments:
     Raises:
         SystemExit: With status 2 and a message on stderr where the arguments are wrong, 0 for ``--help``.
     """
-    own, theirs = _split(list(argv))
+    ours, theirs = _split(list(argv))
     parser = build_parser()
     # parse_args would refuse these itself, without the hint at what a script's arguments are given behind.
-    arguments, unread = parser.parse_known_args(own)
+    arguments, unread = parser.parse_known_args(ours)
     if unread:
         hint = f" ({BEHIND})" if arguments.is_scripted else ""
         parser.error(f"unrecognized arguments: {' '.join(unread)}{hint}")

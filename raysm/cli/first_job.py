@@ -84,7 +84,7 @@ def send(
     trials: Sequence[Trial] = TRIALS,
 ) -> int:
     """Send the jobs, print what they showed, and write it down; return the exit code."""
-    seen: dict[str, Outcome] = {}
+    by_trial: dict[str, Outcome] = {}
     # What an account may demand of every job; all else is each trial's own.
     options = {name: item for name, item in settings.options().items() if name in ("security", "tags", "pip_index")}
     with tempfile.TemporaryDirectory(prefix="raysm-first-job-") as folder:
@@ -99,18 +99,18 @@ def send(
         )
         try:
             for outcome in outcomes:
-                seen[outcome.trial.name] = outcome
+                by_trial[outcome.trial.name] = outcome
                 status = outcome.obstacle or (outcome.description.status if outcome.description else "")
                 _print(console, f"  {'ok' if outcome.is_good else 'BAD'}: {status}")
         finally:
             # Also where somebody interrupts: what was seen until then is paid for.
             outcomes.close()
-            records.write("answers.md", as_markdown(seen))
-    for answer in answers(seen):
+            records.write("answers.md", as_markdown(by_trial))
+    for answer in answers(by_trial):
         _print(console, f"{answer.question.name}: {answer.text}")
     _print(console, NOT_ASKED)
     _print(console, f"what was seen lies in {records.folder}: look through it before you give it to others")
-    return 0 if all(outcome.is_good for outcome in seen.values()) else 1
+    return 0 if all(outcome.is_good for outcome in by_trial.values()) else 1
 
 
 def blanks_of(service: Service) -> Blanks:

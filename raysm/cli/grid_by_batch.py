@@ -80,28 +80,32 @@ def run(grid: Planned, controller: ControllerJob, arguments: Arguments, console:
         ServiceError: Batch refuses, or its job has failed.
     """
     shown = Console(stderr=True) if arguments.json else console
-    sent = send(grid, controller, goes_on=arguments.go_on)
+    sent_controller = send(grid, controller, goes_on=arguments.go_on)
     name = grid.plan.name
     target = grid.request.template.target
-    handle = attach_grid(name, None if sent is None else target)
-    text = "nothing of it is left to do" if sent is None else f"{sent} runs it; Ctrl-C ends the showing alone"
+    handle = attach_grid(name, None if sent_controller is None else target)
+    text = (
+        "nothing of it is left to do"
+        if sent_controller is None
+        else f"{sent_controller} runs it; Ctrl-C ends the showing alone"
+    )
     shown.print(Text(f"grid {name}: {len(grid.tasks):,} rows; {text}"), soft_wrap=True)
-    if sent is not None:
-        watch(handle, shown, sleep=_watching(sent, Service(target)))
+    if sent_controller is not None:
+        watch(handle, shown, sleep=_watching(sent_controller, Service(target)))
     view = handle.status()
-    if arguments.json or sent is None:
+    if arguments.json or sent_controller is None:
         print_answer(view, screen_lines, console, as_json=arguments.json)
     return 0 if set(view.states) <= {TaskState.DONE, TaskState.SKIPPED} else 1
 
 
-def _watching(sent: SentController, service: Service) -> Callable[[float], None]:
+def _watching(controller: SentController, service: Service) -> Callable[[float], None]:
     """Return how the time between two looks at a grid passes: the job that runs it is looked at, too."""
     asked_s = time.monotonic()
 
     def sleep(seconds: float) -> None:
         nonlocal asked_s
         if time.monotonic() - asked_s >= ASKED_S:
-            sent.check(service)
+            controller.check(service)
             asked_s = time.monotonic()
         time.sleep(seconds)
 

@@ -10,12 +10,12 @@ __all__ = ["follow"]
 
 def follow(running: Running, console: Console) -> None:
     """Run a grid, and show what happens as it does: a line for each event."""
-    seen = max((event.seq for event in running.store.events(limit=10**9)), default=0) if not running.added else 0
+    last = max((event.seq for event in running.store.events(limit=10**9)), default=0) if not running.added else 0
 
     def sleep(seconds: float) -> None:
-        nonlocal seen
-        for event in running.store.events(seen):
-            seen = event.seq
+        nonlocal last
+        for event in running.store.events(last):
+            last = event.seq
             if event.task is not None and event.attempt is None:
                 console.print(Text(f"{event.task}: {event.now} {event.text}".rstrip()), soft_wrap=True)
         running.clock.sleep(seconds)

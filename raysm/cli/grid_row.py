@@ -26,18 +26,18 @@ def run(request: GridRequest, arguments: Arguments, console: Console) -> int:
     # JSON is for a program, which reads nothing else from stdout.
     shown = Console(stderr=True) if arguments.json else console
     rows = RowJobs(request)
-    sent: list[RowJob] = []
+    sent_rows: list[RowJob] = []
     for task in slice_of(rows.tasks, arguments.index, arguments.per_child):
         row = rows.send(task)
-        sent.append(row)
+        sent_rows.append(row)
         verb = "is sent" if row.is_new else "was sent before"
         shown.print(Text(f"{task.key}: {row.job.name} {verb}, to {row.region}"), soft_wrap=True)
     # All are sent before one is waited for.
-    statuses = [_status(row, arguments, shown) for row in sent]
+    statuses = [_status(row, arguments, shown) for row in sent_rows]
     if arguments.json:
         listed = [
             {"key": row.task.key, "job": row.job.name, "region": row.region, "new": row.is_new, "status": status}
-            for row, status in zip(sent, statuses, strict=True)
+            for row, status in zip(sent_rows, statuses, strict=True)
         ]
         json.dump(listed, sys.stdout, indent=1)
         print()

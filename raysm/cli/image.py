@@ -96,9 +96,9 @@ def _words(build: ImageBuild, built: BuiltImage) -> list[str]:
             f"image    {built.uri}, with Python {built.python}",
             f"use it   --instance-kind docker --image {built.uri}; --push takes it to Amazon ECR, for jobs on AWS",
         ]
-    made = " (its repository was made)" if built.made_repository else ""
+    repository = " (its repository was made)" if built.made_repository else ""
     return [
-        f"image    {built.uri}{made}, with Python {built.python}",
+        f"image    {built.uri}{repository}, with Python {built.python}",
         f"use it   --on aws --image {built.uri}",
         f"         raysm.AWS(image={built.uri!r}, python={built.python!r}, …)",
     ]

@@ -34,8 +34,8 @@ def print_jobs(arguments: Arguments, service: Service, console: Console) -> None
     """
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
-    asked = ("params", "metrics", "sort", "project", "task", "status", "since", "grid")
-    if arguments.trials or any(getattr(arguments, name) is not None for name in asked):
+    choices = ("params", "metrics", "sort", "project", "task", "status", "since", "grid")
+    if arguments.trials or any(getattr(arguments, name) is not None for name in choices):
         _experiments(arguments, service, console)
     else:
         _latest(arguments, service, console)
@@ -111,11 +111,11 @@ def _experiments(arguments: Arguments, service: Service, console: Console) -> No
             console.print(Text(line), soft_wrap=True)
 
 
-def _named(chosen: str | None, known: Sequence[str]) -> list[str]:
+def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
     """Return the columns that a comma-separated list chooses: names, or patterns of those that there are."""
     columns: list[str] = []
     for name in (chosen or "").split(","):
-        matching = [each for each in known if fnmatch.fnmatchcase(each, name)] if "*" in name else [name]
+        matching = [each for each in names if fnmatch.fnmatchcase(each, name)] if "*" in name else [name]
         columns += [each for each in matching if each and each not in columns]
     return columns
 

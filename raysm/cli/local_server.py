@@ -137,7 +137,7 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
         older_than = OLD
     # Measured now: afterwards nothing is there that could be.
     before, every = usage(service.home), descriptions(service)
-    gone, refusals = [], []
+    removed, refusals = [], []
     for job in removable(service, older_than=older_than, keep=arguments.keep or 0):
         try:
             check(job, every)
@@ -149,9 +149,9 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
             remove(job, every)
             # What is gone refers to nothing: state that removed jobs alone shared goes with the last of them.
             every = [other for other in every if other.name != job.name]
-        gone.append(job.name)
-    freed = sum(before.jobs.get(name, 0) for name in gone)
-    return {"would_remove" if arguments.dry_run else "removed": gone, "kept": refusals, "bytes": freed}
+        removed.append(job.name)
+    freed = sum(before.jobs.get(name, 0) for name in removed)
+    return {"would_remove" if arguments.dry_run else "removed": removed, "kept": refusals, "bytes": freed}
 
 
 def _for_others(url: str, folder: Path) -> dict[str, str]:

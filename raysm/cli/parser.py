@@ -55,12 +55,14 @@ def add_command(
         is_scripted: Whether what stands behind ``--`` is for a script or a command of the user's.
         sends_job: Whether it sends a job, which Ctrl-C then stops.
     """
-    made: argparse.ArgumentParser = commands.add_parser(
+    parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
     )
     # What is found wrong after the parsing is said as this command's own, with the way to its help.
-    made.set_defaults(refuse=made.error, run=run, is_scripted=is_scripted, sends_job=sends_job, lacks=_lacks_nothing)
-    return made
+    parser.set_defaults(
+        refuse=parser.error, run=run, is_scripted=is_scripted, sends_job=sends_job, lacks=_lacks_nothing
+    )
+    return parser
 
 
 def _lacks_nothing(arguments: argparse.Namespace) -> str | None:

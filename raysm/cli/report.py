@@ -88,8 +88,8 @@ def _what_remains(result: Any, kind: type[Workload] | None) -> str:
 
 def _lines(result: Result) -> list[tuple[str, str]]:
     lines = [("summary", result.manifest.summary)] if result.manifest.summary else []
-    known = [file for file in result.manifest.files if file.how_to_read]
-    for file in known:
+    files = [file for file in result.manifest.files if file.how_to_read]
+    for file in files:
         path = _shown(result.path / file.name)
         lines += [("result", f"{path}: {file.size}"), ("read it", file.how_to_read.replace(file.name, path))]
     others = [file for file in result.manifest.files if not file.how_to_read]

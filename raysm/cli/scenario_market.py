@@ -22,39 +22,44 @@ def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
         intent: The job; where it names instance types, what it wants is compared.
     """
     # Of the type of no instance there is neither price nor quota: it is this machine's.
-    asked = {name: count for name, count in intent.instances.items() if name != LOCAL_TYPE}
+    counts = {name: count for name, count in intent.instances.items() if name != LOCAL_TYPE}
     common = "elsewhere" if scenario.regions else "everywhere"
     home = LOCAL_REGION if LOCAL_REGION in scenario.regions else common
-    for region, own in {**scenario.regions, common: scenario}.items():
-        if (own.market, own.capacity) == (Market(), Capacity()):
+    for region, settings in {**scenario.regions, common: scenario}.items():
+        if (settings.market, settings.capacity) == (Market(), Capacity()):
             continue
-        named = {*own.market.usd_per_hour, *own.market.quotas, *own.market.spot_quotas, *own.capacity.instances}
+        named = {
+            *settings.market.usd_per_hour,
+            *settings.market.quotas,
+            *settings.market.spot_quotas,
+            *settings.capacity.instances,
+        }
         # What a job does not want is left out: a market may have hundreds of types.
-        for name in asked or sorted(named):
-            finding = _of_type(region, own, name, asked.get(name, 0), is_spot=intent.limits.spot)
+        for name in counts or sorted(named):
+            finding = _of_type(region, settings, name, counts.get(name, 0), is_spot=intent.limits.spot)
             # A job goes to its home's region; of the others a grid takes those that have room.
             yield replace(finding, name="market", needed=region == home)
-        chances = "; ".join(_chances(own.capacity))
+        chances = "; ".join(_chances(settings.capacity))
         if chances:
             # That of a job which could never start stands in its way; all else may happen to it.
-            is_closed = own.capacity.insufficient >= 1 and bool(asked)
+            is_closed = settings.capacity.insufficient >= 1 and bool(counts)
             text = f"{region}: {chances}"
             yield replace(bad(text, REMEDY) if is_closed else good(text), name="market", needed=region == home)
 
 
-def _of_type(region: str, own: Scenario, name: str, wanted: int, *, is_spot: bool) -> Finding:
-    price, there = own.market.usd_per_hour.get(name), own.capacity.instances.get(name)
-    quotas = {"": own.market.quotas.get(name), "spot ": own.market.spot_quotas.get(name)}
+def _of_type(region: str, settings: Scenario, name: str, count: int, *, is_spot: bool) -> Finding:
+    price, capacity = settings.market.usd_per_hour.get(name), settings.capacity.instances.get(name)
+    quotas = {"": settings.market.quotas.get(name), "spot ": settings.market.spot_quotas.get(name)}
     says = [
         "no price" if price is None else f"{price:g} USD/h",
         *(f"{market}quota {quota}" for market, quota in quotas.items() if quota is not None),
-        "any number of instances" if there is None else f"{there} instances",
+        "any number of instances" if capacity is None else f"{capacity} instances",
     ]
     text = f"{region}: {name}, {', '.join(says)}"
     quota = quotas["spot " if is_spot else ""]
-    limits: Mapping[str, int | None] = {"quota": quota, "instances there are": there}
-    short = [what for what, limit in limits.items() if limit is not None and limit < wanted]
-    return bad(f"{text}; the job takes {wanted}", REMEDY) if short else good(text)
+    limits: Mapping[str, int | None] = {"quota": quota, "instances there are": capacity}
+    short = [what for what, limit in limits.items() if limit is not None and limit < count]
+    return bad(f"{text}; the job takes {count}", REMEDY) if short else good(text)
 
 
 def _chances(capacity: Capacity) -> Iterator[str]:

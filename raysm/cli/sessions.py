@@ -151,18 +151,18 @@ class Prompt:
 
     def live(self) -> None:
         """Run what is read, until its end; Ctrl-C interrupts what runs, or drops what was typed."""
-        held: list[str] = []
+        lines: list[str] = []
         while True:
             try:
-                held.append(self._read("... " if held else ">>> "))
-                source = "\n".join(held)
+                lines.append(self._read("... " if lines else ">>> "))
+                source = "\n".join(lines)
                 if self._is_whole(source):
-                    held = []
+                    lines = []
                     _told(self._session, source, "", ())
             except EOFError:
                 return
             except KeyboardInterrupt:
-                held = []
+                lines = []
                 print(file=sys.stderr)
 
     @staticmethod

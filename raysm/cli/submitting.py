@@ -107,8 +107,8 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     kind = settings.on.kind
     where = {name: item for name, item in to_json(ready.service.target).items() if name != "kind"}
     # These are no fields of a JobRequest.
-    own = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
-    return absolute({"on": kind, kind: where} | to_json(own) | to_json(request), Path.cwd())
+    beside = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
+    return absolute({"on": kind, kind: where} | to_json(beside) | to_json(request), Path.cwd())
 
 
 def _requirements(named: Sequence[str], wheels: Sequence[str]) -> list[str]:
@@ -159,12 +159,12 @@ def check_output(output: Path) -> None:
     check_folder(output)
     try:
         # Made and written to, not asked about: to root every folder looks writable.
-        made = [folder for folder in (output, *output.absolute().parents) if not folder.exists()]
+        missing = [folder for folder in (output, *output.absolute().parents) if not folder.exists()]
         output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output):
             pass
         # A command that is refused after this leaves no empty folder behind.
-        for folder in made:
+        for folder in missing:
             folder.rmdir()
     except OSError as error:
         raise InvalidRequest(f"--output {output} cannot be written: {error.strerror}; name another folder") from error

@@ -34,8 +34,8 @@ def run(arguments: Arguments, console: Console) -> None:
         check_output(arguments.output)
     settings = read_settings(arguments)
     _check(settings)
-    asked = TuningOptions(parallel=arguments.parallel, parents=tuple(arguments.parent))
-    ready = prepare_tuning(prepared(settings), asked)
+    options = TuningOptions(parallel=arguments.parallel, parents=tuple(arguments.parent))
+    ready = prepare_tuning(prepared(settings), options)
     # Again, now that the task is known: the result of another one must stay.
     if arguments.output is not None:
         check_folder(arguments.output, ready.job.request.name)
@@ -91,12 +91,12 @@ def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
     """Return what says of a trial how it ended."""
 
     def tell(trial: Trial) -> None:
-        tried = ", ".join(f"{name}={value}" for name, value in trial.params.items())
+        params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
         # A trial that failed before its first report has none.
         value = "" if trial.value is None else f", {tuning.metric} {trial.value:g}"
         # The first line alone: a traceback stands in the trial's own log.
         why = f": {trial.reason.splitlines()[0]}" if trial.reason else ""
-        _say(f"trial {trial.number} {trial.status}{value} ({tried}), {trial.host}{why}", console)
+        _say(f"trial {trial.number} {trial.status}{value} ({params}), {trial.host}{why}", console)
 
     return tell
 

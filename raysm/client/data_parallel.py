@@ -97,16 +97,16 @@ class DataParallel:
 
 def _arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """Return what the loop is called with: the config, or nothing where it takes nothing."""
-    name, wanted = name_of(train_loop), (dict(config or {}),)
+    name, arguments = name_of(train_loop), (dict(config or {}),)
     try:
         signature = inspect.signature(train_loop)
     except ValueError:  # a built-in: the call itself will tell
-        return wanted
+        return arguments
     if config is None and not signature.parameters:
         return ()
     try:
         # Else the TypeError would come in the job, once the cluster has formed.
-        signature.bind(*wanted)
+        signature.bind(*arguments)
     except TypeError as error:
         raise InvalidRequest(f"DataParallel: {name} must take one argument, the config: {error}") from None
-    return wanted
+    return arguments

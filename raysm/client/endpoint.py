@@ -109,13 +109,13 @@ def hear_end(url: str, region: str, name: str, timeout_s: int) -> bool:
     return isinstance(_hear(url, f"/raysm/jobs/{region}/{name}/end/{timeout_s}", timeout_s).get("ended"), bool)
 
 
-def hear_change(url: str, region: str, name: str, seen: int, timeout_s: int) -> int | None:
-    """Wait until a job of a region has another line or status than the ``seen``-th, at most so many seconds.
+def hear_change(url: str, region: str, name: str, changes_before: int, timeout_s: int) -> int | None:
+    """Wait until a job of a region has another line or status than the ``changes_before``-th, at most so many seconds.
 
     Returns:
         How many there are; None where the server does not say: of a job that has ended, and of one that it did not run.
     """
-    changes = _hear(url, f"/raysm/jobs/{region}/{name}/change/{seen}/{timeout_s}", timeout_s).get("changes")
+    changes = _hear(url, f"/raysm/jobs/{region}/{name}/change/{changes_before}/{timeout_s}", timeout_s).get("changes")
     return changes if isinstance(changes, int) else None
 
 

@@ -136,16 +136,16 @@ def pickling(
     except ImportError as error:
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
     # What the user registered stays registered in the end.
-    known = cloudpickle.list_registry_pickle_by_value()
+    by_value = cloudpickle.list_registry_pickle_by_value()
     # By name: one that is there under two, as multiprocessing has the program's, is registered once.
-    own = {module.__name__: module for module in own_modules(fn) if module.__name__ not in known}
-    for module in own.values():
+    modules = {module.__name__: module for module in own_modules(fn) if module.__name__ not in by_value}
+    for module in modules.values():
         cloudpickle.register_pickle_by_value(module)
     try:
         yield lambda value: _pickled(value, cloudpickle, meet)
     finally:
         # The registry is the whole process's: what the user pickles otherwise is to stay as it was.
-        for module in own.values():
+        for module in modules.values():
             cloudpickle.unregister_pickle_by_value(module)
 
 

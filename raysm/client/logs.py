@@ -96,9 +96,9 @@ class LogReader:
             token = self._tokens[stream]
             page = self._page(stream, token)
             # A page that a failure of another stream cut off is read again, and only its rest is yielded.
-            taken = self._taken.get(stream, 0)
+            first = self._taken.get(stream, 0)
             events = page.get("events", ())
-            for index, event in enumerate(events[taken:], taken + 1):
+            for index, event in enumerate(events[first:], first + 1):
                 yield LogLine(event["timestamp"] / 1000, host, event["message"].rstrip("\r\n"))
                 self._taken[stream] = index
             following = page.get("nextForwardToken")

@@ -116,8 +116,8 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
                 f"{', '.join(BESIDE_A_REQUEST)} beside one; dataclasses.replace(request, {name}=…) makes another"
             )
     # Not asdict, which would make dictionaries of cluster, inputs and workload too.
-    own = {field.name: getattr(request, field.name) for field in dataclasses.fields(JobRequest)}
-    return {name: value for name, value in own.items() if name != "workload"} | dict(options)
+    fields = {field.name: getattr(request, field.name) for field in dataclasses.fields(JobRequest)}
+    return {name: value for name, value in fields.items() if name != "workload"} | dict(options)
 
 
 def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:

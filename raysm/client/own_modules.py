@@ -54,10 +54,10 @@ class _Imported:
         self._own.pop(name, None)
         root = _root(module)
         # raysm itself travels with every payload; what __main__ defines, cloudpickle takes by value anyway.
-        known = name == "__main__" or name.partition(".")[0] == "raysm"
-        if not known and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
+        is_everywhere = name == "__main__" or name.partition(".")[0] == "raysm"
+        if not is_everywhere and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
             self._own[name] = module
-        elif known or root is not None or _has_no_source(module):  # one without a file may yet get it
+        elif is_everywhere or root is not None or _has_no_source(module):  # one without a file may yet get it
             self._others[name] = module
 
 
@@ -102,8 +102,8 @@ def _late_in_code(fn: Callable[..., Any]) -> Iterator[str]:
     """Yield what the functions of a notebook import: there is no file that could be read."""
     if _source_file(_module_of(fn)) is not None:
         return
-    known = list(getattr(inspect.unwrap(fn), "__globals__", {}).values())
-    for function in (inspect.unwrap(item) for item in known if callable(item)):
+    values = list(getattr(inspect.unwrap(fn), "__globals__", {}).values())
+    for function in (inspect.unwrap(item) for item in values if callable(item)):
         if isinstance(function, FunctionType) and function.__module__ == "__main__":
             yield from _imported_in(function.__code__)
 

@@ -72,14 +72,14 @@ def package_of(workload: object) -> Package:
         raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
     # The class itself, Function instead of Function(fn), has these methods too.
     if isinstance(workload, Wrapped) and not isinstance(workload, type):
-        asked = workload.workload()
-        check_kind(type(asked))
-        own, pickled, title = workload.source(), workload.pickled(), workload.title()
+        kind = workload.workload()
+        check_kind(type(kind))
+        source, pickled, title = workload.source(), workload.pickled(), workload.title()
     else:
-        asked = require_workload(workload)
-        script = asked.entry_script
-        own, pickled, title = None if script is None else source_of(script), None, asked.title
-    return Package(workload=asked, title=title, source=_together(own, source_of_kind(type(asked))), pickled=pickled)
+        kind = require_workload(workload)
+        script = kind.entry_script
+        source, pickled, title = None if script is None else source_of(script), None, kind.title
+    return Package(workload=kind, title=title, source=_together(source, source_of_kind(type(kind))), pickled=pickled)
 
 
 def _together(source: Source | None, of_kind: Source | None) -> Source | None:

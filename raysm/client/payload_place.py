@@ -42,8 +42,8 @@ def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> N
         service: Where it lies.
     """
     uri = payload_uri(answer) or ""
-    own = OWN.fullmatch(uri)
-    if own is None or own[1] != first:
+    match = OWN.fullmatch(uri)
+    if match is None or match[1] != first:
         return
     try:
         Storage(service).remove(uri)

@@ -83,8 +83,8 @@ class Prepared:
     @property
     def _inputs_of_others(self) -> Mapping[str, Input]:
         """The inputs that may change; of those that are uploaded the URIs say the content."""
-        sent = {upload.channel for upload in self.uploads}
-        return {channel: source for channel, source in self.request.inputs.items() if channel not in sent}
+        uploaded = {upload.channel for upload in self.uploads}
+        return {channel: source for channel, source in self.request.inputs.items() if channel not in uploaded}
 
     @functools.cached_property
     def _storage(self) -> Storage:

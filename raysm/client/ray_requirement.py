@@ -28,11 +28,11 @@ def check_ray(requirements: Iterable[str]) -> None:
     minor = ".".join(map(str, release_of(RAY_RANGE.lstrip("<>="))))
     usable = [f"{minor}.{number}" for number in range(RELEASES)]
     for line in requirements:
-        wanted = _requirement_of_ray(line)
+        requirement = _requirement_of_ray(line)
         # Where a file is named, or a condition of the instance, only pip there can say what comes of it.
-        if wanted is None or wanted.url or wanted.marker:
+        if requirement is None or requirement.url or requirement.marker:
             continue
-        if not any(wanted.specifier.contains(version, prereleases=True) for version in usable):
+        if not any(requirement.specifier.contains(version, prereleases=True) for version in usable):
             raise InvalidRequest(
                 f"the requirement {line!r} asks for a Ray that raysm cannot work with: it needs ray{RAY_RANGE}; drop "
                 "it, raysm brings Ray where an image lacks it"

@@ -58,10 +58,10 @@ def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
     assert name is not None
     call: dict[str, Any] = {key: description.answer[key] for key in sorted(TAKEN_OVER) if key in description.answer}
     call["ResourceConfig"] = {key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY}
-    own = {RESTART_TAG: str(_number(tags, RESTART_TAG) + 1), FIRST_TAG: tags.get(FIRST_TAG, description.name)}
+    own_tags = {RESTART_TAG: str(_number(tags, RESTART_TAG) + 1), FIRST_TAG: tags.get(FIRST_TAG, description.name)}
     # What AWS itself tagged a job with it shows, and refuses in a call.
     others = {key: item for key, item in tags.items() if not key.startswith("aws:")}
-    all_tags = [{"Key": key, "Value": item} for key, item in {**others, **own}.items()]
+    all_tags = [{"Key": key, "Value": item} for key, item in {**others, **own_tags}.items()]
     return Plan(api=description.api, request={description.api.name_key: name, **call, "Tags": all_tags})
 
 

@@ -66,9 +66,9 @@ class Result:
             MissingDependency: The package that reads it is not installed.
         """
         path = self.file if name is None else self.path / name
-        known = ", ".join(file.name for file in self.manifest.files)
+        names = ", ".join(file.name for file in self.manifest.files)
         if name is not None and name not in [file.name for file in self.manifest.files]:
-            raise InvalidRequest(f"the result has no file {name!r}; it has {known}")
+            raise InvalidRequest(f"the result has no file {name!r}; it has {names}")
         try:
             if path.suffix == ".parquet":
                 import pyarrow.parquet
@@ -81,7 +81,7 @@ class Result:
                 return numpy.load(path, mmap_mode="r")
         except ImportError as error:
             raise MissingDependency(f"{path.name} needs {error.name}: python3 -m pip install {error.name}") from error
-        raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {known}")
+        raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {names}")
 
     def tables(self) -> Iterator[Any]:
         """Yield what together is ``table()``, a part after the other; nothing where the result has no files.
@@ -129,8 +129,8 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
     kind = built_in_kind(str(manifest.workload.get("kind")))
     if kind is None or not kind.reader:
         return Result(folder, manifest)
-    made: Result = pkgutil.resolve_name(kind.reader)(folder, manifest)
-    return made
+    result: Result = pkgutil.resolve_name(kind.reader)(folder, manifest)
+    return result
 
 
 def brought(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
@@ -166,12 +166,12 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
         return file_path(stored[0].uri).parent if stored[0].name == ARCHIVE else file_path(uri)
     folder = cache if to is None else to
     # What is there of another job may have the same sizes: only the job's own folder is believed.
-    wanted = [item for item in stored if to is not None or not _is_there(item, folder)]
-    if not wanted:
+    missing = [item for item in stored if to is not None or not _is_there(item, folder)]
+    if not missing:
         return folder
     names = [item.name for item in stored]
     begin_result(folder, job, names, earlier)
-    in_parallel(lambda item: storage.bring(item, folder), [item for item in wanted if item.name != MANIFEST])
+    in_parallel(lambda item: storage.bring(item, folder), [item for item in missing if item.name != MANIFEST])
     finish_result(folder, job, names, earlier)
     # It says that the result is whole.
     for item in stored:

@@ -13,12 +13,12 @@ from raysm.contract.shared_payload import Parted
 __all__ = ["send"]
 
 
-def send(contents: Contents, own: str, shared: str | None, storage: Storage, kms_key: str | None = None) -> None:
+def send(contents: Contents, place: str, shared: str | None, storage: Storage, kms_key: str | None = None) -> None:
     """Upload the payload of one job.
 
     Args:
         contents: All of it.
-        own: The job's own prefix.
+        place: The job's own prefix.
         shared: Prefix of what it shares with other jobs, which is sent where it is not there; None shares nothing.
         storage: Where to.
         kms_key: Encrypts it.
@@ -31,12 +31,12 @@ def send(contents: Contents, own: str, shared: str | None, storage: Storage, kms
         with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
             packed = Path(folder) / "payload"
             contents.write(packed)
-            send_folder(packed, own, storage, kms_key)
+            send_folder(packed, place, storage, kms_key)
         return
     parted = Parted(contents)
     _send_shared(parted, shared, storage, kms_key)
     for name, content in parted.own().items():
-        storage.write(f"{own}/{name}", content, kms_key)
+        storage.write(f"{place}/{name}", content, kms_key)
 
 
 def _send_shared(parted: Parted, shared: str, storage: Storage, kms_key: str | None) -> None:

@@ -289,19 +289,19 @@ class Service:
             limit: At most so many.
         """
         # A hundred is the most that the API takes.
-        wanted: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
+        query: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
         if contains:
-            wanted["NameContains"] = contains
+            query["NameContains"] = contains
         bounds = zip(("CreationTimeAfter", "CreationTimeBefore"), sent, strict=True)
-        wanted |= {name: moment for name, moment in bounds if moment is not None}
+        query |= {name: moment for name, moment in bounds if moment is not None}
         left = limit
         while left > 0:
-            page = self._call_api(api.list, **wanted)
+            page = self._call_api(api.list, **query)
             yield from page.get(api.summaries_key, ())[:left]
             left -= len(page.get(api.summaries_key, ()))
             if not page.get("NextToken"):
                 return
-            wanted["NextToken"] = page["NextToken"]
+            query["NextToken"] = page["NextToken"]
 
     def _call_api(self, operation: str, **parameters: Any) -> Any:
         from botocore import xform_name  # boto3's names of methods are made by it

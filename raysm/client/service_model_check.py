@@ -91,15 +91,15 @@ def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
     Raises:
         InvalidRequest: The type, and those that are spelt like it.
     """
-    known, path = instance_types(api), ("InstanceType",)
-    if name in known:
+    types, path = instance_types(api), ("InstanceType",)
+    if name in types:
         return
     if not may_be_newer(path, name):
-        raise InvalidRequest(_unknown_value(known, name, path))
-    _warn_of_newer(known, name, path)
+        raise InvalidRequest(_unknown_value(types, name, path))
+    _warn_of_newer(types, name, path)
 
 
-def _warn_of_newer(known: Sequence[str], name: str, path: tuple[Step, ...]) -> None:
+def _warn_of_newer(values: Sequence[str], name: str, path: tuple[Step, ...]) -> None:
     from botocore import __version__
 
     _log.warning(
@@ -108,7 +108,7 @@ def _warn_of_newer(known: Sequence[str], name: str, path: tuple[Step, ...]) -> N
         _named(path),
         name,
         __version__,
-        _hint(known, name, path),
+        _hint(values, name, path),
     )
 
 
@@ -148,18 +148,18 @@ def _out_of_bounds(violation: Violation) -> str:
     return f"{_named(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"
 
 
-def _unknown_value(known: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
-    few = f"; it takes {', '.join(known)}" if len(known) <= FEW else ""
-    return f"{_named(path)} is {value!r}, which SageMaker does not have{_hint(known, value, path)}{few}"
+def _unknown_value(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
+    few = f"; it takes {', '.join(values)}" if len(values) <= FEW else ""
+    return f"{_named(path)} is {value!r}, which SageMaker does not have{_hint(values, value, path)}{few}"
 
 
-def _hint(known: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
+def _hint(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
     import difflib  # for a slip alone
 
     # Instance types are in small letters, and begin with ml., which people leave out.
-    near = difflib.get_close_matches(value.lower(), known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(value.lower(), values, n=3, cutoff=0.6)
     if path[-1] == "InstanceType" and not near:
-        near = difflib.get_close_matches(f"ml.{value.lower()}", known, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(f"ml.{value.lower()}", values, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

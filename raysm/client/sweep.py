@@ -190,14 +190,14 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
         ) from None
 
 
-def _mismatch(error: TypeError, taken: Sequence[inspect.Parameter], names: Sequence[str]) -> str:
-    known = [item.name for item in taken]
-    unknown = [name for name in names if name not in known]
+def _mismatch(error: TypeError, parameters: Sequence[inspect.Parameter], names: Sequence[str]) -> str:
+    names_taken = [item.name for item in parameters]
+    unknown = [name for name in names if name not in names_taken]
     for name in unknown:
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, names_taken, n=1)
         if near:
             return f"it has no parameter {name!r}; did you mean {near[0]!r}?"
-    return f"{error}; it takes {', '.join(known) or 'nothing'}"
+    return f"{error}; it takes {', '.join(names_taken) or 'nothing'}"
 
 
 def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:

@@ -197,9 +197,9 @@ class SweepResult(Result):
 def _row(trial: Trial) -> dict[str, Any]:
     # A metric may be named like a parameter: then it is told apart, and neither takes the other's place.
     metrics = {(f"metrics.{name}" if name in trial.params else name): value for name, value in trial.metrics.items()}
-    own = {"number": trial.number, "status": trial.status, "value": trial.value}
+    columns = {"number": trial.number, "status": trial.status, "value": trial.value}
     rest = {"reports": trial.reports, "seconds": trial.seconds, "host": trial.host, "reason": trial.reason}
-    return {**dict(trial.params), **metrics, **own, **rest}
+    return {**dict(trial.params), **metrics, **columns, **rest}
 
 
 def _text(value: object) -> str:

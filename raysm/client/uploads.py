@@ -111,17 +111,17 @@ def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> i
     Returns:
         The number of files that were sent; the others were there, or were copied inside S3.
     """
-    there = {item.name: item.size for item in storage.below(upload.prefix)}
+    sizes = {item.name: item.size for item in storage.below(upload.prefix)}
     # Their sizes will do, since the prefix is named by the content.
-    missing = [name for name in upload.files if there.get(name) != upload.path(name).stat().st_size]
+    missing = [name for name in upload.files if sizes.get(name) != upload.path(name).stat().st_size]
     if not missing:
         return 0
-    known = _index(storage, upload)
-    sent = in_parallel(lambda name: _bring(upload, name, known, storage, kms_key), missing)
+    digests = _index(storage, upload)
+    is_sent = in_parallel(lambda name: _bring(upload, name, digests, storage, kms_key), missing)
     index = {digest: upload.prefix + name for name, digest in upload.files.items()}
     # Last, so that it names nothing that did not arrive.
     storage.write(upload.index, json.dumps(index).encode(), kms_key)
-    return sum(sent)
+    return sum(is_sent)
 
 
 def _index(storage: Storage, upload: Upload) -> dict[str, str]:
@@ -133,10 +133,10 @@ def _index(storage: Storage, upload: Upload) -> dict[str, str]:
     return index if isinstance(index, dict) else {}
 
 
-def _bring(upload: Upload, name: str, known: Mapping[str, str], storage: Storage, kms_key: str | None) -> bool:
+def _bring(upload: Upload, name: str, index: Mapping[str, str], storage: Storage, kms_key: str | None) -> bool:
     """Copy or send one file; return whether it was sent."""
     target = upload.prefix + name
-    source = known.get(upload.files[name])
+    source = index.get(upload.files[name])
     # The index may name the very place from which the file was removed.
     if source is not None and source != target:
         try:

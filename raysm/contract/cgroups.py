@@ -24,13 +24,13 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
     for line in (_text(root / "proc/self/cgroup") or "").splitlines():
         parts = line.split(":", 2)
         if len(parts) == 3:
-            own = parts[2].lstrip("/")
+            group = parts[2].lstrip("/")
             if parts[1] == "":
                 # Where a system has both versions, systemd mounts the second below unified.
-                candidates += [base / own / name, base / "unified" / own / name]
+                candidates += [base / group / name, base / "unified" / group / name]
             elif controller in parts[1].split(","):
                 # Controllers that share a tree are mounted under their list; a link of the single name may be missing.
-                candidates += [base / controller / own / name, base / parts[1] / own / name]
+                candidates += [base / controller / group / name, base / parts[1] / group / name]
     candidates += [base / name, base / controller / name]
     if controller == "cpu":
         candidates.append(base / "cpu,cpuacct" / name)

@@ -74,10 +74,10 @@ def _texts(kinds: Collection[type]) -> list[str]:
 def _with_names(signature: inspect.Signature, kind: type, default_of: Callable[[str], Any]) -> inspect.Signature:
     named = [item for item in signature.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
     # inspect refuses two parameters of one name: where both declare it, the function's own stays.
-    taken = {item.name for item in named}
+    names = {item.name for item in named}
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of(name), annotation=hint)
         for name, hint in kind.__annotations__.items()
-        if name not in taken
+        if name not in names
     ]
     return signature.replace(parameters=[*named, *options])

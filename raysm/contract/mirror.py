@@ -262,17 +262,17 @@ class _MlflowPlace:
 
     def _experiment(self) -> str:
         """Return the ID of the experiment, which is made where it is not there."""
-        known = self._client.get_experiment_by_name(self._run.experiment)
-        if known is not None:
-            return str(known.experiment_id)
+        experiment = self._client.get_experiment_by_name(self._run.experiment)
+        if experiment is not None:
+            return str(experiment.experiment_id)
         try:
             return str(self._client.create_experiment(self._run.experiment))
         except Exception:
             # Another job of the project made it meanwhile.
-            known = self._client.get_experiment_by_name(self._run.experiment)
-            if known is None:
+            experiment = self._client.get_experiment_by_name(self._run.experiment)
+            if experiment is None:
                 raise
-            return str(known.experiment_id)
+            return str(experiment.experiment_id)
 
     def _log_parameters(self, run: Any) -> None:
         from mlflow.entities import Param

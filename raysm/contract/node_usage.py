@@ -70,9 +70,9 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         # Of memory the fullest one: a mean would hide the GPU that is about to have none left.
         yield "gpu_memory_percent", 100.0 * max(gpu["memoryUsed"] / max(1, gpu["memoryTotal"]) for gpu in gpus)
     if node.get("networkSpeed"):
-        sent, received = node["networkSpeed"][:2]
+        sent_bytes, received = node["networkSpeed"][:2]
         yield "network_received_bytes_per_s", float(received)
-        yield "network_sent_bytes_per_s", float(sent)
+        yield "network_sent_bytes_per_s", float(sent_bytes)
     if node.get("diskIoSpeed"):
         read, written = node["diskIoSpeed"][:2]
         yield "disk_read_bytes_per_s", float(read)

@@ -205,8 +205,8 @@ def contents_of(
         files[REQUIREMENTS] = ("\n".join(request.requirements) + "\n").encode()
     files |= {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels}
     files[REQUEST] = json.dumps(to_json(request), indent=1).encode()
-    own = _own_files()
-    return Contents(files=files | own | ({} if token is None else {TOKEN: token}))
+    own_files = _own_files()
+    return Contents(files=files | own_files | ({} if token is None else {TOKEN: token}))
 
 
 def pack_driver(folder: Path) -> None:
@@ -320,9 +320,9 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
     if FUNCTION not in digests:
         raise InvalidPayload(f"the payload's file {FUNCTION!r} is missing")
     # cloudpickle writes bytecode of what cannot be imported, and that changes with the minor version alone.
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if python != here:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if python != version:
         raise InvalidPayload(
-            f"the function {name} was pickled by Python {python}, but this instance has {here}: it may read it "
-            f"wrongly; use an image with Python {python}, or submit from Python {here}"
+            f"the function {name} was pickled by Python {python}, but this instance has {version}: it may read it "
+            f"wrongly; use an image with Python {python}, or submit from Python {version}"
         )

@@ -61,26 +61,26 @@ class Parted:
     def own(self) -> Mapping[str, bytes]:
         """Return the job's own part by the names of its files."""
         files = {name: self.contents.files[name] for name in OWN if name in self.contents.files}
-        own = {name: content for name, content in files.items() if isinstance(content, bytes)}
-        assert own.keys() == files.keys(), "made here, never files of the user's"
+        contents = {name: content for name, content in files.items() if isinstance(content, bytes)}
+        assert contents.keys() == files.keys(), "made here, never files of the user's"
         # In one object: each costs a request a row.
-        job = {"digests": self.contents.digests.decode(), "request": own.pop(REQUEST).decode()}
-        return {JOB: json.dumps(job).encode(), **own}
+        job = {"digests": self.contents.digests.decode(), "request": contents.pop(REQUEST).decode()}
+        return {JOB: json.dumps(job).encode(), **contents}
 
 
-def join(shared: Path, own: Path, folder: Path) -> Path:
+def join(shared: Path, job_part: Path, folder: Path) -> Path:
     """Make the whole payload in ``folder``, which must not exist yet; return it. It is not verified yet.
 
     Raises:
         InvalidPayload: The job's own part is not there, or is none.
     """
     try:
-        job = read_json(own / JOB)
+        job = read_json(job_part / JOB)
         digests, request = str(job["digests"]), str(job["request"])
-        there = [name for name in (FUNCTION,) if (own / name).exists()]
-        files = {name: (own / name).read_bytes() for name in (TOKEN, *there)}
+        optional = [name for name in (FUNCTION,) if (job_part / name).exists()]
+        files = {name: (job_part / name).read_bytes() for name in (TOKEN, *optional)}
     except (InvalidConfig, OSError, KeyError, TypeError) as error:
-        raise InvalidPayload(f"no payload: the job's own part in {own} cannot be read: {error}") from error
+        raise InvalidPayload(f"no payload: the job's own part in {job_part} cannot be read: {error}") from error
     # Copied, not linked: Python takes the folder of what a link leads to for a script's own.
     shutil.copytree(shared, folder, ignore=shutil.ignore_patterns("__pycache__"))
     folder.chmod(0o700)

@@ -191,15 +191,15 @@ def _files_of(module: Path) -> Iterator[Path]:
 
 def _below(folder: Path, inside: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Yield the files below ``folder`` that may travel, in the order of their names."""
-    here = folder.resolve()
-    if here in inside:  # a link to a folder that it lies in
+    real_folder = folder.resolve()
+    if real_folder in inside:  # a link to a folder that it lies in
         return
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.name == "__pycache__":
             continue
         if path.is_dir():
             if not _is_no_source(path):
-                yield from _below(path, (*inside, here))
+                yield from _below(path, (*inside, real_folder))
         elif path.is_file():
             yield path
 

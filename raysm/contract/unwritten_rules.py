@@ -148,11 +148,11 @@ def _compression(request: Parameters) -> Iterator[str]:
 
 def _channel_groups(request: Parameters) -> Iterator[str]:
     groups = {group["InstanceGroupName"] for group in request["ResourceConfig"].get("InstanceGroups") or []}
-    asked = {channel["ChannelName"]: _groups_of(channel) for channel in request.get("InputDataConfig") or []}
-    for name, names in asked.items():
+    by_channel = {channel["ChannelName"]: _groups_of(channel) for channel in request.get("InputDataConfig") or []}
+    for name, names in by_channel.items():
         for unknown in sorted(names - groups):
             yield f"channel {name!r}: {unknown!r} is no instance group of this job"
-    if any(asked.values()) and not all(asked.values()):
+    if any(by_channel.values()) and not all(by_channel.values()):
         yield "InputDataConfig: either all channels name InstanceGroupNames, or none does"
 
 

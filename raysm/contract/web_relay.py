@@ -60,12 +60,12 @@ async def relay(
     import aiohttp
     from aiohttp import web
 
-    sent = _kept(request.headers.items(), NOT_UP) + list((headers or {}).items())
+    all_headers = _kept(request.headers.items(), NOT_UP) + list((headers or {}).items())
     try:
         # Not every browser says "Connection: Upgrade" alone, but all say what they want to upgrade to.
         if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await _relay_socket(request, session, url, sent)
-        return await _relay_request(request, session, url, sent)
+            return await _relay_socket(request, session, url, all_headers)
+        return await _relay_request(request, session, url, all_headers)
     except aiohttp.WSServerHandshakeError as error:
         return web.Response(status=error.status)
     except (OSError, aiohttp.ClientError) as error:
@@ -119,17 +119,17 @@ async def _relay_socket(
     from aiohttp import web
     from yarl import URL
 
-    asked = request.headers.get("Sec-WebSocket-Protocol", "")
-    protocols = [word.strip() for word in asked.split(",") if word.strip()]
+    offered = request.headers.get("Sec-WebSocket-Protocol", "")
+    protocols = [word.strip() for word in offered.split(",") if word.strip()]
     # The handshake is each connection's own.
     headers = [(name, value) for name, value in headers if not name.lower().startswith("sec-websocket-")]
     # First that side: one that refuses is to be a refusal for the browser, not a connection that closes.
     async with session.ws_connect(
         URL(url, encoded=True), protocols=protocols, headers=headers, max_msg_size=0
-    ) as there:
-        here = web.WebSocketResponse(protocols=[there.protocol] if there.protocol else (), max_msg_size=0)
-        await here.prepare(request)
-        pumps = [asyncio.create_task(_pump(here, there)), asyncio.create_task(_pump(there, here))]
+    ) as upstream:
+        downstream = web.WebSocketResponse(protocols=[upstream.protocol] if upstream.protocol else (), max_msg_size=0)
+        await downstream.prepare(request)
+        pumps = [asyncio.create_task(_pump(downstream, upstream)), asyncio.create_task(_pump(upstream, downstream))]
         try:
             # Whichever end goes first: the other one is closed, and its pump ends by that.
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -138,8 +138,8 @@ async def _relay_socket(
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             with contextlib.suppress(ConnectionError):
-                await here.close()
-        return here
+                await downstream.close()
+        return downstream
 
 
 async def _pump(

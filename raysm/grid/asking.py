@@ -36,14 +36,14 @@ def prices_of(services: Iterable[Service]) -> PriceTable:
     Raises:
         ServiceError: A region that has prices of its own does not tell them.
     """
-    own: list[RegionPrices] = []
+    listed: list[RegionPrices] = []
     for service in services:
         if service.lists_prices:
-            own += _listed(service)
-    if not own:
+            listed += _listed(service)
+    if not listed:
         return known_prices()
     # Alone: AWS's price of a type says nothing of a region that is played, and the later date would win.
-    return PriceTable.of(own)
+    return PriceTable.of(listed)
 
 
 def services_in(target: Target, regions: Sequence[str]) -> list[Service]:

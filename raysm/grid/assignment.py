@@ -179,16 +179,16 @@ def assign(tasks: Sequence[Task], placement: Cheapest, market: Market | None = N
         places = min((_improved(table, begin) for begin in begins), key=table.total)
     if len(ordered) <= FEW:
         places = _Search(table, places).run()
-    queues, made = table.queues(), {}
+    queues, assigned = table.queues(), {}
     for row, (task, place) in enumerate(zip(ordered, places, strict=True)):
         if place is None:
-            made[task.position] = Assigned(task=task, offer=None, reasons=table.shapes[row].reasons)
+            assigned[task.position] = Assigned(task=task, offer=None, reasons=table.shapes[row].reasons)
             continue
         start_s = table.put(queues, row, place)
-        made[task.position] = Assigned(
+        assigned[task.position] = Assigned(
             task=task, offer=table.offers[place], worth=table.worth(row, place), start_s=start_s
         )
-    return [made[task.position] for task in tasks]
+    return [assigned[task.position] for task in tasks]
 
 
 def _table(tasks: list[Task], placement: Cheapest, market: Market) -> _Table:

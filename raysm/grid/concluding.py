@@ -142,11 +142,11 @@ def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskStat
     if kind.most or kind.most_begun:
         counted = (each for each in store.attempts(record.task.key) if each.number > record.forgiven)
         alike = [each for each in counted if each.ending == kind.name]
-        begun = sum(each.started_s is not None for each in alike)
+        begun_jobs = sum(each.started_s is not None for each in alike)
         if kind.most and len(alike) >= kind.most:
             return TaskState.FAILED, f"{len(alike)} attempts ended so"
-        if kind.most_begun and begun >= kind.most_begun:
-            return TaskState.FAILED, f"{begun} jobs ended so that had had their instances"
+        if kind.most_begun and begun_jobs >= kind.most_begun:
+            return TaskState.FAILED, f"{begun_jobs} jobs ended so that had had their instances"
     return TaskState.WAITING, ""
 
 

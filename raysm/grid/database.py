@@ -186,8 +186,8 @@ def _refuse_network(path: Path) -> None:
     except OSError:
         return
     folder = path.resolve().parent
-    here = [(len(place), kind) for place, kind in mounts if folder.is_relative_to(place.replace("\\040", " "))]
-    kind = max(here, default=(0, ""))[1]
+    above = [(len(place), kind) for place, kind in mounts if folder.is_relative_to(place.replace("\\040", " "))]
+    kind = max(above, default=(0, ""))[1]
     if kind.startswith(NETWORKED):
         raise InvalidRequest(
             f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold; set RAYSM_HOME to a "

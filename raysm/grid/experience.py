@@ -84,8 +84,8 @@ class Experience:
         """Return that share at best and at worst, as far as it is known."""
         if not place.spot:
             return 1.0, 1.0
-        seen = self._billed.get((place.region, place.instance_type))
-        return (min(seen), max(seen)) if seen else SPOT_RANGE
+        billed_seconds = self._billed.get((place.region, place.instance_type))
+        return (min(billed_seconds), max(billed_seconds)) if billed_seconds else SPOT_RANGE
 
 
 def _latest() -> "deque[float]":

@@ -114,8 +114,8 @@ class Template:
             options.get("cluster") or Cluster(), instance_type=place.instance_type, count=count
         )
         options["inputs"] = _inputs(options.get("inputs") or {}, task)
-        for name, own in (("environment", task.environment), ("tags", task.tags)):
-            options[name] = {**(options.get(name) or {}), **own}
+        for name, of_task in (("environment", task.environment), ("tags", task.tags)):
+            options[name] = {**(options.get(name) or {}), **of_task}
         options["hyperparameters"] = self._hyperparameters(options.get("hyperparameters") or {}, task, where)
         options["limits"] = _limits(options.get("limits") or Limits(), task, place)
         workload = self.workload if self.package is not None else fill(self.workload, values, where)
@@ -131,16 +131,16 @@ class Template:
 
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
         # A column that stands in a text reaches the program there; all others reach it as hyperparameters.
-        own = {
+        of_task = {
             name: str(value) for name, value in task.parameters.items() if name not in self.names and value is not None
         }
-        merged = {**shared, **own}
+        merged = {**shared, **of_task}
         if len(merged) > MOST_HYPERPARAMETERS:
             raise InvalidRequest(
                 f"{where}: {len(merged)} columns and hyperparameters that no template takes, and SageMaker has "
                 f"{MOST_HYPERPARAMETERS} at most; choose fewer columns"
             )
-        for name, text in own.items():
+        for name, text in of_task.items():
             if len(text) > MOST_CHARACTERS:
                 raise InvalidRequest(
                     f"{where}, column {name!r}: {len(text):,} characters, and a hyperparameter has at most "
@@ -152,10 +152,10 @@ class Template:
 def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:
     inputs = dict(shared)
     for channel, uri in task.addresses.items():
-        known = inputs.get(channel)
+        common = inputs.get(channel)
         # How a channel is shared among the instances is said for all rows; where it lies, by each.
-        own = replace(known, uri=uri) if isinstance(known, Input) else uri
-        inputs[channel] = _as_manifest(own) if channel in task.manifests else own
+        of_row = replace(common, uri=uri) if isinstance(common, Input) else uri
+        inputs[channel] = _as_manifest(of_row) if channel in task.manifests else of_row
     return inputs
 
 
@@ -197,5 +197,5 @@ def _target(target: Target, task: Task, place: Place, values: Mapping[str, Value
     image = task.image or getattr(target, "image", None)
     if image is not None and hasattr(target, "image"):
         changes["image"] = fill(image, values, where)
-    there = target.in_region(place.region)
-    return replace(there, **changes) if changes else there
+    in_region = target.in_region(place.region)
+    return replace(in_region, **changes) if changes else in_region

@@ -126,5 +126,5 @@ def _common(texts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in first.items() if all(other.get(name) == value for other in texts)}
 
 
-def _rest(own: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in own.items() if name not in common}
+def _rest(options: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in common}

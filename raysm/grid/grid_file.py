@@ -104,7 +104,7 @@ def read_grid_file(path: Path) -> GridFile:
         InvalidRequest: It cannot be read, or has a key that there is not, or a value of another type.
     """
     data = _data(path)
-    own = {name: data.pop(name) for name in OWN if name in data}
+    of_grid = {name: data.pop(name) for name in OWN if name in data}
     short = {name: data.pop(name) for name in WORKLOAD if name in data}
     if short:
         # A torchrun script is written out: [workload] kind = "torch_script".
@@ -112,17 +112,17 @@ def read_grid_file(path: Path) -> GridFile:
     return GridFile(
         path=path,
         layer=_layer(path, data),
-        name=_typed(path, "name", str, own.get("name", path.stem)),
-        source=None if "rows" not in own else _source(path, own["rows"]),
-        regions=_names(path, "regions", own.get("regions", [])),
-        instance_types=_names(path, "instance_type", own.get("instance_type", [])),
-        count=_typed(path, "count", int | None, own.get("count")),
-        markets=None if "spot" not in own else (_typed(path, "spot", bool, own["spot"]),),
-        rules=None if "rules" not in own else _typed(path, "rules", Rules, own["rules"]),
-        max_rows=_typed(path, "max_rows", int | None, own.get("max_rows")),
-        queue=_queue(path, own.get("queue")),
-        queue_share=_typed(path, "queue_share", str | None, own.get("queue_share")),
-        batch=_batch(path, own.get("batch", {})),
+        name=_typed(path, "name", str, of_grid.get("name", path.stem)),
+        source=None if "rows" not in of_grid else _source(path, of_grid["rows"]),
+        regions=_names(path, "regions", of_grid.get("regions", [])),
+        instance_types=_names(path, "instance_type", of_grid.get("instance_type", [])),
+        count=_typed(path, "count", int | None, of_grid.get("count")),
+        markets=None if "spot" not in of_grid else (_typed(path, "spot", bool, of_grid["spot"]),),
+        rules=None if "rules" not in of_grid else _typed(path, "rules", Rules, of_grid["rules"]),
+        max_rows=_typed(path, "max_rows", int | None, of_grid.get("max_rows")),
+        queue=_queue(path, of_grid.get("queue")),
+        queue_share=_typed(path, "queue_share", str | None, of_grid.get("queue_share")),
+        batch=_batch(path, of_grid.get("batch", {})),
     )
 
 

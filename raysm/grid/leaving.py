@@ -32,8 +32,8 @@ def left_regions(store: Store, regions: Iterable[str], now: float) -> list[str]:
         "UNION SELECT region FROM stray WHERE ended_s IS NULL ORDER BY 1",
         (now,),
     )
-    asked = set(regions)
-    return [row[0] for row in rows if row[0] not in asked]
+    chosen = set(regions)
+    return [row[0] for row in rows if row[0] not in chosen]
 
 
 def take_back(store: Store, outside: Outside, left: Collection[str], now: float) -> float | None:

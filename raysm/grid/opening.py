@@ -18,8 +18,8 @@ def opened(name: str) -> Iterator[Store]:
     """
     path = path_of(name)
     if not path.exists():
-        known = ", ".join(grid_names()) or "none"
-        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; there are {known}")
+        names = ", ".join(grid_names()) or "none"
+        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; there are {names}")
     store = Store(path)
     try:
         yield store

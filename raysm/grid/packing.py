@@ -80,12 +80,12 @@ def loads_of(
     # Each group at the place of its first row: what is worth most does not wait until a job is full.
     groups: list[_Group] = []
     open_groups: dict[str, _Group] = {}
-    begun: set[str] = set()
+    packs: set[str] = set()
     for record in records:
         if record.pack:
             # As it was: its job has left a record of what is done, beside the files of those rows.
-            if record.pack not in begun:
-                begun.add(record.pack)
+            if record.pack not in packs:
+                packs.add(record.pack)
                 groups.append(_Group(rules, list(siblings(record.pack))))
             continue
         if not rules.packs:

@@ -157,10 +157,10 @@ class Market:
         ):
             if until is not None and until > now:
                 return until, f"{why} for another {until - now:.0f} s"
-        held = self.held.get(place)
-        if held is not None and self.in_use.get(place, 0) + count > held + max(count, held // PROBES):
+        most = self.held.get(place)
+        if most is not None and self.in_use.get(place, 0) + count > most + max(count, most // PROBES):
             # All that wait were sent anew at the end of each pause: of 3,672 jobs 76 ran.
-            return now + 60, f"it had no more than {held} for this grid, and is tried with a few"
+            return now + 60, f"it had no more than {most} for this grid, and is tried with a few"
         if quota is not None and self.in_use.get(place, 0) + quota.used_by_others + count > quota.limit:
             # Nobody tells when a job of another ends: a minute is what its own sweep needs to see one of ours do so.
             return now + 60, f"all of the quota of {quota.limit} is in use"
@@ -191,17 +191,17 @@ class Market:
 
     def _free_s(self, place: Place, takes_s: float, task: Task, now: float) -> list[float]:
         """Return when each of the jobs that a place has for this grid gives room to another one."""
-        known = self.outlook.free_s.get(place, ())
+        ends = self.outlook.free_s.get(place, ())
         in_use, count = self.in_use.get(place, 0), task.count or 1
         # Those that were placed in this very step, and the room of those that have just ended.
-        placed = [now + takes_s] * (in_use // count - len(known))
-        return [*known, *placed, *[now] * (max(0, self.held.get(place, 0) - in_use) // count)]
+        placed = [now + takes_s] * (in_use // count - len(ends))
+        return [*ends, *placed, *[now] * (max(0, self.held.get(place, 0) - in_use) // count)]
 
     def stuck(self, places: Collection[Place]) -> Mapping[Place, float]:
         """Return since when each of these has taken nothing; none of them where one does."""
         moments = {place: self._refuses_since(place) for place in places}
-        known = {place: moment for place, moment in moments.items() if moment is not None}
-        return known if len(known) == len(moments) else {}
+        known_moments = {place: moment for place, moment in moments.items() if moment is not None}
+        return known_moments if len(known_moments) == len(moments) else {}
 
     def refused_s(self, place: Place, now: float) -> float:
         """Return for how long a place has taken nothing: about as long as it will go on, for all that one knows."""
@@ -221,12 +221,12 @@ class Market:
 class Placement(Protocol):
     """Says where tasks go."""
 
-    def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
+    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
         """Return where ``task`` goes now.
 
         Args:
             task: The row.
-            tried: Its attempts that have ended, the earliest first.
+            attempts: Its attempts that have ended, the earliest first.
             market: What is known of all places.
             now: Seconds since the epoch, on the clock that the controller is given.
         """
@@ -242,7 +242,7 @@ class FirstAdmitted:
     offers: Sequence[Offer]
     """In the order of preference."""
 
-    def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
+    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
         """Return the first offer that is open, and that the row's own columns admit."""
         refusals = {offer.place: _refusal(task, offer, market) for offer in self.offers}
         reasons = {str(place): why for place, why in refusals.items() if why}

@@ -92,7 +92,7 @@ class Cheapest:
     lacks: Callable[[Task, str], str | None] = lambda task, region: None
     """Says why a row cannot run in a region for what is missing there, its image for example; None is nothing."""
 
-    def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
+    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
         """Return where ``task`` goes now; see ``Placement``."""
         reasons: dict[str, str] = {}
         ways: list[_Way] = []
@@ -142,15 +142,15 @@ class Cheapest:
         name = offer.place.instance_type
         if self.experience.samples(name):
             return self.experience.seconds(task, name)
-        known = [
+        priced = [
             (each.usd_per_hour, each.place.instance_type)
             for each in self.offers
             if each.usd_per_hour and self.experience.samples(each.place.instance_type)
         ]
-        if not known or not offer.usd_per_hour:
+        if not priced or not offer.usd_per_hour:
             return self.experience.seconds(task, name)
         # A machine of twice the price is believed to be twice as fast: else the dear ones would never be tried.
-        costs = [usd * (self.experience.seconds(task, other) or 0.0) for usd, other in known]
+        costs = [usd * (self.experience.seconds(task, other) or 0.0) for usd, other in priced]
         return OPTIMISM * min(costs) / offer.usd_per_hour
 
     def _refusal(self, task: Task, offer: Offer, market: Market) -> str | None:

@@ -61,9 +61,9 @@ class Placing:
         self._limiter = limiter
         self._now = now
         self._grid = store.grid()
-        seen = market(store, limiter, regions, now)
+        current = market(store, limiter, regions, now)
         needs_price = self._grid.rules.budget_usd is not None
-        self._market = replace(seen, needs_price=needs_price, outlook=pace.outlook(store, now))
+        self._market = replace(current, needs_price=needs_price, outlook=pace.outlook(store, now))
         self._in_use = Counter(self._market.in_use)
         self._taken: Counter[str] = Counter()
         self._regions = regions
@@ -133,18 +133,18 @@ class Placing:
         return loads_of(waiting, rules, lambda pack: siblings(self._store, pack, self._now))
 
     def _choose(self, load: Load) -> Choice:
-        tried = [] if not load.head.attempts else self._store.attempts(load.head.task.key)
+        attempts = [] if not load.head.attempts else self._store.attempts(load.head.task.key)
         task = load.task
-        if tried and ending(tried[-1].ending).stays:
+        if attempts and ending(attempts[-1].ending).stays:
             # Its checkpoints lie in the bucket of that region.
-            task = replace(task, region=tried[-1].region)
+            task = replace(task, region=attempts[-1].region)
             if task.region not in self._regions:
                 return Choice(reasons={"nowhere": f"what it has saved lies in {task.region}, {TAKEN_OUT}"})
         market = self._market
         if self._taken:
             outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken.total())
             market = replace(market, in_use=self._in_use, outlook=outlook)
-        choice = self._placement.choose(task, tried, market, self._now)
+        choice = self._placement.choose(task, attempts, market, self._now)
         return choice if choice.offer is None else self._admitted(load, choice, choice.offer)
 
     def _admitted(self, load: Load, choice: Choice, offer: Offer) -> Choice:

@@ -75,18 +75,18 @@ class GridPlan:
     def usd(self) -> tuple[float, float] | None:
         """What it costs at best and at worst, data included; None where something of it is not known."""
         parts = [place.usd for place in self.places]
-        known = [part for part in parts if part is not None]
+        ranges = [part for part in parts if part is not None]
         # A sum of what is known alone would read as if it were all.
-        if len(known) < len(parts) or self.transfer_usd is None or not parts:
+        if len(ranges) < len(parts) or self.transfer_usd is None or not parts:
             return None
-        return sum(low for low, _ in known) + self.transfer_usd, sum(high for _, high in known) + self.transfer_usd
+        return sum(low for low, _ in ranges) + self.transfer_usd, sum(high for _, high in ranges) + self.transfer_usd
 
     @property
     def hours(self) -> float | None:
         """From now until the last row has ended; None where a time is not known."""
         ends = [each.end_s for each in self.assigned if each.offer is not None]
-        known = [end for end in ends if end is not None]
-        return max(known) / 3600 if known and len(known) == len(ends) else None
+        known_ends = [end for end in ends if end is not None]
+        return max(known_ends) / 3600 if known_ends and len(known_ends) == len(ends) else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values; what is not known is null."""
@@ -270,9 +270,9 @@ def _most(each: Assigned, max_runtime_s: int) -> float | None:
 
 def _sum(parts: Any) -> float | None:
     every = list(parts)
-    known = [part for part in every if part is not None]
+    amounts = [part for part in every if part is not None]
     # Not sum(): of 10,000 cents its error would show.
-    return math.fsum(known) if len(known) == len(every) else None
+    return math.fsum(amounts) if len(amounts) == len(every) else None
 
 
 def _notes(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable, today: date) -> list[str]:

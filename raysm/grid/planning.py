@@ -62,17 +62,17 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
     """
     tasks = request.tasks()
     request = reaching(request, tasks, services)
-    known = _known(request, tasks, services)
+    facts = _known(request, tasks, services)
     plan = plan_grid(
         request,
         tasks,
-        known.prices,
-        known.quotas,
+        facts.prices,
+        facts.quotas,
         today=datetime.now(UTC).date(),
-        own_region=known.own_region,
-        notes=known.notes,
+        own_region=facts.own_region,
+        notes=facts.notes,
     )
-    return Planned(request=request, tasks=tasks, known=known, plan=plan)
+    return Planned(request=request, tasks=tasks, known=facts, plan=plan)
 
 
 def _known(request: GridRequest, tasks: Sequence[Task], services: Services) -> Known:

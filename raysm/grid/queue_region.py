@@ -163,9 +163,9 @@ class QueueRegion:
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
         """Return the last value of a metric, of the jobs whose training jobs were come across."""
-        known = {self._training_jobs[name]: name for name in names if name in self._training_jobs}
-        values = self._region.rates(list(known), metric) if known else {}
-        return {known[training_job]: value for training_job, value in values.items()}
+        rows = {self._training_jobs[name]: name for name in names if name in self._training_jobs}
+        values = self._region.rates(list(rows), metric) if rows else {}
+        return {rows[training_job]: value for training_job, value in values.items()}
 
     def outcomes(self, attempt: Attempt) -> Mapping[str, RowOutcome]:
         """Return what the job's record says of its rows: its folder has the attempt's name, whatever the job's."""

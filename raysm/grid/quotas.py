@@ -44,16 +44,16 @@ def read_quotas(service: Service, instance_types: Collection[str], markets: Coll
     Raises:
         ServiceError: They cannot be read.
     """
-    wanted = {
+    places = {
         Place(region=service.region, instance_type=name, spot=spot) for name in instance_types for spot in markets
     }
     quotas: dict[Place, Quota] = {}
     for listed in listed_quotas(service):
         place = quota_place(listed["QuotaName"], service.region)
-        if place in wanted and place not in quotas:
+        if place in places and place not in quotas:
             quotas[place] = Quota(limit=int(listed["Value"]), source="api")
         # There are thousands, a hundred to a page, of which a grid needs a few.
-        if quotas.keys() == wanted:
+        if quotas.keys() == places:
             break
     return quotas
 

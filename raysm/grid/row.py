@@ -95,9 +95,9 @@ def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
     """Yield all rows, or those of a state, in the order of their source."""
     # In SQL to the end: a row is read once, and what it shares with others is divided there.
     for row in store.database.connection.execute(QUERY, (state or "",)):
-        own = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
+        columns = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
         yield GridRow(
-            **own,
+            **columns,
             state=TaskState(row["state"]),
             spot=None if row["spot"] is None else bool(row["spot"]),
             parameters=json.loads(row["content"]).get("parameters", {}),

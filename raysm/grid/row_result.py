@@ -39,10 +39,10 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
     last = attempts[-1]
     # The embedded SageMaker plays the regions that it is told of, and who asks for a row need not name them all.
-    there = service.at(service.target.reaching((last.region,)).in_region(last.region))
+    in_region = service.at(service.target.reaching((last.region,)).in_region(last.region))
     if not last.pack:
-        return attach(last.job_name, there).result(to=to)
-    return _brought(store, record.task.key_hash, last, there, to)
+        return attach(last.job_name, in_region).result(to=to)
+    return _brought(store, record.task.key_hash, last, in_region, to)
 
 
 def _brought(store: Store, row: str, attempt: Attempt, service: Service, to: Path | None) -> Path:

@@ -146,7 +146,7 @@ class Running:
 def open_running(
     request: GridRequest,
     tasks: list[Task],
-    known: Known,
+    facts: Known,
     services: Services,
     *,
     now: float | None = None,
@@ -159,7 +159,7 @@ def open_running(
     Args:
         request: What is asked for.
         tasks: Its rows.
-        known: Prices and quotas.
+        facts: Prices and quotas.
         services: How a target is reached.
         now: Seconds since the epoch; None is the service's own moment.
         goes_on: Whether a grid that its first failures have paused goes on.
@@ -178,13 +178,13 @@ def open_running(
     store = Store(path)
     sharing = _shared(request, store, path, services) if request.is_shared else None
     try:
-        added = _take_up(request, tasks, known, store, now, clock, planned_usd)
+        added = _take_up(request, tasks, facts, store, now, clock, planned_usd)
         if goes_on:
             store.go_on(now)
         limiter = Limiter(path.parent / LIMITS, account=_account(request.template.target), moment=clock.now)
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
         opened = _opening(request, services, prepare, store.grid().prefix, sharing)
-        controller = _controller(request, tasks, known, store, limiter, opened, now)
+        controller = _controller(request, tasks, facts, store, limiter, opened, now)
         running = Running(store, controller, limiter, added, clock, sharing)
         # What is known of it from here on lies here.
         handed_over.forget(path)
@@ -217,7 +217,7 @@ def _shared(request: GridRequest, store: Store, path: Path, services: Services) 
 def _take_up(
     request: GridRequest,
     tasks: list[Task],
-    known: Known,
+    facts: Known,
     store: Store,
     now: float,
     clock: Clock,
@@ -238,7 +238,7 @@ def _take_up(
     store.note_plan(planned_usd)
     added = join(store, tasks)
     with store.database.transaction("quotas", fenced=False):
-        for place, quota in known.quotas.items():
+        for place, quota in facts.quotas.items():
             set_quota(store, place, quota, now)
     return added
 
@@ -246,14 +246,14 @@ def _take_up(
 def _controller(
     request: GridRequest,
     tasks: list[Task],
-    known: Known,
+    facts: Known,
     store: Store,
     limiter: Limiter,
     opened: Callable[[str], Region],
     now: float,
 ) -> Controller:
-    regions, types = places_of(request, tasks, known.own_region)
-    offers = offers_of(regions, types, known.prices, count=request.count, markets=request.markets)
+    regions, types = places_of(request, tasks, facts.own_region)
+    offers = offers_of(regions, types, facts.prices, count=request.count, markets=request.markets)
     is_billed = request.template.target.is_billed
     return Controller(
         store,

@@ -45,10 +45,10 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
 
     def make(task: Task, attempt: Attempt) -> Prepared:
         place = place_of(attempt)
-        own = services(template.target.in_region(place.region))
-        job = _filled(template, task, attempt, grid.rules, lambda: own.account)
+        of_place = services(template.target.in_region(place.region))
+        job = _filled(template, task, attempt, grid.rules, lambda: of_place.account)
         # A row's image is part of its target.
-        service = own if job.target == own.target else services(job.target)
+        service = of_place if job.target == of_place.target else services(job.target)
         options = dict(job.options)
         # What the budget counts with is what the service holds it to.
         options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)

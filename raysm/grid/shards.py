@@ -65,17 +65,17 @@ def shards(
         InvalidRequest: There are fewer objects than shards, or fewer shards than prefixes; nothing was written.
         ServiceError: A prefix cannot be listed, or the manifests cannot be written.
     """
-    asked = [uris] if isinstance(uris, str) else list(uris)
-    if type(count) is not int or not 0 < len(asked) <= count:
+    prefixes = [uris] if isinstance(uris, str) else list(uris)
+    if type(count) is not int or not 0 < len(prefixes) <= count:
         raise InvalidRequest(
-            f"shards: count is a whole number, at least one for each of {len(asked)} prefixes, got {count!r}"
+            f"shards: count is a whole number, at least one for each of {len(prefixes)} prefixes, got {count!r}"
         )
     service = connect(on)
-    listed = [_list(uri, service) for uri in asked]
+    listed = [_list(uri, service) for uri in prefixes]
     objects = sum(len(each.objects) for each in listed)
     if objects < count:
         raise InvalidRequest(
-            f"shards: {count:,} shards, and {objects:,} objects below {', '.join(asked)}; ask for {objects:,} at most"
+            f"shards: {count:,} shards, and {objects:,} objects below {', '.join(prefixes)}; ask for {objects:,} at most"
         )
     rows: list[dict[str, Value]] = []
     for each, number in zip(listed, _numbers(listed, count), strict=True):
@@ -152,9 +152,9 @@ def _write(listed: _Listed, parts: Sequence[Sequence[Stored]], service: Service,
     # Where the jobs run that read them: the service takes no input from another region.
     region = listed.region or service.region
     target = service.target.reaching((region,)).in_region(region)
-    there = service if region == service.region else service.at(target)
-    storage, root = Storage(there), f"{there.places.inputs()}/manifests"
-    storage.ensure_bucket(there.bucket, there.region)
+    in_region = service if region == service.region else service.at(target)
+    storage, root = Storage(in_region), f"{in_region.places.inputs()}/manifests"
+    storage.ensure_bucket(in_region.bucket, in_region.region)
 
     def write(part: Sequence[Stored]) -> str:
         content = InputManifest(prefix=listed.prefix, names=[stored.name for stored in part]).content()

@@ -62,10 +62,10 @@ def succeeded(store: Store, attempt: Attempt) -> None:
     if not execute("SELECT 1 FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone():
         return
     # One that has ended has just given its instances back.
-    own = 0 if attempt.state is AttemptState.RUNNING else attempt.count
+    instances = 0 if attempt.state is AttemptState.RUNNING else attempt.count
     execute(
         "UPDATE room SET held = max(held, ?) WHERE region = ? AND instance_type = ? AND spot = ?",
-        (_running(store, place) + own, *key),
+        (_running(store, place) + instances, *key),
     )
 
 
@@ -74,10 +74,10 @@ def _lacked(store: Store, attempt: Attempt) -> None:
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     row = execute("SELECT held FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone()
-    held, running = (row[0] if row else 0), _running(store, place)
+    most, running = (row[0] if row else 0), _running(store, place)
     # One more than it had was asked for: that says nothing of those, of which one may just have ended.
-    was_probe = market_in_use(store)[place] + attempt.count > held
-    execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, max(held, running) if was_probe else running))
+    was_probe = market_in_use(store)[place] + attempt.count > most
+    execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, max(most, running) if was_probe else running))
 
 
 def _running(store: Store, place: Place) -> int:

@@ -144,9 +144,9 @@ class Sweep:
     def _begin(self, now: float) -> None:
         self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
         self._begun_s = now
-        sent = self._store.sent(self.region)
-        self._seen = {name: seen for name, (seen, _) in sent.items()}
-        self._unlisted = {name: sent_s for name, (_, sent_s) in sent.items()}
+        attempts = self._store.sent(self.region)
+        self._seen = {name: seen for name, (seen, _) in attempts.items()}
+        self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
         # A job that nobody waits for may be older than all that are open. Else List ends with the last of these: of
         # jobs of three minutes, to read on by MARGIN_S means two pages where one would do.
         self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
@@ -174,9 +174,9 @@ class Sweep:
                 and listed.name not in self._ended
                 and listed.seen not in (self._seen.get(listed.name), self._changed.get(listed.name))
             ]
-            known = self._store.seen_of([listed.name for listed in changed]) if changed else {}
+            states = self._store.seen_of([listed.name for listed in changed]) if changed else {}
             for listed in changed:
-                self._compare(listed, known.get(listed.name), now)
+                self._compare(listed, states.get(listed.name), now)
         for listed in page.jobs:
             self._unlisted.pop(listed.name, None)
         self._token = page.token
@@ -191,14 +191,14 @@ class Sweep:
         oldest = min((listed.created_s for listed in page.jobs), default=None)
         return oldest is not None and since is not None and oldest < since - MARGIN_S
 
-    def _compare(self, listed: Listed, known: str | None, now: float) -> None:
-        if known is None:
+    def _compare(self, listed: Listed, state: str | None, now: float) -> None:
+        if state is None:
             # Nobody of us waits for it: a Create that landed late, or one of a store that was lost.
             if note_stray(self._store, listed, self._store.attempt(listed.name), self.region, now):
                 self._changed[listed.name] = listed.seen
-        elif known == ENDED:
+        elif state == ENDED:
             self._ended.add(listed.name)
-        elif known != listed.seen:
+        elif state != listed.seen:
             self._changed[listed.name] = listed.seen
 
     def _ask_for_unlisted(self, now: float) -> None:
@@ -212,10 +212,10 @@ class Sweep:
         if not calls:
             raise _Pause
         answers: list[_Answer] = []
-        known = self._store.attempts_of(names[:calls])
+        attempts = self._store.attempts_of(names[:calls])
         try:
             for name in names[:calls]:
-                attempt = known.get(name)
+                attempt = attempts.get(name)
                 answers.append(_Answer(name, attempt, self._describe(name, attempt, now)))
         except Silence:
             # What was answered before the region fell silent is kept all the same.
@@ -250,8 +250,8 @@ class Sweep:
 
     def _take_over(self, name: str, attempt: Attempt | None, description: Description, now: float) -> None:
         if attempt is not None and attempt.state is not AttemptState.ENDED:
-            seen, outcomes = self._changed[name], self._outcomes.pop(name, None)
-            apply(self._store, attempt, description, seen, now, outcomes)
+            state, outcomes = self._changed[name], self._outcomes.pop(name, None)
+            apply(self._store, attempt, description, state, now, outcomes)
             if description.status.is_terminal:
                 keep_last(self._store, name, description, now)
         elif attempt is None or attempt.sent_s is None:
@@ -282,7 +282,7 @@ def apply(
     store: Store,
     attempt: Attempt,
     description: Description,
-    seen: str,
+    noticed: str,
     now: float,
     outcomes: Mapping[str, RowOutcome] | None = None,
 ) -> None:
@@ -292,7 +292,12 @@ def apply(
         conclude(store, attempt, verdict, description, now, outcomes)
         return
     state = AttemptState.PENDING if description.secondary in WAITING else AttemptState.RUNNING
-    changes: dict[str, Any] = {"state": state, "seen": seen, "is_doubtful": False, "job": named(attempt, description)}
+    changes: dict[str, Any] = {
+        "state": state,
+        "seen": noticed,
+        "is_doubtful": False,
+        "job": named(attempt, description),
+    }
     if attempt.sent_s is None:
         changes["sent_s"] = now
     if description.started is not None:

@@ -101,7 +101,7 @@ def _row(
     last = attempts[-1] if attempts else None
     # All of its attempts: what failed before it was done has been paid for, too.
     costs = [attempt.usd for attempt in attempts if attempt.sent_s is not None]
-    known = [usd for usd in costs if usd is not None]
+    amounts = [usd for usd in costs if usd is not None]
     billed = [attempt.billable_s for attempt in attempts if attempt.billable_s is not None]
     return {
         "grid": grid,
@@ -114,7 +114,7 @@ def _row(
         "started_s": None if last is None else last.started_s,
         "ended_s": None if last is None else last.ended_s,
         "billable_s": sum(billed) if billed else None,
-        "usd": sum(known) if costs and len(known) == len(costs) else None,
+        "usd": sum(amounts) if costs and len(amounts) == len(costs) else None,
         "result_uri": None if last is None else result_uri(task, last),
         "reason": task.reason[:MOST_CHARACTERS],
     }

@@ -100,12 +100,12 @@ def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> 
     Raises:
         InvalidInput: A file cannot be read.
     """
-    wanted: dict[tuple[Path, bool], list[tuple[Path, Path]]] = {}
+    targets_of: dict[tuple[Path, bool], list[tuple[Path, Path]]] = {}
     for host, base in bases.items():
         for entry in entries[host]:
             if entry.owned:
-                wanted.setdefault((entry.source, entry.movable), []).append((base, base / entry.name))
-    for (source, movable), targets in wanted.items():
+                targets_of.setdefault((entry.source, entry.movable), []).append((base, base / entry.name))
+    for (source, movable), targets in targets_of.items():
         for number, (base, target) in enumerate(targets, start=1):
             for below in list(files_below(source)):  # moving must not confuse the walk
                 path = target / below.relative_to(source) if below != source else target

@@ -49,7 +49,7 @@ class JobFiles:
             The layout below ``base``.
         """
         spec = self.spec
-        paths, seen = Paths(base, spec.api), Paths(inside, spec.api)
+        paths, inner_paths = Paths(base, spec.api), Paths(inside, spec.api)
         for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
             make_folder(folder, within=base.parent)
         for place in spec.outputs.values():
@@ -60,11 +60,11 @@ class JobFiles:
             # Also for a host whose share of it is empty.
             if channel.distribution != "FullyReplicated" and host in spec.hosts_of(channel):
                 make_folder(base / spec.place_of(channel), within=base)
-        for path, content in self._contents(host, paths, seen):
+        for path, content in self._contents(host, paths, inner_paths):
             put(path, json.dumps(content, indent=1) + "\n", within=base)
         return paths
 
-    def _contents(self, host: str, paths: Paths, seen: Paths) -> list[tuple[Path, Any]]:
+    def _contents(self, host: str, paths: Paths, inner_paths: Paths) -> list[tuple[Path, Any]]:
         spec = self.spec
         if paths.description:
             return [
@@ -79,7 +79,7 @@ class JobFiles:
             (paths.input_data_config, {channel.name: _channel_config(channel) for channel in mine}),
         ]
         if spec.checkpoints:
-            place = {"LocalPath": str(seen.base / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
+            place = {"LocalPath": str(inner_paths.base / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
             contents.append((paths.checkpoint_config, place))
         return contents
 

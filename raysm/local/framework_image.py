@@ -50,8 +50,8 @@ def main(base: str) -> int:
     except (OSError, tarfile.TarError, subprocess.CalledProcessError) as error:
         return _fail(root, f"ClientError: {error}", 1)
     words = arguments_of(hyperparameters)
-    own = variables_of(root, hyperparameters, command[-1], words)
-    return _run(root, [*command, *words], code, {**variables, **own})
+    of_image = variables_of(root, hyperparameters, command[-1], words)
+    return _run(root, [*command, *words], code, {**variables, **of_image})
 
 
 def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
@@ -78,13 +78,13 @@ def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, w
     """Return the ``SM_*`` variables of an instance."""
     resources = _read(root / "input/config/resourceconfig.json")
     channels = _read(root / "input/config/inputdataconfig.json")
-    own = {name: value for name, value in hyperparameters.items() if name not in (PROGRAM, SUBMITTED, OBJECTIVE)}
+    of_script = {name: value for name, value in hyperparameters.items() if name not in (PROGRAM, SUBMITTED, OBJECTIVE)}
     values: dict[str, Any] = {
         "hosts": resources.get("hosts", []),
         "current_host": resources.get("current_host", ""),
         "network_interface_name": resources.get("network_interface_name", ""),
         "channels": sorted(channels),
-        "hps": own,
+        "hps": of_script,
         "input_dir": str(root / "input"),
         "input_config_dir": str(root / "input/config"),
         "input_data_config": channels,
@@ -99,7 +99,7 @@ def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, w
         "module_name": Path(program).stem,
         "user_args": list(words),
         **{f"channel_{name}": str(root / "input/data" / name) for name in channels},
-        **{f"hp_{name}": value for name, value in own.items()},
+        **{f"hp_{name}": value for name, value in of_script.items()},
     }
     return {
         f"SM_{name.upper()}": value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -318,8 +318,8 @@ class Scenario:
                 chosen = getattr(value, switch.name)
                 if chosen != getattr(default, switch.name):
                     yield f"{table.name}.{switch.name}", chosen
-        for region, own in self.regions.items():
-            yield from ((f"regions.{region}.{name}", chosen) for name, chosen in own.switched())
+        for region, of_region in self.regions.items():
+            yield from ((f"regions.{region}.{name}", chosen) for name, chosen in of_region.switched())
 
 
 def drawn(seconds: float, spread: float, chance: random.Random) -> float:
@@ -364,17 +364,17 @@ def parse(text: str, where: str = "scenario") -> Scenario:
     scenario = from_json(Scenario, data, where)
     if not isinstance(regions, dict):
         raise InvalidRequest(f"{where}: regions is a table of regions, got {regions!r}")
-    read_regions = {name: _of_region(data, own, f"{where}: regions.{name}") for name, own in regions.items()}
+    read_regions = {name: _of_region(data, tables, f"{where}: regions.{name}") for name, tables in regions.items()}
     return replace(scenario, regions=read_regions)
 
 
-def _of_region(common: Mapping[str, Any], own: Any, where: str) -> Scenario:
-    if not isinstance(own, dict) or set(own) - set(BY_REGION):
+def _of_region(common: Mapping[str, Any], of_region: Any, where: str) -> Scenario:
+    if not isinstance(of_region, dict) or set(of_region) - set(BY_REGION):
         # The others are of the server as a whole, or of a machine that plays instances: they would be passed over.
-        raise InvalidRequest(f"{where}: a region has the tables {', '.join(BY_REGION)}, got {own!r}")
+        raise InvalidRequest(f"{where}: a region has the tables {', '.join(BY_REGION)}, got {of_region!r}")
     # Key by key: what a region does not say is as everywhere.
-    tables = {name: {**common.get(name, {}), **table} for name, table in own.items() if isinstance(table, dict)}
-    return from_json(Scenario, {**common, **own, **tables}, where)
+    tables = {name: {**common.get(name, {}), **table} for name, table in of_region.items() if isinstance(table, dict)}
+    return from_json(Scenario, {**common, **of_region, **tables}, where)
 
 
 def read(path: Path) -> Scenario:

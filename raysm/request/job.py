@@ -188,13 +188,13 @@ class JobRequest:
     def _check_groups(self) -> None:
         """Channels name groups of the cluster: all of them, or none."""
         # The service would say so too, after the upload.
-        known = [group.name for group in self.cluster.groups]
+        group_names = [group.name for group in self.cluster.groups]
         for channel, source in self.inputs.items():
             for name in source.groups:
-                if name not in known:
+                if name not in group_names:
                     raise InvalidRequest(
                         f"the channel {channel!r} names the instance group {name!r}; the groups are "
-                        f"{', '.join(known) or 'none: give Cluster(groups=…)'}"
+                        f"{', '.join(group_names) or 'none: give Cluster(groups=…)'}"
                     )
         without = [channel for channel, source in self.inputs.items() if not source.groups]
         if without and len(without) < len(self.inputs):

@@ -47,8 +47,8 @@ def _named(name: str, item: object) -> Parameter:
 
 def _from_object(item: Mapping[str, Any]) -> Parameter:
     kind = _kind(item.get("kind"))
-    made: Parameter = from_json(kind, dict(item), kind.kind)
-    return made
+    parameter: Parameter = from_json(kind, dict(item), kind.kind)
+    return parameter
 
 
 def _from_text(text: str) -> Parameter:
@@ -59,12 +59,12 @@ def _from_text(text: str) -> Parameter:
         # With the colons, which a path or an address among the choices has.
         return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
     # As the class has them, so that a new kind needs no line here.
-    wanted = [field for field in ("low", "high", "step") if field in kind.__dataclass_fields__]
-    if len(parts) != len(wanted):
-        raise InvalidRequest(f"write {name}:{':'.join(wanted).upper()}, got {text!r}")
+    bounds = [field for field in ("low", "high", "step") if field in kind.__dataclass_fields__]
+    if len(parts) != len(bounds):
+        raise InvalidRequest(f"write {name}:{':'.join(bounds).upper()}, got {text!r}")
     numbers = [_value(part) for part in parts]
-    made: Parameter = kind(*numbers)
-    return made
+    parameter: Parameter = kind(*numbers)
+    return parameter
 
 
 def _kind(name: object) -> type[Any]:

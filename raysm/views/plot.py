@@ -83,9 +83,9 @@ def plot_curves(
         if curve and (not names or any(fnmatchcase(name, pattern) for pattern in names))
     ]
     # Of all jobs: a job without any metric yet is no reason to refuse a name that another one has.
-    known = sorted({name for of_job in curves.values() for name in of_job})
-    if not chosen and known:
-        raise InvalidRequest(f"no metric is named {' or '.join(names)}; there are {', '.join(known)}")
+    all_names = sorted({name for of_job in curves.values() for name in of_job})
+    if not chosen and all_names:
+        raise InvalidRequest(f"no metric is named {' or '.join(names)}; there are {', '.join(all_names)}")
     # One axis for all curves: steps and seconds in one chart would lie.
     by_time = any(step is None for _, _, curve in chosen for step, _, _ in curve)
     labels = _labels([(job, name) for job, name, _ in chosen])

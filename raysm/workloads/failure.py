@@ -26,10 +26,10 @@ INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/|session/)")
 
 def failure_of(error: BaseException) -> Failure | None:
     """Return why a workload ended, without raysm's own frames in the traceback; None for an exit that is none."""
-    own = _user_frames(error.__traceback__)
+    user_frames = _user_frames(error.__traceback__)
     match error:
         case SystemExit():
-            return _failure_of_exit(error, own)
+            return _failure_of_exit(error, user_frames)
         # No line of anybody's code is to blame, so no traceback helps.
         case InvalidRequest() | InvalidConfig() | InstanceLost():
             return Failure(error_type=_name_of(error), message=str(error), exit_code=error.exit_status)
@@ -40,20 +40,20 @@ def failure_of(error: BaseException) -> Failure | None:
             )
         case TrialFailed():
             return Failure(error_type=_name_of(error), message=str(error), remote_traceback=error.remote_traceback)
-    lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, own)))
+    lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, user_frames)))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.
     first = cause_in_task(error)
     return Failure(error_type=_name_of(first), message=str(first), remote_traceback=lines, exit_code=code)
 
 
-def _failure_of_exit(error: SystemExit, own: TracebackType | None) -> Failure | None:
+def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Failure | None:
     if error.code is None or error.code == 0:
         return None
-    if error.code == TERMINATED or _is_rays_answer_to_sigterm(own):
+    if error.code == TERMINATED or _is_rays_answer_to_sigterm(user_frames):
         return Failure(error_type="SIGTERM", message="the driver was told to end", exit_code=TERMINATED)
     code = error.code if isinstance(error.code, int) else 1
-    last = traceback.extract_tb(own)[-1:] if own else []
+    last = traceback.extract_tb(user_frames)[-1:] if user_frames else []
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
     # A process has eight bits for it, and 256 would look like success.
     return Failure(error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1)

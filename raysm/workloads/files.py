@@ -46,13 +46,13 @@ def file_blocks(channel: str) -> list[FileBlock]:
     Raises:
         InvalidRequest: The job has no such channel, or files lie on a head that only coordinates.
     """
-    here = environment.read()
-    inputs = payload.read_request(here.payload).inputs
+    instance = environment.read()
+    inputs = payload.read_request(instance.payload).inputs
     if channel not in inputs:
         raise InvalidRequest(f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}")
     # All instances have the same files, so this one's list is that of all, and nobody has to be asked.
     if inputs[channel].distribution == "FullyReplicated":
-        return list_files(here.paths.channel(channel), channel, None)
+        return list_files(instance.paths.channel(channel), channel, None)
     blocks: list[FileBlock] = []
     # Also a head that only coordinates is asked: files that lie there would silently not be worked on.
     for node, answer in ask_every_node(_list_here, channel, max_retries=3).items():
@@ -68,8 +68,8 @@ def file_blocks(channel: str) -> list[FileBlock]:
 
 
 def _list_here(channel: str) -> list[FileBlock]:
-    here = environment.read()
-    return list_files(here.paths.channel(channel), channel, here.current_host)
+    instance = environment.read()
+    return list_files(instance.paths.channel(channel), channel, instance.current_host)
 
 
 def list_files(folder: Path, channel: str, host: str | None) -> list[FileBlock]:

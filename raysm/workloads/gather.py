@@ -54,16 +54,16 @@ def check_room(
     Raises:
         NoRoom: One has not; the message has what is needed, what is free, and where.
     """
-    wanted: dict[int, int] = defaultdict(int)
+    sizes_by_device: dict[int, int] = defaultdict(int)
     folders: dict[int, Path] = {}
     for folder, size in needs:
         # The folder itself may not be there yet; its disk is that of the nearest one that is.
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         device = existing.stat().st_dev
         # By device: two folders on one disk would each be promised the room that only one of them gets.
-        wanted[device] += size
+        sizes_by_device[device] += size
         folders.setdefault(device, existing)
-    for device, size in wanted.items():
+    for device, size in sizes_by_device.items():
         available = free(folders[device])
         if available < size + SPARE_BYTES:
             raise NoRoom(

@@ -51,10 +51,10 @@ def write_manifest(
     # A user's own file of that name is his result; ours would destroy it.
     if (folder / MANIFEST).exists():
         return None
-    known = {file.name for file in described}
+    names = {file.name for file in described}
     # What is half-written by a process that was just killed is no result.
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL))
-    others = [path for path in paths if path.relative_to(folder).as_posix() not in known]
+    others = [path for path in paths if path.relative_to(folder).as_posix() not in names]
     files = (*described, *(_file(path, folder) for path in others))
     if not files:
         return None

@@ -92,8 +92,8 @@ def ask_every_node(
     """
     # Shipped once for all instances, not once for each.
     task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_retries=max_retries)(function)
-    asked = cluster_nodes() if nodes is None else nodes
-    return {node: task.options(scheduling_strategy=only_on(node.node_id)).remote(*arguments) for node in asked}
+    all_nodes = cluster_nodes() if nodes is None else nodes
+    return {node: task.options(scheduling_strategy=only_on(node.node_id)).remote(*arguments) for node in all_nodes}
 
 
 def answers(references: Iterable[Any]) -> list[Any]:

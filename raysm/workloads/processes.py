@@ -51,16 +51,16 @@ class Processes:
     def _there(self, host: str | None) -> list[Any]:
         """Return those that have a place, on that instance; None is any."""
         # One that has no place yet might never have one: its instance went away, or another's work holds the CPU.
-        there = [process for process in self._running if process not in self._starting]
-        return there if host is None else [process for process in there if self._hosts.get(process) == host]
+        ready = [process for process in self._running if process not in self._starting]
+        return ready if host is None else [process for process in ready if self._hosts.get(process) == host]
 
     def _meet(self) -> None:
         """Learn where those are that have found a place meanwhile."""
         starting = list(self._starting.values())
-        there, _ = ray.wait(starting, num_returns=len(starting), timeout=0)
-        hosts = {node.node_id: node.host for node in cluster_nodes()} if there else {}
+        answering, _ = ray.wait(starting, num_returns=len(starting), timeout=0)
+        hosts = {node.node_id: node.host for node in cluster_nodes()} if answering else {}
         for process, ready in list(self._starting.items()):
-            if ready not in there:
+            if ready not in answering:
                 continue
             del self._starting[process]
             try:
@@ -73,9 +73,9 @@ class Processes:
     def submit(self, shipped: Any, block: Any) -> Any:
         """Return the object that a block's value becomes; ``wait`` has said that one is there."""
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
-        there = self._there(host_of(block))
+        ready = self._there(host_of(block))
         # The one with the fewest: blocks differ in length, and a queue by turns would let some processes wait.
-        process = min(there, key=lambda process: len(self._running[process]))
+        process = min(ready, key=lambda process: len(self._running[process]))
         reference = process.call.options(name=str(block)).remote(shipped, block, *inputs_of(block))
         self._running[process].append(reference)
         return reference

@@ -79,8 +79,8 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
             f"the workload {workload.kind} names the runner {workload.runner!r}, but {module} has no {name}"
         )
     # Outside of the ``with``: only what an import lacks is the image's fault.
-    made: Runner[Any] = runner(payload, environment)
-    return made
+    instance: Runner[Any] = runner(payload, environment)
+    return instance
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ NAME = "rfc3987_syntax"
 
 
 def _find() -> ModuleSpec:
-    here = Path(__file__).resolve().parent
-    spec = PathFinder.find_spec(NAME, [entry for entry in sys.path if Path(entry).resolve() != here])
+    folder = Path(__file__).resolve().parent
+    spec = PathFinder.find_spec(NAME, [entry for entry in sys.path if Path(entry).resolve() != folder])
     if spec is None:
         # As if this module were not there either: jsonschema does without, then.
         raise ModuleNotFoundError(f"No module named {NAME!r}", name=NAME)

@@ -49,10 +49,12 @@ class Parts:
         groups = tuple(group.name for group in self.request.cluster.groups)
         named = any(source.groups for source in self.request.inputs.values())
         # With the slash: else the payload of a job whose name begins with this one's would come along.
-        own = self.places.payload(self.request.project, self.request.name)
-        prefixes = {PAYLOAD_CHANNEL: own} if self.shared is None else {PAYLOAD_CHANNEL: self.shared, JOB_CHANNEL: own}
-        brought = {name: Input(f"{uri}/", groups=groups if named else ()) for name, uri in prefixes.items()}
-        return [*brought.items(), *self.request.inputs.items()]
+        payload = self.places.payload(self.request.project, self.request.name)
+        prefixes = (
+            {PAYLOAD_CHANNEL: payload} if self.shared is None else {PAYLOAD_CHANNEL: self.shared, JOB_CHANNEL: payload}
+        )
+        channels = {name: Input(f"{uri}/", groups=groups if named else ()) for name, uri in prefixes.items()}
+        return [*channels.items(), *self.request.inputs.items()]
 
     def uri(self, channel: str, source: Input) -> str:
         """Return where the service reads an input."""

@@ -67,8 +67,8 @@ def _checkpoints(parts: Parts) -> dict[str, Any] | None:
     if request.checkpoint_uri is None and not request.workload.keeps_state:
         return None
     # Also of a job that nobody wants to resume: without it, no follow-up goes on with it.
-    own = parts.state or parts.places.state(request.project, request.name, request.name)
-    return {"S3Uri": request.checkpoint_uri or own}
+    state = parts.state or parts.places.state(request.project, request.name, request.name)
+    return {"S3Uri": request.checkpoint_uri or state}
 
 
 def _mlflow(request: JobRequest) -> dict[str, Any] | None:

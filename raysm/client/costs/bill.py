@@ -176,8 +176,8 @@ def dollars(usd: float) -> str:
 def _sum(parts: Iterable[float | None]) -> float | None:
     """Return the sum; None where a part is not known, or there is none."""
     every = list(parts)
-    known = [part for part in every if part is not None]
-    return sum(known) if known and len(known) == len(every) else None
+    amounts = [part for part in every if part is not None]
+    return sum(amounts) if amounts and len(amounts) == len(every) else None
 
 
 def _share(

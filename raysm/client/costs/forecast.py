@@ -66,9 +66,9 @@ class Forecast:
     def billed(self) -> Span:
         """Of each instance, without its time in a warm pool."""
         worst = [span.most_s for span in self.phases.values()]
-        known = [seconds for seconds in worst if seconds is not None]
+        bounded = [seconds for seconds in worst if seconds is not None]
         least_s = sum(span.least_s for span in self.phases.values())
-        return Span(least_s, sum(known) if len(known) == len(worst) else None)
+        return Span(least_s, sum(bounded) if len(bounded) == len(worst) else None)
 
     @property
     def usd(self) -> tuple[float, float | None] | None:

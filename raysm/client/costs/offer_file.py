@@ -134,11 +134,11 @@ def _take(by_region: dict[str, _Found], region: str, row: Mapping[str, str]) -> 
     name = row.get("instance name", "")
     if row["unit"] == HOURS and row.get("component", "").lower() == TRAINING and name.startswith("ml."):
         # Of several lines the dearest: raysm must not promise less than what is billed.
-        known = by_region.setdefault(region, _Found())
-        known.usd[name] = max(amount, known.usd.get(name, 0.0))
+        prices = by_region.setdefault(region, _Found())
+        prices.usd[name] = max(amount, prices.usd.get(name, 0.0))
     elif row["unit"] == GB_MONTHS and VOLUME in row["usagetype"].lower():
-        known = by_region.setdefault(region, _Found())
-        known.volume = max(amount, known.volume or 0.0)
+        prices = by_region.setdefault(region, _Found())
+        prices.volume = max(amount, prices.volume or 0.0)
 
 
 def _lists(by_region: Mapping[str, _Found], as_of: str, version: str, source: str) -> list[RegionPrices]:

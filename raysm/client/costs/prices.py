@@ -135,8 +135,8 @@ class PriceTable:
     def volume_gb_month(self, region: str) -> float | None:
         """Return what a GB of volume costs a month; None where it is not known."""
         # The latest that has one: a list of the hours alone must not hide it.
-        known = [each.volume_gb_month for each in self.lists if each.region == region and each.volume_gb_month]
-        return known[-1] if known else None
+        prices = [each.volume_gb_month for each in self.lists if each.region == region and each.volume_gb_month]
+        return prices[-1] if prices else None
 
 
 def known_prices(folder: Path | None = None) -> PriceTable:

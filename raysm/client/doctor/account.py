@@ -44,10 +44,10 @@ def look_at_region(case: Case) -> Iterator[Finding]:
         text, _, remedy = str(error).partition("; ")
         yield bad(text, remedy or "give --region, or run aws configure set region REGION")
         return
-    known = _regions()
-    near = difflib.get_close_matches(region, known, n=2)
+    regions = _regions()
+    near = difflib.get_close_matches(region, regions, n=2)
     hint = f"did you mean {' or '.join(near)}?" if near else "aws configure set region REGION"
-    if region in known:
+    if region in regions:
         yield good(region)
     elif not REGION.fullmatch(region):
         yield bad(f"{region!r} is no region", hint)
@@ -82,11 +82,11 @@ def look_at_types(case: Case) -> Iterator[Finding]:
     """Yield whether the service model here knows the instance types."""
     import botocore
 
-    known: Any = instance_types(case.api)
+    types: Any = instance_types(case.api)
     for name in case.intent.instances:
-        near = difflib.get_close_matches(name, known, n=3)
+        near = difflib.get_close_matches(name, types, n=3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        if name in known:
+        if name in types:
             yield good(f"{name} is an instance type of {case.api.title} jobs")
         elif not may_be_newer(("InstanceType",), name):
             yield bad(f"{name!r} is no instance type", f"{hint}write ml.FAMILY.SIZE, ml.m5.large for example")

@@ -61,9 +61,9 @@ class Intent:
 
 def intent_of(options: Mapping[str, Any]) -> Intent:
     """Return what the options of ``raysm.submit`` say of a job."""
-    known = {item.name for item in fields(Intent)}
+    names = {item.name for item in fields(Intent)}
     # Options that no check looks at, such as variables and tags, are no fields of an Intent.
-    return Intent(**{name: value for name, value in options.items() if name in known})
+    return Intent(**{name: value for name, value in options.items() if name in names})
 
 
 class Case:

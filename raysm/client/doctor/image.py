@@ -34,7 +34,7 @@ def look_at_image(case: Case) -> Iterator[Finding]:
 def _look_up(case: Case, uri: str, repository: Repository) -> Finding:
     tag, _, digest = uri.removeprefix(f"{repository.host}/{repository.name}").partition("@")
     # With a digest its tag says nothing any more; without either, docker means latest.
-    wanted = {"imageDigest": digest} if digest else {"imageTag": tag.removeprefix(":") or "latest"}
+    image_id = {"imageDigest": digest} if digest else {"imageTag": tag.removeprefix(":") or "latest"}
     where = f"--registry-id {repository.account} --region {case.region}"
     try:
         # The very call by which the role pulls it: whoever may describe images need not be allowed this.
@@ -43,7 +43,7 @@ def _look_up(case: Case, uri: str, repository: Repository) -> Finding:
             "batch_get_image",
             registryId=repository.account,
             repositoryName=repository.name,
-            imageIds=[wanted],
+            imageIds=[image_id],
         )
     except ServiceError as error:
         if error.code != "RepositoryNotFoundException":

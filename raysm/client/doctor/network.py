@@ -149,11 +149,11 @@ def _table_of(subnet: str, tables: Sequence[Item]) -> Item:
 
 def look_at_groups(case: Case) -> Iterator[Finding]:
     """Yield whether the security groups let the instances reach each other."""
-    wanted = case.intent.security.security_groups
-    if not wanted or sum(case.intent.instances.values()) == 1:
+    ids = case.intent.security.security_groups
+    if not ids or sum(case.intent.instances.values()) == 1:
         return
     try:
-        groups = case.call("ec2", "describe_security_groups", GroupIds=list(wanted))["SecurityGroups"]
+        groups = case.call("ec2", "describe_security_groups", GroupIds=list(ids))["SecurityGroups"]
     except ServiceError as error:
         if not error.code.startswith("InvalidGroup"):
             raise
@@ -162,16 +162,16 @@ def look_at_groups(case: Case) -> Iterator[Finding]:
     # A rule may let the subnets' addresses through, and name no group.
     networks = [subnet["CidrBlock"] for subnet in _subnets(case)]
     for direction, key, word in (("ingress", "IpPermissions", "from"), ("egress", "IpPermissionsEgress", "to")):
-        rules = [rule for group in groups for rule in group[key] if _is_about(rule, wanted, networks)]
+        rules = [rule for group in groups for rule in group[key] if _is_about(rule, ids, networks)]
         closed = [protocol for protocol in _needed(case) if not any(_lets(rule, *protocol) for rule in rules)]
         if not closed:
-            yield good(f"{', '.join(wanted)} let traffic through {word} each other")
+            yield good(f"{', '.join(ids)} let traffic through {word} each other")
             continue
         shown = ", ".join(name if port is None else f"{name} port {port}" for name, port in closed)
         yield bad(
-            f"{', '.join(wanted)} let no {shown} through {word} each other",
-            f"aws ec2 authorize-security-group-{direction} --group-id {wanted[0]} --region {case.region} "
-            f"--ip-permissions 'IpProtocol=-1,UserIdGroupPairs=[{{GroupId={wanted[0]}}}]'",
+            f"{', '.join(ids)} let no {shown} through {word} each other",
+            f"aws ec2 authorize-security-group-{direction} --group-id {ids[0]} --region {case.region} "
+            f"--ip-permissions 'IpProtocol=-1,UserIdGroupPairs=[{{GroupId={ids[0]}}}]'",
         )
 
 

@@ -109,13 +109,13 @@ class Cache:
 
     def forget(self, arns: Iterable[str]) -> None:
         """Forget jobs that the service does not know any more."""
-        gone = [(arn,) for arn in arns]
-        if gone and self._path.exists():
+        rows = [(arn,) for arn in arns]
+        if rows and self._path.exists():
             with contextlib.suppress(sqlite3.Error), self._opened() as file:
-                file.executemany("delete from jobs where arn = ?", gone)
+                file.executemany("delete from jobs where arn = ?", rows)
                 # By hand: SQLite heeds foreign keys only where each connection asks for it.
-                file.executemany("delete from curves where arn = ?", gone)
-                file.executemany("delete from trials where arn = ?", gone)
+                file.executemany("delete from curves where arn = ?", rows)
+                file.executemany("delete from trials where arn = ?", rows)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

@@ -128,8 +128,8 @@ class Experiment:
         """Return it as JSON values for others to read: times in ISO 8601, an unknown cost as null."""
         times = {name: getattr(self, name) for name in ("created", "started", "ended")}
         # created_s and its kin, which stand there in ISO 8601.
-        own = {key: item for key, item in asdict(self).items() if not key.endswith("ed_s")}
-        return own | {
+        content = {key: item for key, item in asdict(self).items() if not key.endswith("ed_s")}
+        return content | {
             "status": str(self.status),
             "secondary": str(self.secondary),
             **{name: at.isoformat() if at else None for name, at in times.items()},

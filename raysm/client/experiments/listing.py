@@ -164,8 +164,8 @@ def _listed(service: Service, api: JobApi, choice: Choice, cached: dict[str, Exp
 def _sent_s(api: JobApi, choice: Choice, cached: dict[str, Experiment]) -> list[float]:
     """Return when the jobs were sent that are kept, as far back as the choice goes by what is kept."""
     of_api = [row for row in cached.values() if row.kind == api.kind]
-    wanted = sorted((row.created_s for row in of_api if choice.takes(row)), reverse=True)[: choice.limit]
-    return [row.created_s for row in of_api if row.created_s >= wanted[-1]] if wanted else []
+    newest = sorted((row.created_s for row in of_api if choice.takes(row)), reverse=True)[: choice.limit]
+    return [row.created_s for row in of_api if row.created_s >= newest[-1]] if newest else []
 
 
 def _read(

@@ -68,16 +68,16 @@ def listed(service: Service, api: JobApi, *, contains: str | None, sent_s: Itera
         return service.summaries(api, contains=contains, limit=EVERY, sent=stretch)
 
     *bounded, last = stretches(sent_s)
-    seen: set[str] = set()
+    arns: set[str] = set()
     for wave in (bounded[first : first + AT_ONCE] for first in range(0, len(bounded), AT_ONCE)):
         for page in in_parallel(lambda stretch: list(of(stretch)), wave):
-            yield from _new(api, page, seen)
+            yield from _new(api, page, arns)
     # It has no end: its pages come as they are read.
-    yield from _new(api, of(last), seen)
+    yield from _new(api, of(last), arns)
 
 
-def _new(api: JobApi, items: Iterable[dict[str, Any]], seen: set[str]) -> Iterator[dict[str, Any]]:
+def _new(api: JobApi, items: Iterable[dict[str, Any]], arns: set[str]) -> Iterator[dict[str, Any]]:
     for item in items:
-        if item[api.arn_key] not in seen:
-            seen.add(item[api.arn_key])
+        if item[api.arn_key] not in arns:
+            arns.add(item[api.arn_key])
             yield item

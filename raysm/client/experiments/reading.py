@@ -55,11 +55,11 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
         description = read(api, service.describe(api, name))
     except JobNotFound:
         return None
-    asked = _Asked()
-    tags = asked.attempt(lambda: service.tags(description.arn)) or {}
-    record = asked.attempt(lambda: _record(service, tags, name))
+    questions = _Asked()
+    tags = questions.attempt(lambda: service.tags(description.arn)) or {}
+    record = questions.attempt(lambda: _record(service, tags, name))
     trials: list[Trial] = []
-    curves = asked.attempt(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
+    curves = questions.attempt(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
     row = _row(service, description, tags, record, curves)
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
@@ -67,7 +67,7 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
         curves=thinned(curves),
         trials=trial_rows(row, trials),
         # The last lines of a job that has just ended may be under way; and who may not read all today may tomorrow.
-        is_final=description.status.is_terminal and not is_late and asked.is_whole,
+        is_final=description.status.is_terminal and not is_late and questions.is_whole,
     )
 
 

@@ -63,16 +63,16 @@ def answers(outcomes: Outcomes) -> Iterator[Answer]:
         yield Answer(question=question, text=text)
 
 
-def as_markdown(seen: Mapping[str, Outcome]) -> str:
+def as_markdown(outcomes: Mapping[str, Outcome]) -> str:
     """Return trials and answers as a page."""
     parts = ["# The first hour", "| trial | has to end | ended |\n| --- | --- | --- |"]
-    for name, outcome in seen.items():
+    for name, outcome in outcomes.items():
         status = "never sent" if outcome.description is None else outcome.description.status
         parts[-1] += (
             f"\n| {name}: {outcome.trial.purpose} | {outcome.trial.ends} | {_cell(outcome.obstacle or status)} |"
         )
     parts.append("| taken for granted | seen |\n| --- | --- |")
-    for answer in answers(seen):
+    for answer in answers(outcomes):
         parts[-1] += f"\n| {answer.question.name}: {_cell(answer.question.assumed)} | {_cell(answer.text)} |"
     return "\n\n".join([*parts, NOT_ASKED]) + "\n"
 
@@ -89,9 +89,9 @@ def _scratch(outcome: Outcome) -> str:
 def _disks(observation: Observation) -> str:
     df = observation.values["df"]
     shown = {name: df.get(name) for name in ("/", "/tmp", "BASE/", "BASE/input/data", "BASE/model", "BASE/checkpoints")}
-    there = [(name, place) for name, place in shown.items() if place]
+    disks = [(name, place) for name, place in shown.items() if place]
     # By the device's number: what has the same one lies on the same volume, which is what is asked.
-    return ", ".join(f"{name} on device {place['device']} with {place['free'] >> 30} GiB free" for name, place in there)
+    return ", ".join(f"{name} on device {place['device']} with {place['free'] >> 30} GiB free" for name, place in disks)
 
 
 def _mapping(outcome: Outcome) -> str:

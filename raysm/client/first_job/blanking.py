@@ -34,19 +34,19 @@ TAGS = "Tags"
 class Blanks:
     """What stands for what, in one account."""
 
-    def __init__(self, known: Mapping[str, str]) -> None:
+    def __init__(self, words: Mapping[str, str]) -> None:
         """Keep what is known of the account.
 
         Args:
-            known: What is to be taken out, a user's ARN, a bucket's name, and what stands for it.
+            words: What is to be taken out, a user's ARN, a bucket's name, and what stands for it.
         """
         # The longest first: an ARN before the number that is in it.
-        self._known = sorted(((text, word) for text, word in known.items() if text), key=lambda pair: -len(pair[0]))
+        self._known = sorted(((text, word) for text, word in words.items() if text), key=lambda pair: -len(pair[0]))
 
     def text(self, text: str) -> str:
         """Return a text without what is nobody else's business."""
-        for known, word in self._known:
-            text = text.replace(known, word)
+        for private, word in self._known:
+            text = text.replace(private, word)
         for form, word in FORMS:
             text = form.sub(word, text)
         return text

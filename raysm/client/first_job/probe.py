@@ -138,12 +138,12 @@ def run_on_cluster() -> None:
     ray.init(log_to_driver=False)
     # No CPU: whoever only looks need not wait until one is free.
     look = ray.remote(num_cpus=0)(describe)
-    seen = ray.get([look.options(label_selector={"raysm.io/host": host}).remote(host, hosts) for host in hosts])
+    by_host = ray.get([look.options(label_selector={"raysm.io/host": host}).remote(host, hosts) for host in hosts])
     # Said by the driver: Ray would set (NAME pid=…) before what a task prints, where MARK has to stand.
-    for observations in seen:
+    for observations in by_host:
         for observation in observations:
             say(**observation)
-    (Path(os.environ["SM_MODEL_DIR"]) / "instances.json").write_text(json.dumps(len(seen)))
+    (Path(os.environ["SM_MODEL_DIR"]) / "instances.json").write_text(json.dumps(len(by_host)))
     (Path(os.environ["SM_OUTPUT_DATA_DIR"]) / "other.txt").write_text("other data\n")
     state = os.environ.get("RAYSM_STATE")
     if state:

@@ -99,7 +99,7 @@ def run_trials(
 
 def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], None]) -> Outcome:
     lines: list[LogLine] = []
-    seen: list[Observation] = []
+    entered: list[Observation] = []
     delay_s, obstacle = None, ""
     began_s = time.monotonic()
     try:
@@ -114,7 +114,7 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
                     job.cancel()
                 if trial.is_entered:
                     show("  it is ready; opening a tunnel")
-                    seen.append(enter(job, int(ready.values["port"])))
+                    entered.append(enter(job, int(ready.values["port"])))
             if time.monotonic() - began_s > WAIT_S:
                 obstacle = f"it had not ended after {WAIT_S:.0f} s"
                 break
@@ -130,7 +130,7 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
     outcome = Outcome(
         trial=trial,
         description=job.describe(),
-        observations=(*observed(lines), *seen),
+        observations=(*observed(lines), *entered),
         objects=_objects(job),
         delay_s=delay_s,
         obstacle=obstacle,

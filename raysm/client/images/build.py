@@ -141,10 +141,10 @@ def build_image(build: ImageBuild, docker: Docker, service_in: Callable[[str | N
     check_build(build)
     # Before AWS is asked: without a daemon there will be no image for a repository.
     docker.check_daemon()
-    made, host = False, None
+    is_new, host = False, None
     if build.push:
         # All that ECR may refuse comes first: a build takes minutes.
-        host, made = _open_repository(build, docker, service_in)
+        host, is_new = _open_repository(build, docker, service_in)
     base = ecr.registry_in(build.base or "")
     # One login opens a registry for the pull and the push; of another account's or region's there is none yet.
     if base is not None and base.host != host:
@@ -159,7 +159,7 @@ def build_image(build: ImageBuild, docker: Docker, service_in: Callable[[str | N
     python = _python_of(build, docker, tag)
     for command in pushed:
         docker.show(command)
-    return BuiltImage(uri=tag, python=python, made_repository=made)
+    return BuiltImage(uri=tag, python=python, made_repository=is_new)
 
 
 def _open_repository(
@@ -168,11 +168,11 @@ def _open_repository(
     """Log in to the registry that the image goes to, and make its repository; return the host, and whether it did."""
     named = ecr.registry_in(build.tag or "")
     service = service_in(None if named is None else named.region)
-    own = ecr.log_in_to(service)
-    host = own.host if named is None else named.host
-    docker.log_in(host, own.password)
+    login = ecr.log_in_to(service)
+    host = login.host if named is None else named.host
+    docker.log_in(host, login.password)
     # In another account's registry repositories are made by that account.
-    if host != own.host:
+    if host != login.host:
         return host, False
     name = (tag_of(build, None) if named is None else named.name).partition(":")[0]
     return host, ecr.make_repository(service, name)

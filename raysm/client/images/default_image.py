@@ -70,9 +70,9 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     # Of equal merit else: a pickle that the newest cannot read decides for an older one.
     having = [image for image in fitting if python in (None, image.python)]
     if not having:
-        there = ", ".join(sorted({image.python for image in fitting}))
+        versions = ", ".join(sorted({image.python for image in fitting}))
         raise InvalidRequest(
-            f"no image is named, and AWS's PyTorch images have Python {there}, not {python}: submit from one of "
+            f"no image is named, and AWS's PyTorch images have Python {versions}, not {python}: submit from one of "
             f"these, or make an image with Python {python}: raysm image build --base python:{python}-slim --push, then "
             f"AWS(image=…, python={python!r})"
         )

@@ -50,9 +50,9 @@ class Files:
         if local.is_dir():
             # Sorted: what cannot be sent is met at the same place each time.
             paths = [path for path in sorted(local.rglob("*")) if path.is_file()]
-            sent = [self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}") for path in paths]
+            files = [self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}") for path in paths]
             # The other end makes folders for files alone: an empty one would silently not be there.
-            if not sent:
+            if not files:
                 raise InvalidRequest(f"the folder {str(local)!r} holds no file; there is nothing to send")
             return name
         if not local.is_file():

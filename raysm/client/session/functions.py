@@ -124,5 +124,5 @@ class SessionFunctions(ConnectedSession):
         # Of 0 the slice below would be all of them.
         check_whole("calls: limit", limit, least=1)
         # Not batches, of which a map has thousands, nor what only moves values.
-        known = [status for status in self._opened.statuses() if status.kind in FOLLOWED]
-        return [self._opened.follow(status) for status in reversed(known[-limit:])]
+        calls = [status for status in self._opened.statuses() if status.kind in FOLLOWED]
+        return [self._opened.follow(status) for status in reversed(calls[-limit:])]

@@ -72,8 +72,8 @@ class Session(SessionFunctions, SessionNamespace):
             InvalidRequest: It takes no such option.
         """
         # Both kinds at once: a typing error in the name of a limit is not one of submit's options.
-        own = {field.name for field in dataclasses.fields(SessionLimits)}
-        check_names("raysm.Session", [*own, *SubmitOptions.__annotations__], options)
+        limit_names = {field.name for field in dataclasses.fields(SessionLimits)}
+        check_names("raysm.Session", [*limit_names, *SubmitOptions.__annotations__], options)
         self.limits = SessionLimits(
             idle_timeout_s=idle_timeout_s,
             idle_timeout_detached_s=idle_timeout_detached_s,

@@ -145,26 +145,26 @@ class Mapped:
     def results(self) -> Iterator[Any]:
         """Yield the results; who takes no more of them ends what is under way."""
         numbers = itertools.count()
-        wanted = 0
+        number = 0
         try:
             while True:
                 while len(self._under_way) < self.window and self._send(next(numbers)):
                     pass
                 if not self._under_way:
                     return
-                batch = self._take(wanted)
+                batch = self._take(number)
                 # Not strict: where an item ends the map, the server tells of none behind it.
                 for item, outcome in zip(batch.items, batch.outcomes or (), strict=False):
                     yield self._result(outcome, item)
                 del self._under_way[batch.number]
-                wanted += 1
+                number += 1
         finally:
             self._cancel()
 
-    def _take(self, wanted: int) -> _Batch:
+    def _take(self, number: int) -> _Batch:
         """Wait for the batch that comes next."""
         while True:
-            ready = self._under_way.get(wanted) if self._options.ordered else self._any_ready()
+            ready = self._under_way.get(number) if self._options.ordered else self._any_ready()
             if ready is not None and ready.outcomes is not None:
                 return ready
             # Not ``call.result()`` of the wanted one: others that end meanwhile tell how long the next batch may be.

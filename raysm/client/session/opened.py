@@ -83,12 +83,12 @@ class Opened:
         state = self.state()
         if state.closing:
             raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
-        self._there, here = state.versions, self._here
-        self.line = replace(self.line, loads=reader(here.ray, self._there.ray))
+        self._there, versions = state.versions, self._here
+        self.line = replace(self.line, loads=reader(versions.ray, self._there.ray))
         # A warning only: pickles of another cloudpickle mostly work, of another Python's bytecode they do not.
-        there, own = self._there.cloudpickle, here.cloudpickle
-        if own and there != own:
-            _log.warning("the session %s has cloudpickle %s, and here is %s", self.line.session, there, own)
+        of_session, of_caller = self._there.cloudpickle, versions.cloudpickle
+        if of_caller and of_session != of_caller:
+            _log.warning("the session %s has cloudpickle %s, and here is %s", self.line.session, of_session, of_caller)
 
     def await_calls(self, timeout_s: float) -> None:
         """Wait until each call that is under way from here has ended, for so many seconds all in all."""
@@ -137,8 +137,8 @@ class Opened:
         Raises:
             InvalidRequest: No instance has room for one.
         """
-        wanted = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
-        return int(self.ask("GET", "/slots", params=wanted)["slots"])
+        resources = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
+        return int(self.ask("GET", "/slots", params=resources)["slots"])
 
     def send_function(self, digest: str, pickled: bytes) -> None:
         """Send a function of which batches will come, under its digest."""
@@ -182,16 +182,16 @@ class Opened:
             InvalidRequest: There is one; the message has its path.
         """
         assert self._there is not None, "begin() comes first"
-        own, there = self._here.ray, self._there.ray
-        if own in ("", there):
+        of_caller, of_session = self._here.ray, self._there.ray
+        if of_caller in ("", of_session):
             return
         culprit = culprit_among(fn, args, kwargs)
         if culprit is not None:
             path, value = culprit
             path = first + path.removeprefix("args[0]") if path.startswith("args[0]") else path
             raise InvalidRequest(
-                f"{path} is a {type(value).__name__} of Ray {own}, and the session {self.line.session} runs Ray "
-                f"{there}, which may read it wrongly; make it inside of the function, or install ray=={there}"
+                f"{path} is a {type(value).__name__} of Ray {of_caller}, and the session {self.line.session} runs Ray "
+                f"{of_session}, which may read it wrongly; make it inside of the function, or install ray=={of_session}"
             )
 
     def pickled_item(self, item: Any, what: str) -> bytes:
@@ -213,9 +213,9 @@ class Opened:
     def follow(self, status: CallStatus) -> "Call[Any]":
         """Return the future of a call that somebody has sent."""
         # The same future for the same call: its callbacks and its output come once.
-        known = self._calls.get(status.id)
-        if known is not None:
-            return known
+        followed = self._calls.get(status.id)
+        if followed is not None:
+            return followed
         call: Call[Any] = Call(status.id, status.name, self.line)
         self._begin(call, call.follow())
         return call

@@ -74,22 +74,22 @@ def error_of(
     where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
     note = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
     # The user's except clauses go by its class: CallFailed only where that cannot be had.
-    made = _made_anew(pickled, loads)
-    if made is None:
+    raised = _made_anew(pickled, loads)
+    if raised is None:
         text = f"{error.headline}\n\n{note}" if error.traceback else error.headline
         return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
     # What raysm itself refused has no frames of anybody's.
     if error.traceback:
-        made.add_note(note)
-    return made
+        raised.add_note(note)
+    return raised
 
 
 def _made_anew(pickled: bytes, loads: Callable[[bytes], Any]) -> Exception | None:
     if not pickled:
         return None
     try:
-        made = loads(pickled)
+        value = loads(pickled)
     except Exception:  # its class may not be here, or want other arguments
         return None
     # SystemExit or KeyboardInterrupt of there would end the program here.
-    return made if isinstance(made, Exception) else None
+    return value if isinstance(value, Exception) else None

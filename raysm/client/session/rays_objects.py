@@ -47,17 +47,17 @@ def _refuse(item: Any) -> None:
         raise RaysObject
 
 
-def reader(here: str, there: str) -> Callable[[bytes], Any]:
+def reader(of_caller: str, of_session: str) -> Callable[[bytes], Any]:
     """Return what reads a session's pickles.
 
     Args:
-        here: Ray's version here; empty where there is none.
-        there: The session's.
+        of_caller: Ray's version here; empty where there is none.
+        of_session: The session's.
 
     Returns:
         ``pickle.loads``, or what does the same and raises CallFailed at an object of Ray's.
     """
-    if here in ("", there):
+    if of_caller in ("", of_session):
         # Without Ray they cannot be read either, and Python's own words for that are as good.
         return pickle.loads
 
@@ -65,8 +65,8 @@ def reader(here: str, there: str) -> Callable[[bytes], Any]:
         def find_class(self, module: str, name: str) -> Any:
             if _is_rays(module):
                 raise CallFailed(
-                    f"it holds {module}.{name} of Ray {there}, and here is Ray {here}, which may read it wrongly; "
-                    f"return plain data, or install ray=={there}"
+                    f"it holds {module}.{name} of Ray {of_session}, and here is Ray {of_caller}, which may read it "
+                    f"wrongly; return plain data, or install ray=={of_session}"
                 )
             return super().find_class(module, name)
 

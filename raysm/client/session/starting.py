@@ -84,8 +84,8 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
     for instance_type, count in groups or [(cluster.instance_type, cluster.count)]:
         if price_per_hour is not None:
             price = price_of_user(price_per_hour)
-        elif service.target.is_billed and (known := price_of(instance_type, service.region)) is not None:
-            price = known
+        elif service.target.is_billed and (listed := price_of(instance_type, service.region)) is not None:
+            price = listed
         else:
             return None
         # ML storage is billed beside the instance: https://aws.amazon.com/sagemaker/ai/pricing/

@@ -112,13 +112,13 @@ class Tuning:
         raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.metric!r} yet")
 
     def _summaries(self) -> Iterator[Mapping[str, Any]]:
-        wanted: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
+        query: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
         while True:
-            page = self._service.call("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **wanted)
+            page = self._service.call("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query)
             yield from page["TrainingJobSummaries"]
             if not page.get("NextToken"):
                 return
-            wanted["NextToken"] = page["NextToken"]
+            query["NextToken"] = page["NextToken"]
 
     def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:
         final = item.get("FinalHyperParameterTuningJobObjectiveMetric") or {}

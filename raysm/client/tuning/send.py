@@ -111,12 +111,12 @@ def tune(
     if not isinstance(sweep, Sweep):
         raise InvalidRequest(f"tune takes raysm.Sweep(…), got {sweep!r}")
     names = tuple(str(getattr(parent, "name", parent)) for parent in parents)
-    asked = TuningOptions(parallel=parallel, parents=names)
-    return prepare_tuning(prepare(sweep, on=on, **options), asked).send()
+    tuning = TuningOptions(parallel=parallel, parents=names)
+    return prepare_tuning(prepare(sweep, on=on, **options), tuning).send()
 
 
 def _name(task: str) -> str:
     # The second and some chance: each call is a tuning job of its own, and all have to differ.
-    own = f"{time.strftime('%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-    begin = re.sub(r"[^a-zA-Z0-9-]", "-", task)[: LONGEST_NAME - len(own) - 1].strip("-")
-    return f"{begin}-{own}"
+    suffix = f"{time.strftime('%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    begin = re.sub(r"[^a-zA-Z0-9-]", "-", task)[: LONGEST_NAME - len(suffix) - 1].strip("-")
+    return f"{begin}-{suffix}"

@@ -75,5 +75,5 @@ class Marked:
 
     def rest(self) -> bytes:
         """Return what was held back when the session ended."""
-        held, self._held = self._held, b""
-        return held
+        rest, self._held = self._held, b""
+        return rest

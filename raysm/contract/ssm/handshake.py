@@ -59,15 +59,15 @@ def request(agent_version: str, session_type: str, properties: Mapping[str, Any]
     return json.dumps({"AgentVersion": agent_version, "RequestedClientActions": [action]}).encode()
 
 
-def answer(asked: Mapping[str, Any]) -> tuple[Agreement, bytes]:
+def answer(handshake_request: Mapping[str, Any]) -> tuple[Agreement, bytes]:
     """Return what an agent wants, and the client's response."""
-    wanted: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     refused, processed = "", []
     # Each is answered, also those that cannot be done: the agent waits for all of them.
-    for action in asked.get("RequestedClientActions") or ():
+    for action in handshake_request.get("RequestedClientActions") or ():
         kind, status, problem = action.get("ActionType"), SUCCESS, ""
         if kind == "SessionType":
-            wanted = action.get("ActionParameters") or {}
+            parameters = action.get("ActionParameters") or {}
         else:
             status, problem = UNSUPPORTED, f"Unsupported action {kind}"
             refused = str(kind)
@@ -76,9 +76,9 @@ def answer(asked: Mapping[str, Any]) -> tuple[Agreement, bytes]:
     errors = [item["Error"] for item in processed if item["Error"]] or None
     response = {"ClientVersion": CLIENT_VERSION, "ProcessedClientActions": processed, "Errors": errors}
     agreement = Agreement(
-        agent_version=str(asked.get("AgentVersion") or ""),
-        session_type=str(wanted.get("SessionType") or ""),
-        properties=wanted.get("Properties") or {},
+        agent_version=str(handshake_request.get("AgentVersion") or ""),
+        session_type=str(parameters.get("SessionType") or ""),
+        properties=parameters.get("Properties") or {},
         refused=refused,
     )
     return agreement, json.dumps(response).encode()

@@ -143,10 +143,10 @@ class Sequence:
         if frame.type != ACKNOWLEDGE:
             raise ValueError(f"no acknowledgement: {frame.type!r}")
         self._heard_s = now_s
-        sent = self._sent.pop(int(frame.document()["AcknowledgedMessageSequenceNumber"]), None)
+        message = self._sent.pop(int(frame.document()["AcknowledgedMessageSequenceNumber"]), None)
         # Of what was sent twice nobody knows which one is acknowledged.
-        if sent is not None and sent.tries == 0:
-            self._measure(now_s - sent.last_s)
+        if message is not None and message.tries == 0:
+            self._measure(now_s - message.last_s)
 
     def _measure(self, round_trip_s: float) -> None:
         # RFC 6298's shares, which both of AWS's ends have as well.
@@ -163,13 +163,13 @@ class Sequence:
         Raises:
             TimeoutError: One of them was not acknowledged for minutes.
         """
-        late = [sent for sent in self._sent.values() if sent.due_s <= now_s][:RESENT]
-        for sent in late:
-            if now_s - max(sent.first_s, self._heard_s) > GIVE_UP_S:
+        late = [message for message in self._sent.values() if message.due_s <= now_s][:RESENT]
+        for message in late:
+            if now_s - max(message.first_s, self._heard_s) > GIVE_UP_S:
                 raise TimeoutError(f"a message was not acknowledged within {GIVE_UP_S:.0f} s")
-            sent.tries = min(sent.tries + 1, 10)
-            sent.last_s, sent.due_s = now_s, now_s + self._timeout_s(sent.tries)
-        return [sent.data for sent in late]
+            message.tries = min(message.tries + 1, 10)
+            message.last_s, message.due_s = now_s, now_s + self._timeout_s(message.tries)
+        return [message.data for message in late]
 
     def resume(self, now_s: float) -> list[bytes]:
         """A new connection carries it: return all that is not acknowledged, which may be lost, the oldest first.
@@ -177,13 +177,13 @@ class Sequence:
         All of it at once: nothing is on its way by a new connection, so a window's worth drowns nobody; a part at a
         time took 0.8 s of each connection.
         """
-        for sent in self._sent.values():
+        for message in self._sent.values():
             # The time without a connection is nobody's silence.
-            sent.first_s = sent.last_s = now_s
-            sent.tries = max(sent.tries, 1)
-            sent.due_s = now_s + self._timeout_s(sent.tries)
-        return [sent.data for sent in self._sent.values()]
+            message.first_s = message.last_s = now_s
+            message.tries = max(message.tries, 1)
+            message.due_s = now_s + self._timeout_s(message.tries)
+        return [message.data for message in self._sent.values()]
 
     def next_due_s(self) -> float | None:
         """Return when something is to be sent again; None where all is acknowledged."""
-        return min((sent.due_s for sent in self._sent.values()), default=None)
+        return min((message.due_s for message in self._sent.values()), default=None)

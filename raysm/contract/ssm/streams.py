@@ -178,15 +178,15 @@ async def carry(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.St
     The end of either ends both: SSM's agent knows no half-closed connections.
     """
     # Both at once: either side may be silent for hours while the other one talks.
-    there = asyncio.ensure_future(_send(stream, reader))
+    onward = asyncio.ensure_future(_send(stream, reader))
     back = asyncio.ensure_future(_receive(stream, writer))
     try:
-        await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((onward, back), return_when=asyncio.FIRST_COMPLETED)
     finally:
         writer.close()  # first: whoever waits below may be cancelled
-        for task in (there, back):
+        for task in (onward, back):
             task.cancel()
-        await asyncio.gather(there, back, return_exceptions=True)
+        await asyncio.gather(onward, back, return_exceptions=True)
         await stream.close()
 
 

@@ -98,8 +98,8 @@ def definition_of(job: ControllerJob, service: Service) -> Definition:
 
 
 def _latest(name: str, service: Service) -> Mapping[str, Any] | None:
-    asked = {"jobDefinitions": [name]} if ":" in name else {"jobDefinitionName": name}
-    listed = service.call("batch", "describe_job_definitions", status="ACTIVE", **asked)["jobDefinitions"]
+    query = {"jobDefinitions": [name]} if ":" in name else {"jobDefinitionName": name}
+    listed = service.call("batch", "describe_job_definitions", status="ACTIVE", **query)["jobDefinitions"]
     return max(listed, key=lambda each: int(each["revision"]), default=None)
 
 

@@ -66,12 +66,12 @@ def send(
         return None
     # Only now that nobody holds the grid: a controller that finds it held is told that another one runs it.
     call = _call(job, definition.made(service), prefix, f"{objects.place}/{name_of(bundle)}", service)
-    sent = SentController(
+    controller = SentController(
         id=service.call("batch", "submit_job", **call)["jobId"], queue=job.job_queue, region=service.region
     )
-    remember(sent, objects)
+    remember(controller, objects)
     handed_over.keep(path_of(grid.request.name), grid.request.template.target)
-    return sent
+    return controller
 
 
 def _made(grid: Planned, services: Services, objects: S3Objects, bundle: bytes, *, goes_on: bool) -> str | None:

@@ -58,13 +58,13 @@ class SentController:
             )
 
 
-def remember(sent: SentController, objects: Objects) -> None:
+def remember(controller: SentController, objects: Objects) -> None:
     """Keep which job runs a grid.
 
     Raises:
         ServiceError: It cannot be written.
     """
-    objects.put(OBJECT, json.dumps(to_json(sent), indent=1).encode())
+    objects.put(OBJECT, json.dumps(to_json(controller), indent=1).encode())
 
 
 def last_sent(objects: Objects) -> SentController | None:

@@ -55,9 +55,9 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
     with contextlib.closing(copy.database):
         rules, tasks = copy.grid().rules, [record.task for record in copy.tasks()]
     # Quotas are in the record; a place that refused since then has told its own.
-    known = Known(prices=handover.price_table, quotas={}, own_region=handover.own_region)
+    facts = Known(prices=handover.price_table, quotas={}, own_region=handover.own_region)
     return open_running(
-        handover.request(folder, rules), tasks, known, services, planned_usd=handover.planned_usd, root=folder
+        handover.request(folder, rules), tasks, facts, services, planned_usd=handover.planned_usd, root=folder
     )
 
 

@@ -106,8 +106,8 @@ class Statement:
                 )
         for name in params:
             if name not in self.names:
-                known = ", ".join(f":{known}" for known in self.names) or "none"
-                raise InvalidRequest(f"the query takes no :{name}; it takes {known}")
+                names = ", ".join(f":{other}" for other in self.names) or "none"
+                raise InvalidRequest(f"the query takes no :{name}; it takes {names}")
 
     def bound(self, style: str, params: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the text and the parameters as a driver takes them.

@@ -41,11 +41,11 @@ def check_names(template: Any, names: Iterable[str], origin: str) -> None:
     Raises:
         InvalidRequest: It names the column that comes nearest.
     """
-    known = sorted(set(names))
-    for name in sorted(names_in(template) - set(known)):
+    columns = sorted(set(names))
+    for name in sorted(names_in(template) - set(columns)):
         # Names of two letters, lr and rl, are half alike at most.
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(known) or 'none'}"
+        near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
+        hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(columns) or 'none'}"
         raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (a brace itself is written twice)")
 
 

@@ -137,11 +137,11 @@ class SharedLease:
     def _settled(self, head: Head) -> str:
         """Return the version of a head that was refused, although nobody but this one has written."""
         read = self._objects.read(HEAD)
-        there = None if read is None else read_head(read.content)
-        if read is None or there is None or (there.holder, there.fence) != (head.holder, head.fence):
-            owner = "nobody" if there is None else there.owner
+        current = None if read is None else read_head(read.content)
+        if read is None or current is None or (current.holder, current.fence) != (head.holder, head.fence):
+            owner = "nobody" if current is None else current.owner
             raise LeaseLost(f"the grid in {self._objects.place} is run by {owner}: this process lets go of it")
-        if there == head:
+        if current == head:
             return read.version
         # An earlier write of this one's was carried out, and its answer lost: it is the one to write over.
         try:

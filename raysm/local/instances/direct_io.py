@@ -77,9 +77,9 @@ class DirectFiles:
         return self._nodes[node][1]
 
     def _look_up(self, node: int, body: bytes) -> bytes:
-        seen, path = self._nodes[node]
+        folder, path = self._nodes[node]
         name = os.fsdecode(body.rstrip(b"\0"))
-        below = f"{seen}/{name}" if seen else name
+        below = f"{folder}/{name}" if folder else name
         real = self._links.get(below, f"{path}/{name}")
         # What a link names appears as what it is; every other symbolic link stays one.
         about = os.stat(real) if below in self._links else os.lstat(real)

@@ -22,24 +22,24 @@ class HostNames:
         self._switches = switches
         self._later: list[threading.Timer] = []
 
-    def write(self, path: Path, own: str) -> None:
-        """Write the file of the instance ``own``; it gains the names that come late when they do."""
+    def write(self, path: Path, own_name: str) -> None:
+        """Write the file of the instance ``own_name``; it gains the names that come late when they do."""
         late_s = self._switches.names_resolve_after_s
-        path.write_text(self.text(own, with_hosts=not late_s))
+        path.write_text(self.text(own_name, with_hosts=not late_s))
         if late_s:
             # In place, not beside and renamed: the file is mounted, and a mount stays with the file that it is of.
-            timer = threading.Timer(late_s, path.write_text, [self.text(own, with_hosts=True)])
+            timer = threading.Timer(late_s, path.write_text, [self.text(own_name, with_hosts=True)])
             timer.daemon = True
             timer.start()
             self._later.append(timer)
 
-    def text(self, own: str, *, with_hosts: bool) -> str:
-        """Return what the file of ``own`` says, with or without the other instances."""
+    def text(self, own_name: str, *, with_hosts: bool) -> str:
+        """Return what the file of ``own_name`` says, with or without the other instances."""
         names = {"localhost": "127.0.0.1"}
         if with_hosts:
             names |= self._addresses
         if self._switches.own_name_is_loopback:
-            names[own] = "127.0.0.1"
+            names[own_name] = "127.0.0.1"
         if self._switches.silent_internet:
             # Without pip on this machine the instances, which run its Python, ask no index.
             index = default_index()

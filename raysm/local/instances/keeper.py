@@ -170,13 +170,13 @@ class _Keeper:
 def _descendants() -> Iterator[int]:
     """Yield every living process below this one."""
     parents = _parents()
-    known = {os.getpid()}
+    pids = {os.getpid()}
     while True:
-        more = {pid for pid, parent in parents.items() if parent in known and pid not in known}
+        more = {pid for pid, parent in parents.items() if parent in pids and pid not in pids}
         if not more:
             return
         yield from more
-        known |= more
+        pids |= more
 
 
 def _parents() -> dict[int, int]:
@@ -234,13 +234,13 @@ def _served(kind: str, source: str, target: str, options: str) -> tuple[str, str
     return "fuse", str(descriptor), target, ""
 
 
-def _visit(request: Mapping[str, Any], started: Mapping[str, Any], own: int, report_fd: int) -> int:
+def _visit(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int, report_fd: int) -> int:
     """Run a command beside the main process, in whose namespaces it is; return its pid."""
     pid = os.fork()
     if pid == 0:
         try:
             os.close(report_fd)
-            _beside("visit").become(request, started, own)
+            _beside("visit").become(request, started, keeper_pid)
         finally:
             os._exit(127)
     return pid

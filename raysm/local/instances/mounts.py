@@ -40,7 +40,7 @@ def needed_by_python() -> list[Path]:
     """Return what the Python that runs here needs, so that it runs in the instance too."""
     # It may be imported from a checkout that is on no prefix.
     package = Path(__file__).parents[3]
-    wanted: list[str | Path] = [
+    paths: list[str | Path] = [
         sys.prefix,
         sys.exec_prefix,
         sys.base_prefix,
@@ -48,7 +48,7 @@ def needed_by_python() -> list[Path]:
         Path(sys.executable).parent,
         package,
     ]
-    return [Path(path).resolve() for path in [*wanted, *sys.path] if path and Path(path).exists()]
+    return [Path(path).resolve() for path in [*paths, *sys.path] if path and Path(path).exists()]
 
 
 def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, opt: Path = OPT) -> list[Mount]:
@@ -77,18 +77,18 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     mounts += [("bind", str(spec.base), str(spec.base), "")]
     mounts += [_link(link, spec.base) for link in spec.links]
     closed = _closed(keep) if spec.scenario.container.user else []
-    own = [
+    mounts_by_place = [
         _own_folder(TMP, spec.private / "tmp", keep, mode=0o1777),
         *(_own_folder(path, spec.private / path.name, keep, mode=0o755) for path in closed),
     ]
     # What hides the folders that are laid over others comes behind those.
-    own.sort(key=lambda mounts: spec.private.is_relative_to(mounts[-1][2]))
+    mounts_by_place.sort(key=lambda mounts: spec.private.is_relative_to(mounts[-1][2]))
     return [
         *mounts,
         *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
         *_own_channels(spec, opt / "ml"),
         ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
-        *(mount for mounts_over in own for mount in mounts_over),
+        *(mount for mounts_over in mounts_by_place for mount in mounts_over),
         # Last: what was mounted before it stays as it is, and what is made from now on could not be.
         *(("readonly", "", str(path), "") for path in (ROOT, opt, opt / "ml") if spec.scenario.container.read_only),
     ]

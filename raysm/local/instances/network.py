@@ -145,14 +145,14 @@ class Network:
 
     def _free_prefixes(self) -> Iterator[str]:
         routes = json.loads(self._run("-4", "-json", "route", "show", "table", "all") or "[]")
-        taken = []
+        routed = []
         for route in routes:
             with contextlib.suppress(ValueError, KeyError):  # "default" is no network, and would contain them all
-                taken.append(ipaddress.ip_network(route["dst"], strict=False))
+                routed.append(ipaddress.ip_network(route["dst"], strict=False))
         for start in RANGES:
             for third in range(256):
                 candidate = ipaddress.ip_network(f"{start}.{third}.0/24")
-                if not any(candidate.overlaps(network) for network in taken):
+                if not any(candidate.overlaps(network) for network in routed):
                     yield f"{start}.{third}"
 
     def address(self, number: int) -> str:

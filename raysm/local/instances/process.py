@@ -153,10 +153,10 @@ def can_mount() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     # In a process of its own: unshare would give this one mounts of its own for good.
-    tried = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-I", "-S", str(SCRIPT), "probe"], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
-    return tried.returncode == 0
+    return completed.returncode == 0
 
 
 def give(link: Link, within: Path, but: Path | None = None) -> None:

@@ -112,13 +112,13 @@ def split(machine: Machine, count: int) -> list[Share]:
     store = min(int(memory * OBJECT_STORE_PART), int(machine.shm_bytes * MEMORY_PART) // count)
     return [
         Share(
-            cpus=max(1, len(own)),
-            affinity=own if len(machine.cpus) // count >= CONFINED_FROM else None,
+            cpus=max(1, len(cpus)),
+            affinity=cpus if len(machine.cpus) // count >= CONFINED_FROM else None,
             memory_bytes=memory,
             object_store_bytes=max(store, SMALLEST_OBJECT_STORE),
             gpus=_part(machine.gpus, index, count) if machine.gpus else None,
         )
-        for index, own in enumerate(_part(machine.cpus, index, count) for index in range(count))
+        for index, cpus in enumerate(_part(machine.cpus, index, count) for index in range(count))
     ]
 
 

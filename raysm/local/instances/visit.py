@@ -22,14 +22,14 @@ TERMINAL = {"TERM": "xterm-256color"}
 """What the agent of SSM sets for a shell."""
 
 
-def become(request: Mapping[str, Any], started: Mapping[str, Any], own: int) -> NoReturn:
+def become(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int) -> NoReturn:
     """Turn into the command of ``request``."""
     # First: a keeper that is killed meanwhile must leave nobody behind.
     _die_with_parent()
     stdin, stdout = _open(request["stdin"], os.O_RDONLY), _open(request["stdout"], os.O_WRONLY)
     if started.get("namespaces"):
         # After the pipes were opened: their names are those of this machine, which the instance does not have.
-        _join(own)
+        _join(keeper_pid)
     os.setsid()
     for number in (0, 1, 2):
         os.dup2(stdin if number == 0 else stdout, number)
@@ -63,10 +63,10 @@ def _take_terminal() -> None:
     fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 
 
-def _join(own: int) -> None:
+def _join(keeper_pid: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     # All before the first is entered: in its mounts there may be another /proc.
-    opened = [os.open(f"/proc/{own}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
+    opened = [os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     for descriptor in opened:
         if libc.setns(descriptor, 0) != 0:
             number = ctypes.get_errno()

@@ -21,7 +21,7 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
     shape = service_model().operation_model(record.api.describe).output_shape
     # An attempt may take less than a second, of which AWS bills one.
     seconds = max(1, round(record.training_s)) if record.final and record.training_s else None
-    known = {
+    values = {
         **{switch: False for switch in SWITCHES},
         # Behind the switches: what the request does say replaces them.
         **record.request,
@@ -34,7 +34,7 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
         "TrainingTimeInSeconds": seconds,
         "BillableTimeInSeconds": seconds,
     }
-    return _told(known, shape.members)
+    return _told(values, shape.members)
 
 
 def summarize(record: JobRecord) -> Mapping[str, Any]:
@@ -58,8 +58,8 @@ def _state(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def _told(known: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in known.items() if value is not None and name in members}
+def _told(values: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None and name in members}
 
 
 def _transition(item: Transition) -> dict[str, Any]:

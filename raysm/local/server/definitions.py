@@ -95,16 +95,14 @@ def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
     Raises:
         ApiError: The tag names no kind.
     """
-    asked = tags.get(INSTANCE_KIND_TAG)
-    if asked is None:
+    name = tags.get(INSTANCE_KIND_TAG)
+    if name is None:
         # An image's name may choose a kind too, for a request that carries no tag of raysm's.
         named = kind_of_image(image)
         return default if named is None else named.name
-    if asked not in INSTANCE_KINDS:
-        raise validation(
-            f"the tag {INSTANCE_KIND_TAG}={asked!r} names no kind of instance: {', '.join(INSTANCE_KINDS)}"
-        )
-    return asked
+    if name not in INSTANCE_KINDS:
+        raise validation(f"the tag {INSTANCE_KIND_TAG}={name!r} names no kind of instance: {', '.join(INSTANCE_KINDS)}")
+    return name
 
 
 def local_part(what: str, path: str, least: PurePosixPath = BASE) -> PurePosixPath:

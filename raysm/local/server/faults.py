@@ -135,8 +135,8 @@ class Faults:
 
 def _has_denied_condition(switches: Api, call: Call) -> bool:
     # Whatever the operation: a job that runs can be given the key by UpdateTrainingJob too.
-    asked = call.parameters.get("RemoteDebugConfig") or {}
-    return REMOTE_DEBUG in switches.denied and bool(asked.get("EnableRemoteDebug"))
+    config = call.parameters.get("RemoteDebugConfig") or {}
+    return REMOTE_DEBUG in switches.denied and bool(config.get("EnableRemoteDebug"))
 
 
 def _denial(call: Call) -> str:

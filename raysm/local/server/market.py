@@ -53,14 +53,14 @@ class MarketService:
         return self._operations[target](request, region)
 
     def _products(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
-        wanted = {each["Field"].lower(): each["Value"] for each in request.get("Filters") or ()}
+        filters = {each["Field"].lower(): each["Value"] for each in request.get("Filters") or ()}
         # The endpoint is one for all regions, as AWS's is: which one is meant says a filter.
-        regions = [wanted["regioncode"]] if "regioncode" in wanted else [LOCAL_REGION, *self._scenario.regions]
+        regions = [filters["regioncode"]] if "regioncode" in filters else [LOCAL_REGION, *self._scenario.regions]
         products = [
             product
             for name in dict.fromkeys(regions)
             for product in _products_of(self._scenario.of(name).market, name)
-            if _matches(product["product"]["attributes"], wanted)
+            if _matches(product["product"]["attributes"], filters)
         ]
         page, more = _page(products, request)
         return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product) for product in page], **more}
@@ -102,10 +102,10 @@ def _products_of(market: Market, region: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _matches(attributes: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def _matches(attributes: Mapping[str, str], filters: Mapping[str, str]) -> bool:
     values = {name.lower(): value for name, value in attributes.items()}
     # One that this list does not tell of a product filters nothing: AWS's has dozens.
-    return all(values.get(name, value) == value for name, value in wanted.items())
+    return all(values.get(name, value) == value for name, value in filters.items())
 
 
 def _quotas_of(market: Market, region: str) -> Iterator[dict[str, Any]]:

@@ -93,8 +93,8 @@ class Operations:
                 "ValidationException", f"jobs {name} run in {', '.join(sorted(running))}: name the region too", 409
             )
         if not running:
-            known = [where for where in runs if region in (None, where)]
-            record = self._records.get(TRAINING, name, known[0] if known else region or LOCAL_REGION)
+            regions = [where for where in runs if region in (None, where)]
+            record = self._records.get(TRAINING, name, regions[0] if regions else region or LOCAL_REGION)
             raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
         return runs[running[0]]
 
@@ -333,5 +333,5 @@ def _matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
         "WarmPoolStatusEquals": lambda status: (record.warm_pool or {}).get("Status") == status,
         "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
     }
-    own = all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
-    return own and matches(record, request)
+    is_match = all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
+    return is_match and matches(record, request)

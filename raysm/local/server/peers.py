@@ -62,7 +62,7 @@ def _user_in(table: Path, port: int, server_port: int) -> int | None:
     # Each 32 bits of an address stand in the machine's own byte order.
     plain = f"{int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder):08X}"
     mapped = f"{0:016X}{int.from_bytes(bytes.fromhex('0000FFFF'), sys.byteorder):08X}{plain}"
-    wanted = [(f"{address}:{port:04X}", f"{address}:{server_port:04X}", ESTABLISHED) for address in (plain, mapped)]
+    rows = [(f"{address}:{port:04X}", f"{address}:{server_port:04X}", ESTABLISHED) for address in (plain, mapped)]
     try:
         lines = table.read_text().splitlines()
     # A kernel without IPv6 has no second table.
@@ -70,6 +70,6 @@ def _user_in(table: Path, port: int, server_port: int) -> int | None:
         return None
     for line in lines:
         fields = line.split()
-        if (fields[1], fields[2], fields[3]) in wanted:
+        if (fields[1], fields[2], fields[3]) in rows:
             return int(fields[7])
     return None

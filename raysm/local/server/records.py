@@ -112,8 +112,8 @@ class JobRecord:
 
 def _from_json(data: Mapping[str, Any]) -> JobRecord:
     # A record lives longer than the raysm that wrote it: what this one does not know is passed over.
-    known = {item.name for item in fields(JobRecord)}
-    values = {name: value for name, value in data.items() if name in known}
+    names = {item.name for item in fields(JobRecord)}
+    values = {name: value for name, value in data.items() if name in names}
     values["transitions"] = tuple(Transition(**item) for item in values.get("transitions", ()))
     values["metrics"] = tuple(values.get("metrics", ()))
     return JobRecord(**values)
@@ -153,12 +153,12 @@ class Records:
             ApiError: ResourceInUse, if there is one of its name.
         """
         with self._lock:
-            there = self._records.get((record.region, record.api, record.name))
-            if there is not None:
+            existing = self._records.get((record.region, record.api, record.name))
+            if existing is not None:
                 raise ApiError(
                     "ResourceInUse",
                     f"{record.api.title} job names must be unique within an AWS account and region, and a "
-                    f"{record.kind} job with this name already exists ({there.arn})",
+                    f"{record.kind} job with this name already exists ({existing.arn})",
                 )
             # Written first: a job that no file tells of would be there until the server ends, and never run.
             try:

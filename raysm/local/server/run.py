@@ -330,7 +330,7 @@ class JobRun(HasStatus):
 
     def _watch(self, job: LocalJob) -> Outcome:
         """Wait for the instances, and have them end where there is a reason to."""
-        began = sent = time.monotonic()
+        began = sent_s = time.monotonic()
         stopping = False
         capacity = self._capacity
         breaks_s = began + capacity.internal_error_after_s if self._happens(capacity.internal_errors) else math.inf
@@ -357,8 +357,8 @@ class JobRun(HasStatus):
             if self._end_reason is not None and not stopping:
                 stopping = True
                 job.stop()
-            if now - sent >= METRICS_S:
-                sent = now
+            if now - sent_s >= METRICS_S:
+                sent_s = now
                 self._scanner.send()
 
     def _pause_s(self, running_s: float) -> float:

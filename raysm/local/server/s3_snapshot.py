@@ -61,7 +61,7 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
         home: Of the server.
         records: All jobs: some are yet to go on with what they were given.
     """
-    wanted = _wanted(records)
+    names = _wanted(records)
     present = buckets()
     folder = _folder(home)
     if folder.is_dir():
@@ -70,7 +70,7 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
                 # A bucket that was deleted is not to come back.
                 path.unlink()
     for name, bucket in present.items():
-        part = only_with(bucket, wanted) if _is_own(name) else contextlib.nullcontext()
+        part = only_with(bucket, names) if _is_own(name) else contextlib.nullcontext()
         with part, replacing(folder / name, mode=0o600, within=folder.parent) as beside:
             with beside.open("wb") as file:
                 pickle.dump(bucket, file, protocol=5)

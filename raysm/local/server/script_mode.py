@@ -21,9 +21,9 @@ __all__ = ["check_kind", "entrypoint_of", "source_of"]
 
 def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
     """Return the main process of a training job: its own, or the framework images'; None where nobody says."""
-    own = request["AlgorithmSpecification"].get("ContainerEntrypoint")
-    if own:
-        return list(own)
+    command = request["AlgorithmSpecification"].get("ContainerEntrypoint")
+    if command:
+        return list(command)
     if not _value(request, PROGRAM):
         return None
     # By its path: the instances are processes of this machine, and see its files.

@@ -175,15 +175,15 @@ def _channels(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
-    asked = channel["DataSource"]["S3DataSource"]
+    s3_source = channel["DataSource"]["S3DataSource"]
     return Channel(
         name=channel["ChannelName"],
         source=source,
         owned=owned,
-        distribution=asked.get("S3DataDistributionType") or "FullyReplicated",
+        distribution=s3_source.get("S3DataDistributionType") or "FullyReplicated",
         content_type=channel.get("ContentType"),
         record_wrapper=channel.get("RecordWrapperType") or "None",
-        groups=tuple(asked.get("InstanceGroupNames") or ()),
+        groups=tuple(s3_source.get("InstanceGroupNames") or ()),
     )
 
 

@@ -62,9 +62,9 @@ def card(moment: Moment) -> str:
     """Return a card of at most ``MOST_BYTES``."""
     # A log may be of characters of four bytes each: the charts can be left out first, and the state last.
     shorter = replace(moment, seen=replace(moment.seen, phases=(), usage=()))
-    for seen, charts in ((moment, MOST_CHARTS), (moment, 0), (shorter, 0)):
+    for shown, charts in ((moment, MOST_CHARTS), (moment, 0), (shorter, 0)):
         # A log may hold the codes by which terminals draw: in HTML they are forbidden.
-        drawn = CONTROL.sub("", _card(seen, charts))
+        drawn = CONTROL.sub("", _card(shown, charts))
         if len(drawn.encode()) <= MOST_BYTES:
             break
     return drawn

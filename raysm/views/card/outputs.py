@@ -98,8 +98,8 @@ class MarimoOutput(Output):
         """Return one of marimo's: it takes what others write for nobody's."""
         import marimo
 
-        made: threading.Thread = marimo.Thread(target=work, name=name, daemon=True)
-        return made
+        thread: threading.Thread = marimo.Thread(target=work, name=name, daemon=True)
+        return thread
 
 
 NOTEBOOKS: Sequence[type[Output]] = (MarimoOutput, JupyterOutput)

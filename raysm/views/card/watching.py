@@ -94,10 +94,10 @@ class Watch(LiveCard):
     def _description(self) -> Description:
         chain = self._job.chain
         # What the look above was told: the card asks nothing by itself.
-        known = chain.last_known() or Description(name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN)
+        description = chain.last_known() or Description(name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN)
         with contextlib.suppress(RaysmError):
-            return replace(known, instances=self._job.instances)
-        return known
+            return replace(description, instances=self._job.instances)
+        return description
 
 
 def _usd(job: Job, description: Description, now_s: float) -> float | None:

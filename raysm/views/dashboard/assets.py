@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from raysm.contract.store import put
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 from raysm.views.dashboard.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class Assets:
         self._upstream, self._cache = upstream, cache
         self._folder: Path | None = None
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Answer with a file of this machine, brought first where it is not here yet."""
         from aiohttp import web
 
-        name = safe_name(asked.path)
-        if name is None or not asked.only_reads:
+        name = safe_name(page_request.path)
+        if name is None or not page_request.only_reads:
             return None
         folder = await self._place()
         path = folder / name

@@ -57,10 +57,10 @@ class Dashboard:
         return f"<dashboard of {self._name}: {self.url}>"
 
     def _repr_html_(self) -> str:
-        seen = seen_from_notebook(self._server.port, self._server.prefix)
-        url, name = html.escape(seen.url), html.escape(self._name)
+        address = seen_from_notebook(self._server.port, self._server.prefix)
+        url, name = html.escape(address.url), html.escape(self._name)
         link = f'<a href="{url}" target="_blank" rel="noopener">Ray dashboard of {name}</a>'
-        if not seen.in_frame:
+        if not address.in_frame:
             return f"<div>{link} (on the machine of this kernel)</div>"
         frame = f'<iframe src="{url}" width="100%" height="{HEIGHT}" style="border:1px solid #8884"></iframe>'
         return f"<div>{link}{frame}</div>"

@@ -16,7 +16,7 @@ from raysm.contract.dashboard_record import TASKS, DashboardRecord
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.node_usage import NODES
 from raysm.views.dashboard.assets import safe_name
-from raysm.views.dashboard.parts import Asked, Part, answer_of
+from raysm.views.dashboard.parts import PageRequest, Part, answer_of
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -43,9 +43,9 @@ class FrozenSite:
     async def begin(self) -> None:
         """Do nothing: nothing changes any more."""
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Answer with the first part that has an answer."""
-        return await answer_of(self._parts, asked)
+        return await answer_of(self._parts, page_request)
 
     async def end(self) -> None:
         """Do nothing: nothing is open."""
@@ -58,15 +58,15 @@ class KeptFiles:
         """Keep in mind where they lie, and what stands above the page."""
         self._folder, self._banner = folder, banner
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Answer with a file; with the page itself, under its banner."""
         from aiohttp import web
 
-        if not asked.path:
+        if not page_request.path:
             # Read each time: it is small, and a dashboard is opened once.
             page = (self._folder / "index.html").read_text()
             return web.Response(text=with_banner(page, self._banner), content_type="text/html")
-        name = safe_name(asked.path)
+        name = safe_name(page_request.path)
         # A path that leads out of the folder has no safe name.
         if name is None or not (self._folder / name).is_file():
             return None
@@ -80,17 +80,17 @@ class FrozenPart:
         """Answer by ``record``, and with the logs of instances that ``read_log`` returns."""
         self._answers, self._read_log = record.answers, read_log
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Answer as the head last did; 404 where it was not asked, 405 to what would change something."""
         from aiohttp import web
 
         # Before anything else: a POST to a path that was kept must not look as if it had worked.
-        if not asked.only_reads:
+        if not page_request.only_reads:
             return web.json_response({"result": False, "msg": "the job has ended"}, status=405)
-        if asked.path == "api/v0/logs/file":
+        if page_request.path == "api/v0/logs/file":
             # In a thread: on AWS it reads CloudWatch Logs, which takes seconds.
-            return web.Response(text=await asyncio.to_thread(self._log, asked.query))
-        answer = derived(self._answers, asked.path, asked.query)
+            return web.Response(text=await asyncio.to_thread(self._log, page_request.query))
+        answer = derived(self._answers, page_request.path, page_request.query)
         if answer is None:
             return web.json_response({"result": False, "msg": "this was not kept when the job ended"}, status=404)
         return web.json_response(answer)
@@ -114,8 +114,8 @@ def with_banner(page: str, banner: str) -> str:
 
 def banner_of(name: str, status: str, record: DashboardRecord) -> str:
     """Return what stands above the page."""
-    seen = datetime.fromtimestamp(record.time_s, UTC)
-    return f"{name} has ended ({status}). This is its dashboard as it was last seen, {seen:%Y-%m-%d %H:%M:%S} UTC."
+    moment = datetime.fromtimestamp(record.time_s, UTC)
+    return f"{name} has ended ({status}). This is its dashboard as it was last seen, {moment:%Y-%m-%d %H:%M:%S} UTC."
 
 
 def derived(answers: Mapping[str, Any], path: str, query: str) -> Any:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 from raysm.views.dashboard.chart_page import chart_page, charts_of
 from raysm.views.dashboard.panels import PANELS, board
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 from raysm.views.dashboard.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -97,22 +97,22 @@ class ChartsPart:
         self._health = health_of(name)
         self._name, self._timeline, self._clock = name, timeline, clock
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Say that Grafana is there, or be it."""
         from aiohttp import web
 
-        if asked.path in self._health:
-            return web.json_response(self._health[asked.path])
-        if not asked.path.startswith(f"{HOST}/d") or not asked.only_reads:
+        if page_request.path in self._health:
+            return web.json_response(self._health[page_request.path])
+        if not page_request.path.startswith(f"{HOST}/d") or not page_request.only_reads:
             return None
-        query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
+        query = {name: values[-1] for name, values in parse_qs(page_request.query).items()}
         begin_s = begin_of(query.get("from", ""), self._clock())
-        if asked.path.startswith(f"{HOST}/d-solo/{BOARD}"):
+        if page_request.path.startswith(f"{HOST}/d-solo/{BOARD}"):
             panel = PANELS.get(query.get("panelId", ""))
             charts = [] if panel is None else [panel(self._timeline, begin_s)]
         else:
-            charts = board(self._timeline, begin_s) if asked.path.startswith(f"{HOST}/d/{BOARD}") else []
-        is_solo = "/d-solo/" in asked.path
+            charts = board(self._timeline, begin_s) if page_request.path.startswith(f"{HOST}/d/{BOARD}") else []
+        is_solo = "/d-solo/" in page_request.path
         # What the page asks for again and again is the inner part alone.
         if "part" in query:
             return web.Response(text=charts_of(charts, is_solo=is_solo), content_type="text/html")

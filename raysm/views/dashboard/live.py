@@ -18,7 +18,7 @@ from raysm.contract.node_usage import NODES, head_of, samples_of
 from raysm.errors import RaysmError
 from raysm.views.dashboard.assets import Assets
 from raysm.views.dashboard.grafana import ChartsPart
-from raysm.views.dashboard.parts import Asked, Part, answer_of
+from raysm.views.dashboard.parts import PageRequest, Part, answer_of
 from raysm.views.dashboard.upstream import Upstream, Way
 from raysm.views.dashboard.waiting_page import WaitingPage
 from raysm.views.dashboard.watch import Watch
@@ -75,12 +75,18 @@ class LiveSite:
         """Follow the job, and sample its nodes."""
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._sample())]
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Answer with the first part that has an answer."""
-        answer = await answer_of(self._parts, asked)
+        answer = await answer_of(self._parts, page_request)
         # The head may have gone while it was asked: what the job left has the answer by now.
-        if self._is_ended and asked.only_reads and answer is not None and answer.status == 502 and not answer.prepared:
-            return await answer_of(self._parts, asked)
+        if (
+            self._is_ended
+            and page_request.only_reads
+            and answer is not None
+            and answer.status == 502
+            and not answer.prepared
+        ):
+            return await answer_of(self._parts, page_request)
         return answer
 
     async def end(self) -> None:

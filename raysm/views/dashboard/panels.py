@@ -66,9 +66,9 @@ UTILIZATION: Mapping[str, str] = {
 
 def board(timeline: Timeline, since_s: float) -> list[Chart]:
     """Return every chart: the workload's own metrics first, over the whole time, then the instances'."""
-    own = [name for name in timeline.names if name not in (*TITLES, *NO_CHART) and _is_series(timeline, name)]
+    names = [name for name in timeline.names if name not in (*TITLES, *NO_CHART) and _is_series(timeline, name)]
     # A loss is looked at from its first value, however long ago that was.
-    charts = [_chart(timeline, name, name, "", 0.0) for name in own]
+    charts = [_chart(timeline, name, name, "", 0.0) for name in names]
     charts += [_chart(timeline, name, title, unit, since_s) for name, (title, unit) in TITLES.items()]
     return [chart for chart in charts if chart.curves]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["Asked", "Part", "answer_of"]
+__all__ = ["PageRequest", "Part", "answer_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class PageRequest:
     """One request, after it was let in."""
 
     path: str
@@ -35,14 +35,14 @@ class Asked:
 class Part(Protocol):
     """Answers for some paths."""
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Return the answer; None where the path is another part's."""
 
 
-async def answer_of(parts: Sequence[Part], asked: Asked) -> "web.StreamResponse | None":
+async def answer_of(parts: Sequence[Part], page_request: PageRequest) -> "web.StreamResponse | None":
     """Return what the first part answers that has an answer; None where none has."""
     for part in parts:
-        answer = await part.answer(asked)
+        answer = await part.answer(page_request)
         if answer is not None:
             return answer
     return None

@@ -15,7 +15,7 @@ from raysm.contract.loop_thread import LoopThread
 from raysm.errors import MissingDependency
 from raysm.views.dashboard.guard import Guard, new_prefix
 from raysm.views.dashboard.headers import ADDED, POLICY
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -50,7 +50,7 @@ class Site(Protocol):
     async def begin(self) -> None:
         """Start what runs beside."""
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Answer a request that was let in; None where there is nothing under its path."""
 
     async def end(self) -> None:
@@ -156,8 +156,8 @@ def _application(server: DashboardServer, site: Site) -> "web.Application":
         if not path and not request.rel_url.raw_path.endswith("/"):
             # The page names its files relative to itself. Relative too, because a Jupyter server may stand before it.
             raise web.HTTPTemporaryRedirect(f"{server.prefix}/")
-        asked = Asked(path=path, query=request.rel_url.raw_query_string, request=request)
-        return await site.answer(asked) or web.Response(status=404, text="there is nothing here")
+        page_request = PageRequest(path=path, query=request.rel_url.raw_query_string, request=request)
+        return await site.answer(page_request) or web.Response(status=404, text="there is nothing here")
 
     application = web.Application(client_max_size=LARGEST_UPLOAD)
     application.router.add_route("*", "/{path:.*}", handle)

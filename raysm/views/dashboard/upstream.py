@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from raysm.contract.web_relay import pass_on
 from raysm.errors import RaysmError
 from raysm.views.dashboard.headers import downstream_headers, upstream_headers
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 
 if TYPE_CHECKING:
     import aiohttp
@@ -76,13 +76,15 @@ class Upstream:
         self._is_closed = False
         self._closing = asyncio.Event()
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Pass the request on, and the answer back, piece by piece; 502 where the head cannot be reached."""
         from aiohttp import web
 
-        request = asked.request
+        request = page_request.request
         body = request.content if request.body_exists else None
-        message = _Message(key=asked.key, method=request.method, headers=tuple(request.headers.items()), body=body)
+        message = _Message(
+            key=page_request.key, method=request.method, headers=tuple(request.headers.items()), body=body
+        )
         async with contextlib.AsyncExitStack() as stack:
             try:
                 answer = await stack.enter_async_context(self._sent(message))

@@ -9,7 +9,7 @@ import html
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -66,14 +66,14 @@ class WaitingPage:
         # One attempt for all who ask.
         self._reaching: asyncio.Future[object] | None = None
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Answer for the page while it waits; None once there is nothing to wait for."""
         from aiohttp import web
 
-        if not asked.only_reads or asked.path not in (PAGE, READY):
+        if not page_request.only_reads or page_request.path not in (PAGE, READY):
             return None
-        is_settled = await self._settles(HOLD_S if asked.path == READY else self._patience_s)
-        if asked.path == READY:
+        is_settled = await self._settles(HOLD_S if page_request.path == READY else self._patience_s)
+        if page_request.path == READY:
             return web.Response(status=204 if is_settled else 503)
         if is_settled:
             # Also where the head cannot be reached, once: whoever is asked next says why. The next page tries anew.

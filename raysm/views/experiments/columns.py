@@ -40,15 +40,15 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
         InvalidRequest: The column, and the nearest that there is.
     """
     # Refused, not shown as empty: a slip in a name would read as if no job had a value.
-    known = {*FACTS, *parameter_columns(jobs), *metric_columns(jobs)}
+    every = {*FACTS, *parameter_columns(jobs), *metric_columns(jobs)}
     for column in columns:
         name, colon, which = column.rpartition(":")
-        if column in known or (colon and name in known and which in WHICH):
+        if column in every or (colon and name in every and which in WHICH):
             continue
-        if colon and name in known:
+        if colon and name in every:
             raise InvalidRequest(f"no column {column!r}: behind a metric stand {', '.join(WHICH)}")
-        near = difflib.get_close_matches(column, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known - {*FACTS})) or 'none'}"
+        near = difflib.get_close_matches(column, every, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(every - {*FACTS})) or 'none'}"
         raise InvalidRequest(f"no job has the parameter or metric {column!r}; {hint}")
 
 

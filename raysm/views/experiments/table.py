@@ -199,10 +199,10 @@ def jobs(
 def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
     names = [] if status is None else [status] if isinstance(status, str) else list(status)
     # UNKNOWN is raysm's own word for what it does not know; the service lists nothing by it.
-    known = [each for each in Status if each is not Status.UNKNOWN]
-    chosen = [each for name in names for each in known if each.value.lower() == name.lower()]
+    statuses = [each for each in Status if each is not Status.UNKNOWN]
+    chosen = [each for name in names for each in statuses if each.value.lower() == name.lower()]
     if len(chosen) < len(names):
-        raise InvalidRequest(f"status is one of {', '.join(known)}, or several of them; got {status!r}")
+        raise InvalidRequest(f"status is one of {', '.join(statuses)}, or several of them; got {status!r}")
     return tuple(chosen)
 
 

@@ -95,7 +95,7 @@ class Grid(GridHandle):
         """
         check_names("Grid", {**SubmitOptions.__annotations__, **GridOptions.__annotations__}, options)
         chosen: dict[str, Any] = dict(options)
-        asked, package, title = _asked(workload)
+        kind, package, title = _asked(workload)
         cluster = chosen.get("cluster") or Cluster()
         service = connect(chosen.pop("on", None))
         target = service.target
@@ -110,7 +110,7 @@ class Grid(GridHandle):
             max_rows=chosen.pop("max_rows", MAX_ROWS),
             shared=chosen.pop("shared", None),
             queues=queues_of(chosen.pop("queue", None), chosen.pop("queue_share", None)),
-            template=Template(workload=asked, target=target, options=chosen, package=package),
+            template=Template(workload=kind, target=target, options=chosen, package=package),
         )
         super().__init__(self.request.name, service=service)
         self._reached = service
@@ -141,8 +141,8 @@ class Grid(GridHandle):
             LeaseLost: Another process runs this grid.
             ServiceError: Batch or S3 refuses, or cannot be reached.
         """
-        sent = send(planned(self.request, self._reached.at), job, self._reached.at, goes_on=go_on)
-        return None if sent is None else sent.id
+        controller = send(planned(self.request, self._reached.at), job, self._reached.at, goes_on=go_on)
+        return None if controller is None else controller.id
 
     def run(self, *, go_on: bool = False, seen: Callable[[ShownSnapshot], Any] | None = None) -> ShownSnapshot:
         """Send a job for each row, until all are done; return how it stands then.

@@ -29,10 +29,10 @@ def look_until_over(
     while True:
         view = look()
         # The moment alone is no news.
-        known = {name: value for name, value in view.as_dict().items() if name not in ("at_s", "left_s")}
-        if known != last:
+        facts = {name: value for name, value in view.as_dict().items() if name not in ("at_s", "left_s")}
+        if facts != last:
             show(view)
-            last = known
+            last = facts
         if view.state == "closed" or (view.state == "paused" and not any(each.open for each in view.regions)):
             return
         if sleep(pause_s):

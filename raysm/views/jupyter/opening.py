@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from raysm.contract.web_relay import open_relay, relay
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 from raysm.views.dashboard.place import Seen, seen_from_notebook
 from raysm.views.dashboard.server import DashboardServer
 
@@ -46,12 +46,12 @@ class JupyterSite:
         """Open what requests are passed on by."""
         self._client = open_relay()
 
-    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Pass a request on; None before it is known to which server."""
         if self._name is None or self._client is None:
             return None
-        url = f"http://{self._address()}/jupyter/{self._name}/{asked.key}"
-        return await relay(asked.request, self._client, url, {"Authorization": f"Bearer {self._token}"})
+        url = f"http://{self._address()}/jupyter/{self._name}/{page_request.key}"
+        return await relay(page_request.request, self._client, url, {"Authorization": f"Bearer {self._token}"})
 
     async def end(self) -> None:
         """Close it."""
@@ -66,15 +66,15 @@ class RemoteJupyter:
     has its address may do what the session's owner may: it is no secret of the job, but one of this session of yours.
     """
 
-    def __init__(self, server: DashboardServer, seen: Seen, name: str) -> None:
+    def __init__(self, server: DashboardServer, place: Seen, name: str) -> None:
         """Hold a running server.
 
         Args:
             server: Shows it.
-            seen: How it is seen from here.
+            place: How it is seen from here.
             name: The session's.
         """
-        self._server, self._seen, self._name = server, seen, name
+        self._server, self._seen, self._name = server, place, name
 
     @property
     def url(self) -> str:
@@ -117,11 +117,11 @@ def open_jupyter(name: str, *, address: Callable[[], str], token: str, start: Ca
     site = JupyterSite(address, token)
     server = DashboardServer(lambda: site, policy=POLICY)
     try:
-        seen = seen_from_notebook(server.port, server.prefix)
+        place = seen_from_notebook(server.port, server.prefix)
         # Its page names everything by its whole path, unlike Ray's: it has to know below which a browser sees it.
-        site.lead_to(start(urlsplit(seen.url).path))
+        site.lead_to(start(urlsplit(place.url).path))
     except BaseException:
         # Ctrl-C, too: it takes some seconds to start.
         server.close()
         raise
-    return RemoteJupyter(server, seen, name)
+    return RemoteJupyter(server, place, name)

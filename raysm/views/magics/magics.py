@@ -76,8 +76,8 @@ class Magics:
         """
         try:
             if cell is None:
-                asked = read_command(line)
-                return self._commands[asked.name](asked)
+                command = read_command(line)
+                return self._commands[command.name](command)
             how = read_cell(line)
             session = self._session(how.session)
             # Looked up by each cell: the session may have been closed, or another one begun, since the last.
@@ -109,57 +109,57 @@ class Magics:
 
     # Commands, by their names in COMMANDS
 
-    def _start(self, asked: CommandLine) -> Session:
-        options = dict(asked.options)
+    def _start(self, command: CommandLine) -> Session:
+        options = dict(command.options)
         # What is typed stands above what the profile says, and below nothing.
         base: dict[str, Any] = dict(load_options(profile=options.pop("profile"))) if "profile" in options else {}
         shape: dict[str, Any] = {name: options.pop(name) for name in ("instances", "instance_type") if name in options}
         if shape:
             base["cluster"] = _cluster(shape)
-        if asked.word is not None:
-            base["name"] = asked.word
+        if command.word is not None:
+            base["name"] = command.word
         self._current = self._opens.start(**base, **options)
         return self._current
 
-    def _connect(self, asked: CommandLine) -> Session:
-        assert asked.word is not None, "read_command has seen to it"
-        profile = asked.options.get("profile")
-        self._current = self._variable(asked.word) or self._attach(asked.word, profile)
+    def _connect(self, command: CommandLine) -> Session:
+        assert command.word is not None, "read_command has seen to it"
+        profile = command.options.get("profile")
+        self._current = self._variable(command.word) or self._attach(command.word, profile)
         return self._current
 
-    def _status(self, asked: CommandLine) -> Session:
-        return self._session(asked.word)
+    def _status(self, command: CommandLine) -> Session:
+        return self._session(command.word)
 
-    def _result(self, asked: CommandLine) -> Any:
+    def _result(self, command: CommandLine) -> Any:
         if self._latest is None:
             raise InvalidRequest("no cell was sent with --async: %%raysm --async sends one that nobody waits for")
         return await_future(*self._latest)
 
-    def _dashboard(self, asked: CommandLine) -> Any:
-        return self._session(asked.word).dashboard()
+    def _dashboard(self, command: CommandLine) -> Any:
+        return self._session(command.word).dashboard()
 
-    def _keep(self, asked: CommandLine) -> Session:
+    def _keep(self, command: CommandLine) -> Session:
         session = self._session(None)
-        session.keep(minutes=seconds(asked.word or "") / 60)
+        session.keep(minutes=seconds(command.word or "") / 60)
         return session
 
-    def _close(self, asked: CommandLine) -> None:
-        session = self._session(asked.word)
+    def _close(self, command: CommandLine) -> None:
+        session = self._session(command.word)
         name = session.name
         session.close()
         # By what it is, not by its name: it may be known under its job's name, too.
-        self._attached = {known: other for known, other in self._attached.items() if other is not session}
+        self._attached = {session_name: other for session_name, other in self._attached.items() if other is not session}
         if session is self._current:
             self._current = None
             self.mode.is_on = False
         print(f"the session {name} is closed")  # noqa: T201
 
-    def _on(self, asked: CommandLine) -> None:
-        self._current = session = self._session(asked.word)
+    def _on(self, command: CommandLine) -> None:
+        self._current = session = self._session(command.word)
         self.mode.is_on = True
         print(f"every cell runs in the session {session.name} now, until %raysm off")  # noqa: T201
 
-    def _off(self, asked: CommandLine) -> None:
+    def _off(self, command: CommandLine) -> None:
         self.mode.is_on = False
         print("cells run here again")  # noqa: T201
 

@@ -85,9 +85,9 @@ def read_options(words: Sequence[str], options: Sequence[Option], where: str) ->
     return plain, fields
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str]) -> str:
     """Return what may have been meant, to stand behind a message."""
-    every = list(known)
+    every = list(words)
     # Looser than difflib's 0.6: options are short, and one wrong letter of four is already 0.75.
     near = difflib.get_close_matches(word, every, n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(every)}"

@@ -87,10 +87,10 @@ class Completer:
         session = self._session(cell) if word and self._mode.covers(cell) else None
         if word is None or session is None:
             return "", []
-        asked = self._asking.submit(session.complete, word[0])
+        completion = self._asking.submit(session.complete, word[0])
         with contextlib.suppress(RaysmError, concurrent.futures.TimeoutError):
             # Python's own completer adds what a call begins with; notebooks do not.
-            return word[0], [match.rstrip("( ") for match in asked.result(COMPLETED_S)]
+            return word[0], [match.rstrip("( ") for match in completion.result(COMPLETED_S)]
         return "", []
 
     def close(self) -> None:

@@ -70,21 +70,21 @@ def _hosts(session: Session, line: CellLine) -> list[str | None]:
     if line.on in ((), (HEAD,)):
         return [None]
     # Asked only where it matters: it is a request, and most cells run on the head.
-    known = session.state.hosts
+    hosts = session.state.hosts
     if line.on == (ALL,):
-        return list(known)
+        return list(hosts)
     # Before anything is sent: of two instances the one that there is would run it.
     for host in line.on:
-        if host not in known:
-            raise InvalidRequest(f"{CELL} --on: the session has no instance {host!r}{nearest(host, known)}")
+        if host not in hosts:
+            raise InvalidRequest(f"{CELL} --on: the session has no instance {host!r}{nearest(host, hosts)}")
     return list(line.on)
 
 
 def _push(session: Session, line: CellLine, variables: Mapping[str, Any], host: str | None) -> None:
     missing = [name for name in line.push if name not in variables]
     if missing:
-        own = [name for name in variables if not name.startswith("_")]
-        hint = nearest(missing[0], own) if own else ""
+        names = [name for name in variables if not name.startswith("_")]
+        hint = nearest(missing[0], names) if names else ""
         raise InvalidRequest(f"{CELL} --push: the notebook has no variable {missing[0]!r}{hint}")
     if line.push:
         session.push(host, **{name: variables[name] for name in line.push})

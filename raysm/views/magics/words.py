@@ -118,17 +118,17 @@ def read_cell(line: str) -> CellLine:
     if words:
         is_command = f"; {LINE} {words[0]}, with one %, is a command" if words[0] in COMMANDS else ""
         raise InvalidRequest(f"{CELL} takes options alone, got {words[0]!r}{is_command}; {usage()}")
-    asked = CellLine(**fields)
+    cell = CellLine(**fields)
     # ipyparallel takes the last of the two: here a line says one thing.
-    if asked.is_async and asked.is_awaited:
+    if cell.is_async and cell.is_awaited:
         raise InvalidRequest(f"{CELL} --block waits for the cell, and --async does not: leave one of them out")
     # Refused, not ignored: the variable would be missing, or worse, an old one.
-    if asked.is_async and asked.pull:
+    if cell.is_async and cell.pull:
         raise InvalidRequest(
             f"{CELL} --pull brings what there is at the cell's end, which --async does not await: leave --pull out, "
-            f"and have it by `{CELL} --pull {','.join(asked.pull)}` once the future is done"
+            f"and have it by `{CELL} --pull {','.join(cell.pull)}` once the future is done"
         )
-    return asked
+    return cell
 
 
 @dataclass(frozen=True, slots=True)

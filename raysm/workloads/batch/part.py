@@ -63,11 +63,11 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
         InvalidInput: A file cannot be read.
         InvalidRequest: The predictor cannot be made, or returned what cannot be written.
     """
-    here, workload = environment.read(), prediction.workload
+    instance, workload = environment.read(), prediction.workload
     # Before anything is read: a model that cannot be made is an error of the first second.
-    predictor = predictor_of(here.payload / FUNCTION, workload.name)
+    predictor = predictor_of(instance.payload / FUNCTION, workload.name)
     reader = named(prediction.format)
-    folder = here.paths.channel(prediction.channel)
+    folder = instance.paths.channel(prediction.channel)
     batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
     tables = []
     for batch in ahead(batches, AHEAD):
@@ -99,23 +99,23 @@ def parquet_of(table: pa.Table) -> bytes:
 
 def ahead(items: Iterable[T], count: int) -> Iterator[T]:
     """Yield items, of which so many are made in a thread meanwhile; what making them raises is raised here."""
-    made: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=count)
+    items_ahead: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=count)
     ended, left = object(), threading.Event()
 
     def make() -> None:
         try:
             for item in items:
-                if not _put(made, (True, item), left):
+                if not _put(items_ahead, (True, item), left):
                     return
-            _put(made, (True, ended), left)
+            _put(items_ahead, (True, ended), left)
         except BaseException as error:  # raised where it is waited for
-            _put(made, (False, error), left)
+            _put(items_ahead, (False, error), left)
 
     thread = threading.Thread(target=make, name="reading-ahead", daemon=True)
     thread.start()
     try:
         while True:
-            is_item, item = made.get()
+            is_item, item = items_ahead.get()
             if not is_item:
                 raise item
             if item is ended:
@@ -127,10 +127,10 @@ def ahead(items: Iterable[T], count: int) -> Iterator[T]:
         thread.join()
 
 
-def _put(made: "queue.Queue[Any]", item: Any, left: threading.Event) -> bool:
+def _put(items_ahead: "queue.Queue[Any]", item: Any, left: threading.Event) -> bool:
     while not left.is_set():
         try:
-            made.put(item, timeout=0.1)
+            items_ahead.put(item, timeout=0.1)
             return True
         except queue.Full:
             continue

@@ -78,10 +78,10 @@ def _cut_there(channel: str, kind: str, names: Mapping[str | None, Sequence[str]
     """Have each instance cut what it alone has: nobody else could read it."""
     nodes = cluster_nodes()
     references = {}
-    for host, own in names.items():
-        there = [node for node in nodes if node.host == host]
+    for host, files in names.items():
+        on_host = [node for node in nodes if node.host == host]
         # Each is told its own names alone, of which there may be many, and none is waited for before all are asked.
-        references[host] = list(ask_every_node(_cut, channel, kind, own, rows, nodes=there, max_retries=3).values())
+        references[host] = list(ask_every_node(_cut, channel, kind, files, rows, nodes=on_host, max_retries=3).values())
     spans: dict[str | None, Sequence[Span]] = {}
     for host, reference in references.items():
         answered = answers(reference)

@@ -34,8 +34,8 @@ def predictor_of(pickled: Path, name: str) -> Predictor:
     if pickled not in _made:
         predictor, _, arguments = unpickled(pickled, name)
         # What making it raises passes through: a model that could not be downloaded is tried again with the piece.
-        made: Any = predictor(**arguments) if inspect.isclass(predictor) else functools.partial(predictor, **arguments)
-        _made[pickled] = made
+        ready: Any = predictor(**arguments) if inspect.isclass(predictor) else functools.partial(predictor, **arguments)
+        _made[pickled] = ready
     return _made[pickled]
 
 
@@ -62,8 +62,8 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
     unknown = [column for column in keep if column not in batch]
     if unknown:
         raise InvalidRequest(f"keep names the column {unknown[0]!r}, and the input has {', '.join(map(str, batch))}")
-    known = (*keys, *(column for column in keep if column not in keys))
-    columns = {column: _arrow(batch[column], column, name) for column in known}
+    columns_written = (*keys, *(column for column in keep if column not in keys))
+    columns = {column: _arrow(batch[column], column, name) for column in columns_written}
     for column, values in predicted.items():
         if column in columns:
             raise InvalidRequest(f"{name} returned the column {column!r}, which the records have already; rename it")

@@ -108,7 +108,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     size = size_of(workload, cluster_nodes())
     prediction = Prediction(workload=workload, channel=channel, format=kind, threads=size.threads)
     record = _record(places, workload, pieces, pickled)
-    known = 0 if record is None else sum(piece in record for piece in pieces)
+    resumed = 0 if record is None else sum(piece in record for piece in pieces)
     gathered = Gathered(places.result, pieces, emit_event)
     # Behind the cutting: of the rate people want the model's, not that of listing files.
     begun_s = time.monotonic()
@@ -126,7 +126,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
-    return Outcome(files=files, rows=gathered.rows, resumed=known, seconds=seconds, size=size)
+    return Outcome(files=files, rows=gathered.rows, resumed=resumed, seconds=seconds, size=size)
 
 
 def _dealt(pieces: Sequence[Piece]) -> list[Piece]:

@@ -143,12 +143,12 @@ class _Serving:
             printing.close()
 
     def _lifetime(self) -> Lifetime:
-        asked = self._runner.workload
+        workload = self._runner.workload
         rules = Rules(
-            idle_s=asked.idle_timeout_s,
-            idle_detached_s=asked.idle_timeout_detached_s,
-            usd_per_hour=asked.usd_per_hour,
-            budget_usd=asked.budget_usd,
+            idle_s=workload.idle_timeout_s,
+            idle_detached_s=workload.idle_timeout_detached_s,
+            usd_per_hour=workload.usd_per_hour,
+            budget_usd=workload.budget_usd,
         )
         # The service writes this file when it makes the container: from then on the instance is paid for.
         configured_s = self._runner.environment.paths.resource_config.stat().st_mtime

@@ -80,10 +80,8 @@ class Serving:
         # The session is gone, and with it whoever would read an outcome. Any other error is Ray's to tell.
         with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as file:
             while line := file.readline():
-                asked = json.loads(line)
-                outcome, has_failed, messages = work(
-                    asked["id"], file.read(asked["bytes"]), asked["name"], asked["host"]
-                )
+                head = json.loads(line)
+                outcome, has_failed, messages = work(head["id"], file.read(head["bytes"]), head["name"], head["host"])
                 file.write(_line({"failed": has_failed, "messages": messages, "bytes": len(outcome)}))
                 file.write(outcome)
                 file.flush()

@@ -180,10 +180,10 @@ class Calls:
             InvalidRequest: It cannot be had.
             SessionEnded: The session is closing.
         """
-        known = self.get(id)
+        earlier = self.get(id)
         # A request that was repeated, since its answer was lost: executed once, answered as often as asked.
-        if known is not None:
-            return known
+        if earlier is not None:
+            return earlier
         if self.closing:
             raise SessionEnded(f"the session is closing ({self.closing}); start another one")
         self._check(request)
@@ -201,11 +201,11 @@ class Calls:
             raise InvalidRequest(
                 f"there is no call of the kind {request.kind!r}; known are {', '.join(self._executors)}"
             )
-        here = Versions.here()
-        if request.python and request.python != here.pickles:
+        versions = Versions.here()
+        if request.python and request.python != versions.pickles:
             raise InvalidRequest(
-                f"{request.name} was pickled by Python {request.python}, and the session runs {here.python}: it may "
-                f"read it wrongly; use Python {here.pickles}, or send source: exec(…)"
+                f"{request.name} was pickled by Python {request.python}, and the session runs {versions.python}: it "
+                f"may read it wrongly; use Python {versions.pickles}, or send source: exec(…)"
             )
 
     async def _carry_out(self, call: Call) -> None:

@@ -27,7 +27,7 @@ class Elsewhere:
 
     async def look(self) -> Seen:
         """Return how much runs of all, and since when nothing does of any."""
-        seen = await asyncio.gather(*(each.look() for each in self._looks))
+        sights = await asyncio.gather(*(each.look() for each in self._looks))
         # The latest end counts: what ended an hour ago says nothing of what ended just now.
-        idle = [each.idle_s for each in seen if each.idle_s is not None]
-        return Seen(sum(each.running for each in seen), min(idle, default=None))
+        idle = [each.idle_s for each in sights if each.idle_s is not None]
+        return Seen(sum(each.running for each in sights), min(idle, default=None))

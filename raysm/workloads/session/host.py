@@ -194,10 +194,10 @@ class SessionHost:
 
     async def _look_at_jobs(self, now_s: float) -> None:
         self._looked_at_jobs_s = now_s
-        seen = await self._jobs.look()
-        self._running_jobs = seen.running
-        if seen.idle_s is not None:
-            self._lifetime.active(now_s - seen.idle_s)
+        work = await self._jobs.look()
+        self._running_jobs = work.running
+        if work.idle_s is not None:
+            self._lifetime.active(now_s - work.idle_s)
 
     def _notify(self, state: str, text: str, why: str) -> None:
         self.notices.append(text)

@@ -36,9 +36,9 @@ def check_host(host: str) -> None:
         InvalidRequest: The message has those that there are.
     """
     # Asked of Ray each time: an instance that was lost is none of them any more.
-    known = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
-    if host not in known:
-        raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(known)}")
+    hosts = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
+    if host not in hosts:
+        raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(hosts)}")
 
 
 class ByInstance:
@@ -121,8 +121,8 @@ class InstanceCells:
         if host not in self._processes:
             # One for all instances: it does nothing but pass lines on.
             if self._forwarder is None:
-                there = {"label_selector": {LABEL_HOST: self._head}}
-                self._forwarder = FORWARDER.options(**there).remote(self._printing.socket)
+                on_head = {"label_selector": {LABEL_HOST: self._head}}
+                self._forwarder = FORWARDER.options(**on_head).remote(self._printing.socket)
             actor = PROCESS.options(label_selector={LABEL_HOST: host}).remote(host, self._forwarder)
             self._processes[host] = _Process(actor, await actor.pid.remote())
         return self._processes[host]

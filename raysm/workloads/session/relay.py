@@ -130,9 +130,9 @@ class _Relay(StandIn):
         return len(text)
 
     def flush(self) -> None:
-        held, self._held = self._held, ""
+        text, self._held = self._held, ""
         # A report of the user's is an event of the job: the server writes it into the job's log.
-        rest, events = events_apart(held)
+        rest, events = events_apart(text)
         for event in events:
             self._printed.send(event=event)
         if rest:

@@ -149,8 +149,8 @@ class SessionServer:
         # Before anything is executed: what is refused must not run.
         wait_s = seconds_of(request.query.get("wait", 0))
         head, body = unframe(await request.read())
-        asked = from_json(CallRequest, head, "call")
-        call = self._host.calls.ask(request.match_info["id"], asked, body, self._clients.wake)
+        call_request = from_json(CallRequest, head, "call")
+        call = self._host.calls.ask(request.match_info["id"], call_request, body, self._clients.wake)
         return await self._answer(call, request, wait_s)
 
     async def _call(self, request: web.Request) -> web.Response:

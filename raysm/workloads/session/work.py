@@ -87,10 +87,10 @@ class NamespaceProcess:
 
     def do(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
         """Run a cell, or put values in, or bring them out; return what ``CallProcess.call`` does."""
-        asked: CallRequest = from_json(CallRequest, request, "call")
+        call: CallRequest = from_json(CallRequest, request, "call")
         with self._standing.call(id) as printed, self._namespace.as_main():
             try:
-                outcome = self._namespace.do(asked, body)
+                outcome = self._namespace.do(call, body)
             except BaseException as error:  # SystemExit too: a cell that leaves must not take the namespace along
                 outcome = outcome_of_error(error, host=self._host)
         return outcome.encode(), outcome.error is not None, printed.messages
@@ -121,14 +121,14 @@ class ActorLine:
 
     def send(self, message: Mapping[str, str]) -> None:
         """Send a message; of very many, wait for those before."""
-        sent = self._forwarder.send.remote(dict(message))
+        reference = self._forwarder.send.remote(dict(message))
         self._sent += 1
         # Whatever prints faster than the head hears would fill the memory of this process.
         if self._sent % UNHEARD == 0:
             # Where this runs it is there already; whoever only calls functions of this module spares the second.
             import ray
 
-            ray.get(sent)
+            ray.get(reference)
 
 
 def strike(pid: int, number: int) -> None:

@@ -43,20 +43,20 @@ def choose_engine(
     Raises:
         InvalidRequest: GPUs are asked for, and cannot be used.
     """
-    wanted = CUDA.is_meant_by(forced)
+    is_forced = CUDA.is_meant_by(forced)
     # An engine of the CPU is asked for: GPUs are left alone, though there may be some.
-    if forced is not None and not wanted:
+    if forced is not None and not is_forced:
         return forced
     alive = cluster_nodes() if nodes is None else nodes
     able = [node for node in alive if node.gpus]
     if not able:
-        if wanted:
+        if is_forced:
             raise InvalidRequest(f"the engine {CUDA.name!r} is asked for, and no instance has a GPU")
         return None
     # The instances are asked last, and only where nothing else speaks against it: each imports torch to answer.
     reason = against or _why_not(able, columns, ask or _ask)
     if reason:
-        if wanted:
+        if is_forced:
             raise InvalidRequest(f"the engine {CUDA.name!r} is asked for, and cannot be used: {reason}")
         say(report, f"warning: the GPUs are not used, the CPUs compute instead: {reason}")
         return None

@@ -245,7 +245,7 @@ def _measures(report: Report) -> Mapping[str, float]:
         "blocks": float(report.blocks),
         "blocks_found": float(report.blocks_found),
         **report.measures,
-        **{f"sent_bytes_{host}": float(sent) for host, sent in sorted(report.sent_bytes.items())},
+        **{f"sent_bytes_{host}": float(count) for host, count in sorted(report.sent_bytes.items())},
     }
 
 

@@ -73,13 +73,13 @@ class Chronicle(Callback):  # type: ignore[misc]
         # Begun again after its process died: the journal has it already.
         if number in self._going:
             return
-        begun = Trial(number=number, status="running", params=self._params(trial))
+        row = Trial(number=number, status="running", params=self._params(trial))
         restored = trial.config.get("restored")
         self._going[number] = _Going(
-            trial=begun, began_s=time.monotonic(), checkpoints=[] if restored is None else [restored]
+            trial=row, began_s=time.monotonic(), checkpoints=[] if restored is None else [restored]
         )
-        self._journal.write(begun, restored)
-        self._emit(begun)
+        self._journal.write(row, restored)
+        self._emit(row)
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
         """A trial has reported, or told its end."""

@@ -150,8 +150,8 @@ class _Worker:
         self._number, self._checkpoint = number, checkpoint
 
     def run(self, member: _Member) -> None:
-        here = environment.read()
-        folder = here.paths.scratch / "trials" / f"{self._number}-rank-{member.rank}"
+        instance = environment.read()
+        folder = instance.paths.scratch / "trials" / f"{self._number}-rank-{member.rank}"
         folder.mkdir(parents=True, exist_ok=True)
         if self._checkpoint is not None:
             self._checkpoint.to_directory(folder / RESTORED)
@@ -162,9 +162,9 @@ class _Worker:
 
 
 def _work(member: _Member, take: Listener) -> Any:
-    here = environment.read()
+    instance = environment.read()
     environment.tell(member.variables)
-    function, _, _ = unpickled(here.payload / payload.FUNCTION, member.workload.name)
+    function, _, _ = unpickled(instance.payload / payload.FUNCTION, member.workload.name)
     # It makes the process group; the function may use torch's own, or raysm.training.
     session.begin()
     try:

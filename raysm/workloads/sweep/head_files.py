@@ -244,8 +244,8 @@ class _Reader(io.RawIOBase):
         return self._offset
 
     def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._size - self._offset)
-        content = self._call("read", self._path, self._offset, wanted) if wanted > 0 else b""
+        count = min(len(buffer), self._size - self._offset)
+        content = self._call("read", self._path, self._offset, count) if count > 0 else b""
         buffer[: len(content)] = content
         self._offset += len(content)
         return len(content)

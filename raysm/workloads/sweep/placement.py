@@ -44,8 +44,8 @@ class Reservation(PlacementGroupFactory):  # type: ignore[misc]
 def alive_groups() -> list[str]:
     """Return the IDs of the groups that were made here and are there."""
     table = placement_group_table()
-    made = {group.id.hex() for group in Reservation.made}
-    return [name for name, row in table.items() if name in made and row["state"] != REMOVED]
+    own_ids = {group.id.hex() for group in Reservation.made}
+    return [name for name, row in table.items() if name in own_ids and row["state"] != REMOVED]
 
 
 def remove_groups() -> list[str]:

@@ -32,8 +32,8 @@ def scheduler_of(workload: SweepWorkload) -> TrialScheduler:
     """Return what decides who goes on; without a rule everybody does."""
     if workload.stop is None:
         return FIFOScheduler()
-    made: TrialScheduler = pkgutil.resolve_name(workload.stop.scheduler)(workload.stop, workload)
-    return made
+    scheduler: TrialScheduler = pkgutil.resolve_name(workload.stop.scheduler)(workload.stop, workload)
+    return scheduler
 
 
 def asha(rule: Asha, workload: SweepWorkload) -> TrialScheduler:

@@ -85,9 +85,9 @@ class Search:
 
     def again(self, interrupted: Sequence[Waiting]) -> None:
         """Let these trials come first, each with its number."""
-        known = [item.params for item in interrupted]
+        params = [item.params for item in interrupted]
         # First those that have begun: their checkpoints are there.
-        self.waiting = [*interrupted, *(item for item in self.waiting if item.params not in known)]
+        self.waiting = [*interrupted, *(item for item in self.waiting if item.params not in params)]
         numbers = [item.number + 1 for item in interrupted if item.number is not None]
         self.next_number = max([self.next_number, *numbers])
 
@@ -108,15 +108,15 @@ class Search:
     def tell(self, trial: Trial) -> None:
         """Learn how a trial ended."""
         # Kept by number since Tune knows trials by names of its own.
-        asked = self.asked.pop(trial.number)
+        frozen = self.asked.pop(trial.number)
         if trial.value is None or trial.status == "failed":
-            self.study.tell(asked, state=optuna.trial.TrialState.FAIL)
+            self.study.tell(frozen, state=optuna.trial.TrialState.FAIL)
         elif trial.status == "stopped":
             # What it had reached, and after how many reports: TPE ranks those that went on above it.
-            asked.report(trial.value, trial.reports)
-            self.study.tell(asked, state=optuna.trial.TrialState.PRUNED)
+            frozen.report(trial.value, trial.reports)
+            self.study.tell(frozen, state=optuna.trial.TrialState.PRUNED)
         else:
-            self.study.tell(asked, trial.value)
+            self.study.tell(frozen, trial.value)
 
     def _learn(self, params: Mapping[str, Any], value: float | None) -> None:
         if value is None:
@@ -169,10 +169,10 @@ def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
     """
 
     def draw(trial: Any) -> dict[str, Any]:
-        made = function(trial)
-        params = dict(trial.params) if made is None else made
+        drawn = function(trial)
+        params = dict(trial.params) if drawn is None else drawn
         if not isinstance(params, Mapping) or not all(isinstance(key, str) for key in params):
-            raise InvalidRequest(f"the space function {name} must return parameters by name, or None, got {made!r}")
+            raise InvalidRequest(f"the space function {name} must return parameters by name, or None, got {drawn!r}")
         return dict(params)
 
     return draw

@@ -136,13 +136,13 @@ def number_of(name: str) -> int:
 
 def run_trial(config: dict[str, Any]) -> None:
     """Do one trial; Tune calls it, in a thread of the trial's process."""
-    here = environment.read()
+    instance = environment.read()
     # Read here: what Tune pickles into each trial is a few numbers so.
-    workload: Any = read_request(here.payload).workload
-    with _folder(here) as folder:
+    workload: Any = read_request(instance.payload).workload
+    with _folder(instance) as folder:
         run = TrialRun(
             workload=workload,
-            here=here,
+            here=instance,
             number=number_of(tune.get_context().get_trial_name()),
             params=config["params"],
             folder=folder,
@@ -163,8 +163,8 @@ def run_trial(config: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _folder(here: Environment) -> Iterator[Path]:
-    folder = here.paths.scratch / "trials" / tune.get_context().get_trial_id()
+def _folder(instance: Environment) -> Iterator[Path]:
+    folder = instance.paths.scratch / "trials" / tune.get_context().get_trial_id()
     # What a process that was killed has left of the same trial.
     shutil.rmtree(folder, ignore_errors=True)
     # Made by us: scripts for SageMaker expect $SM_MODEL_DIR to be there.

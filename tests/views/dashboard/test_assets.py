@@ -9,7 +9,7 @@ import ray
 from aiohttp import web
 
 from raysm.views.dashboard.assets import Assets, installed_build, safe_name
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 from raysm.views.dashboard.upstream import Upstream
 from tests.support.dashboard_head import TOKEN, Answer, told, way_to
 
@@ -21,7 +21,7 @@ def answers(head, cache, *paths, method="GET"):
         upstream = Upstream(partial(way_to, head), TOKEN)
         assets = Assets(upstream, cache)
         try:
-            asked = [Asked(path=path, query="", request=SimpleNamespace(method=method)) for path in paths]
+            asked = [PageRequest(path=path, query="", request=SimpleNamespace(method=method)) for path in paths]
             return [getattr(await assets.answer(one), "_path", None) for one in asked]
         finally:
             await upstream.close()

@@ -9,7 +9,7 @@ import pytest
 from raysm.contract.dashboard_record import TASKS, DashboardRecord, task_summaries
 from raysm.views.dashboard.assets import installed_build
 from raysm.views.dashboard.frozen import FrozenPart, FrozenSite, KeptFiles, banner_of, derived
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 from tests.support.dashboard_head import NODES
 
 TASK_LIST = [{"task_id": "t1", "job_id": "01"}, {"task_id": "t2", "job_id": "02"}]
@@ -30,7 +30,7 @@ RECORD = DashboardRecord(time_s=1_700_000_000.0, answers=ANSWERS)
 
 def frozen(path, query="", method="GET", lines=("first", "second")):
     part = FrozenPart(RECORD, {"algo-1": lines}.__getitem__)
-    return asyncio.run(part.answer(Asked(path=path, query=query, request=SimpleNamespace(method=method))))
+    return asyncio.run(part.answer(PageRequest(path=path, query=query, request=SimpleNamespace(method=method))))
 
 
 def test_what_was_kept_is_answered_as_it_was():
@@ -125,7 +125,7 @@ def test_the_page_says_that_the_job_has_ended():
     banner = banner_of("<b>digits</b>", "Completed", RECORD)
     assert "2023-11-14 22:13:20 UTC" in banner
     part = KeptFiles(installed_build(), banner)
-    asked = Asked(path="", query="", request=SimpleNamespace(method="GET"))
+    asked = PageRequest(path="", query="", request=SimpleNamespace(method="GET"))
     page = asyncio.run(part.answer(asked)).text
     assert "&lt;b&gt;digits" in page
     assert page.index('role="status"') < page.index('<div id="root">')
@@ -134,7 +134,7 @@ def test_the_page_says_that_the_job_has_ended():
 def test_the_pages_files_come_from_the_installed_ray_and_nothing_else_does():
     part = KeptFiles(installed_build(), "")
     for path, is_there in (("static/js/none.js", False), ("api/jobs/", False), ("../LICENSE", False)):
-        asked = Asked(path=path, query="", request=SimpleNamespace(method="GET"))
+        asked = PageRequest(path=path, query="", request=SimpleNamespace(method="GET"))
         assert (asyncio.run(part.answer(asked)) is not None) == is_there
 
 
@@ -143,7 +143,7 @@ def test_a_site_of_nothing_has_no_answer():
 
     async def live():
         await site.begin()
-        answer = await site.answer(Asked(path="", query="", request=SimpleNamespace(method="GET")))
+        answer = await site.answer(PageRequest(path="", query="", request=SimpleNamespace(method="GET")))
         await site.end()
         return answer
 

@@ -8,7 +8,7 @@ import pytest
 from raysm.contract.events import Metric
 from raysm.views.dashboard.assets import installed_build
 from raysm.views.dashboard.grafana import RELIED_ON, ChartsPart, begin_of, health_of
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 from raysm.views.dashboard.timeline import Timeline
 
 NOW_S = 10_000.0
@@ -24,7 +24,7 @@ VALUES = Timeline(
 
 def answer(path, query="", method="GET", timeline=VALUES):
     part = ChartsPart("digits-1", timeline, clock=lambda: NOW_S)
-    asked = Asked(path=path, query=query, request=SimpleNamespace(method=method))
+    asked = PageRequest(path=path, query=query, request=SimpleNamespace(method=method))
     return asyncio.run(part.answer(asked))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from raysm.views.dashboard.parts import Asked, answer_of
+from raysm.views.dashboard.parts import PageRequest, answer_of
 
 
 class Knows:
@@ -16,7 +16,7 @@ class Knows:
 
 
 def asked(path, query="", method="GET"):
-    return Asked(path=path, query=query, request=SimpleNamespace(method=method))
+    return PageRequest(path=path, query=query, request=SimpleNamespace(method=method))
 
 
 def test_the_first_that_has_an_answer_answers():

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.parts import PageRequest
 from raysm.views.dashboard.waiting_page import PAGE, READY, WaitingPage
 
 
 def asked(path, method="GET"):
-    return Asked(path=path, query="", request=SimpleNamespace(method=method))
+    return PageRequest(path=path, query="", request=SimpleNamespace(method=method))
 
 
 class Head:

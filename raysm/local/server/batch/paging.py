@@ -16,7 +16,7 @@ def page_under(
 ) -> dict[str, Any]:
     """Return the answer that has a page of ``items`` under ``key``, each as ``show`` has it."""
     # Batch begins its keys with a small letter, and takes a page of 100 for granted.
-    asked = {"NextToken": request.get("nextToken"), "MaxResults": request.get("maxResults") or PAGE}
-    page, more = page_of(items, asked, name)
+    page_request = {"NextToken": request.get("nextToken"), "MaxResults": request.get("maxResults") or PAGE}
+    page, more = page_of(items, page_request, name)
     answer: dict[str, Any] = {key: [show(item) for item in page]}
     return answer | ({"nextToken": more["NextToken"]} if more else {})

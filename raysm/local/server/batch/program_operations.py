@@ -63,20 +63,20 @@ class ProgramOperations:
         # By those that were deregistered too: a revision is never given twice.
         revision = 1 + max((one.body["revision"] for one in self._revisions(name, region)), default=0)
         body = {**request, "revision": revision, "status": "ACTIVE"}
-        made = self._resources.add(Resource(part=DEFINITION, region=region, name=f"{name}:{revision}", body=body))
-        return {"jobDefinitionName": name, "jobDefinitionArn": made.arn, "revision": revision}
+        definition = self._resources.add(Resource(part=DEFINITION, region=region, name=f"{name}:{revision}", body=body))
+        return {"jobDefinitionName": name, "jobDefinitionArn": definition.arn, "revision": revision}
 
     def _revisions(self, name: str, region: str) -> list[Resource]:
         return [one for one in self._resources.all(DEFINITION, region) if one.body["jobDefinitionName"] == name]
 
     def _describe_definitions(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        asked = [named.rpartition("/")[2] for named in request.get("jobDefinitions") or []]
+        chosen = [named.rpartition("/")[2] for named in request.get("jobDefinitions") or []]
         listed = [
             {**one.body, "jobDefinitionArn": one.arn}
             for one in self._resources.all(DEFINITION, region)
             if request.get("jobDefinitionName") in (None, one.body["jobDefinitionName"])
             and request.get("status") in (None, one.body["status"])
-            and (not asked or one.name in asked)
+            and (not chosen or one.name in chosen)
         ]
         return {"jobDefinitions": listed}
 
@@ -176,12 +176,12 @@ class ProgramOperations:
 
 def _merged(request: Mapping[str, Any], definition: Resource) -> dict[str, Any]:
     """Return a request with what its definition says: what is changed or deregistered later must not change a job."""
-    own = {name: value for name, value in request.items() if name != "tags"}
+    replaced = {name: value for name, value in request.items() if name != "tags"}
     inherited = {name: definition.body[name] for name in INHERITED if definition.body.get(name) is not None}
-    parameters = {**(inherited.get("parameters") or {}), **(own.get("parameters") or {})}
+    parameters = {**(inherited.get("parameters") or {}), **(replaced.get("parameters") or {})}
     return {
         **inherited,
-        **own,
+        **replaced,
         "parameters": parameters,
         "jobDefinition": definition.arn,
         "containerProperties": definition.body["containerProperties"],

@@ -81,8 +81,8 @@ class ProgramWork:
     def need(self, job: BatchJob) -> float:
         """Return how many vCPUs a job takes."""
         container = container_of(job)
-        asked = {item["type"]: item["value"] for item in container.get("resourceRequirements") or []}
-        return float(asked.get("VCPU") or container.get("vcpus") or 1)
+        requirements = {item["type"]: item["value"] for item in container.get("resourceRequirements") or []}
+        return float(requirements.get("VCPU") or container.get("vcpus") or 1)
 
     def limit_s(self, job: BatchJob) -> float | None:
         """Return the limit of an attempt."""
@@ -123,7 +123,7 @@ class ProgramWork:
 
     def _surroundings(self, job: BatchJob) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # noqa: TID251
-        own = {
+        variables = {
             "PATH": path,
             "LANG": "C.UTF-8",
             # The role of a job, as boto3 in it finds it: any keys will do.
@@ -138,7 +138,7 @@ class ProgramWork:
         # A raysm that runs from its sources is nowhere else to be found; an installed one must not come before the
         # standard library, as PYTHONPATH does.
         source = Path(raysm.__file__).parent.parent
-        return own if "site-packages" in source.parts else {**own, "PYTHONPATH": str(source)}
+        return variables if "site-packages" in source.parts else {**variables, "PYTHONPATH": str(source)}
 
     def look(self, job: BatchJob) -> Seen:
         """Return whether it still runs."""
@@ -224,13 +224,13 @@ def command_of(job: BatchJob) -> tuple[str, ...]:
 
 def variables_of(job: BatchJob) -> dict[str, str]:
     """Return what Batch tells a job of itself, beside its own variables."""
-    own = {
+    variables = {
         "AWS_BATCH_JOB_ID": job.id,
         "AWS_BATCH_JQ_NAME": job.queue.rpartition("/")[2],
         "AWS_BATCH_CE_NAME": str(job.request.get("environment") or "").rpartition("/")[2],
         "AWS_BATCH_JOB_ATTEMPT": str(len(job.tries) + 1),
     }
     if job.index is not None:
-        own |= {"AWS_BATCH_JOB_ARRAY_INDEX": str(job.index), "AWS_BATCH_JOB_ARRAY_SIZE": str(job.size)}
+        variables |= {"AWS_BATCH_JOB_ARRAY_INDEX": str(job.index), "AWS_BATCH_JOB_ARRAY_SIZE": str(job.size)}
     # The last word is Batch's: names that begin with AWS_BATCH are its own.
-    return {**_by_name(container_of(job)), **own}
+    return {**_by_name(container_of(job)), **variables}

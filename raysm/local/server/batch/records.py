@@ -211,7 +211,7 @@ class BatchJobs:
 
 def _from_json(data: Mapping[str, Any]) -> BatchJob:
     # A record lives longer than the raysm that wrote it: what this one does not know is passed over.
-    known = {item.name for item in fields(BatchJob)}
-    values = {name: value for name, value in data.items() if name in known}
+    names = {item.name for item in fields(BatchJob)}
+    values = {name: value for name, value in data.items() if name in names}
     values["tries"] = tuple(Try(**item) for item in values.get("tries", ()))
     return BatchJob(**values)

@@ -138,8 +138,8 @@ class ResourceOperations:
     def describe(self, kind: ResourceKind, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         """Return those that are asked for, or all; one that is not there is left out, as on AWS."""
         # By names and ARNs alike, as every request of Batch takes them.
-        asked = [name.rpartition("/")[2] for name in request.get(kind.list_key) or []]
-        listed = [one for one in self._resources.all(kind.part, region) if not asked or one.name in asked]
+        chosen = [name.rpartition("/")[2] for name in request.get(kind.list_key) or []]
+        listed = [one for one in self._resources.all(kind.part, region) if not chosen or one.name in chosen]
         return page_under(
             kind.list_key, listed, request, lambda one: one.name, lambda one: {**one.body, **kind.answer(one)}
         )
@@ -191,8 +191,8 @@ class ResourceOperations:
 
     def _create_policy(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         body = {name: value for name, value in request.items() if name != "name"}
-        made = self._resources.add(Resource(part=POLICY, region=region, name=request["name"], body=body))
-        return {"name": made.name, "arn": made.arn}
+        policy = self._resources.add(Resource(part=POLICY, region=region, name=request["name"], body=body))
+        return {"name": policy.name, "arn": policy.arn}
 
     def _describe_policies(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         listed = [one for one in self._resources.all(POLICY, region) if one.arn in request["arns"]]

@@ -126,14 +126,14 @@ class BatchRun:
 
     def _look(self, job: BatchJob) -> None:
         work, now = self._works[job.kind], self._jobs.clock.now()
-        seen = work.look(job)
-        if seen.status not in ACTIVE:
-            self._conclude(job, seen)
+        state = work.look(job)
+        if state.status not in ACTIVE:
+            self._conclude(job, state)
             return
         # Forward alone: a training job that was interrupted starts again, and its job runs.
-        if ACTIVE.index(seen.status) > ACTIVE.index(job.status):
-            job = self._jobs.update(job.id, status=seen.status)
-        if seen.status == "RUNNING" and job.tries[-1].started_s is None:
+        if ACTIVE.index(state.status) > ACTIVE.index(job.status):
+            job = self._jobs.update(job.id, status=state.status)
+        if state.status == "RUNNING" and job.tries[-1].started_s is None:
             self._jobs.update_try(job.id, started_s=now)
             job = self._jobs.update(job.id, started_s=now)
         limit_s, started_s = work.limit_s(job), job.tries[-1].started_s
@@ -142,23 +142,23 @@ class BatchRun:
         if job.ordered is not None:
             work.stop(job)
 
-    def _conclude(self, job: BatchJob, seen: Seen) -> None:
-        changes = {"reason": seen.reason, "exit_code": seen.exit_code, "is_starved": seen.is_starved}
+    def _conclude(self, job: BatchJob, state: Seen) -> None:
+        changes = {"reason": state.reason, "exit_code": state.exit_code, "is_starved": state.is_starved}
         job = self._jobs.update_try(job.id, stopped_s=self._jobs.clock.now(), **changes)
         if job.ordered is not None:
             # Also of one that ended well in this moment: AWS, too, has it FAILED from the order on.
             self._finish(job, "FAILED", job.ordered)
-        elif seen.is_starved:
-            self._jobs.update(job.id, status="RUNNABLE", reason=seen.reason)
-        elif seen.status == "FAILED" and self._is_again(job, seen):
+        elif state.is_starved:
+            self._jobs.update(job.id, status="RUNNABLE", reason=state.reason)
+        elif state.status == "FAILED" and self._is_again(job, state):
             now = self._jobs.clock.now()
-            self._jobs.update(job.id, status="RUNNABLE", runnable_s=now, reason=seen.reason)
+            self._jobs.update(job.id, status="RUNNABLE", runnable_s=now, reason=state.reason)
         else:
-            self._finish(job, seen.status, seen.reason)
+            self._finish(job, state.status, state.reason)
 
-    def _is_again(self, job: BatchJob, seen: Seen) -> bool:
-        code = None if seen.exit_code is None else str(seen.exit_code)
-        ending = {"onExitCode": code, "onReason": seen.reason, "onStatusReason": seen.reason}
+    def _is_again(self, job: BatchJob, state: Seen) -> bool:
+        code = None if state.exit_code is None else str(state.exit_code)
+        ending = {"onExitCode": code, "onReason": state.reason, "onStatusReason": state.reason}
         return is_again(job.request.get("retryStrategy"), job.counted, ending)
 
     def _finish(self, job: BatchJob, status: str, reason: str) -> None:

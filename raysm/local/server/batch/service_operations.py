@@ -51,9 +51,9 @@ class ServiceOperations:
                 raise client_error(f"the embedded Batch has no quota shares: leave {key} out, or take shareIdentifier")
         # Looked for and added at once: two requests of one token may come at one moment.
         with self._lock:
-            known = self._sent_before(request, queue.arn)
-            if known is not None:
-                return answers.submitted(known)
+            earlier = self._sent_before(request, queue.arn)
+            if earlier is not None:
+                return answers.submitted(earlier)
             job = BatchJob(
                 id=str(uuid.uuid4()),
                 kind=SERVICE_JOB,

@@ -36,8 +36,8 @@ class Tagging:
         tags: Mapping[str, str] = job.tags if job is not None else self._resource(arn).body.get("tags") or {}
         return tags
 
-    def _change(self, arn: str, new: Mapping[str, str], gone: Sequence[str]) -> Mapping[str, Any]:
-        tags = {name: value for name, value in {**self._tags(arn), **new}.items() if name not in gone}
+    def _change(self, arn: str, new: Mapping[str, str], removed: Sequence[str]) -> Mapping[str, Any]:
+        tags = {name: value for name, value in {**self._tags(arn), **new}.items() if name not in removed}
         if len(tags) > MOST_TAGS:
             raise client_error(f"a resource has at most {MOST_TAGS} tags, this is {len(tags)}")
         # Of jobs in their records, of all else beside what it was made of.

@@ -143,11 +143,11 @@ def _name_of(job: BatchJob) -> str:
     return job.tries[-1].resource.rpartition("/")[2]
 
 
-def _job_name(asked: str) -> str:
+def _job_name(name: str) -> str:
     # As AWS's own example of an event has it: prefix, what fits of the name, 32 digits.
     # https://docs.aws.amazon.com/batch/latest/userguide/service-job-events.html
     digits = uuid.uuid4().hex
-    return f"{PREFIX}{asked[: LONGEST_NAME - len(PREFIX) - len(digits)]}{digits}"
+    return f"{PREFIX}{name[: LONGEST_NAME - len(PREFIX) - len(digits)]}{digits}"
 
 
 def _is_starved(record: JobRecord) -> bool:

@@ -151,8 +151,8 @@ class Agent:
 
     async def _shake_hands(self) -> tuple[int, ...]:
         """Return the client's version."""
-        asked = handshake.request(self._version, self._work.session_type, self._work.properties)
-        await self._conversation.send(PayloadType.HANDSHAKE_REQUEST, asked)
+        handshake_request = handshake.request(self._version, self._work.session_type, self._work.properties)
+        await self._conversation.send(PayloadType.HANDSHAKE_REQUEST, handshake_request)
         return handshake.version_of(str((await self._answered).document().get("ClientVersion")))
 
     async def _look_at_clock(self) -> None:

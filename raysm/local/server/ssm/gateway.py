@@ -76,9 +76,9 @@ class Gateway:
             head: Its request, up to the empty line.
         """
         # A descriptor of its own: werkzeug closes its one when the request is over, asyncio this one.
-        own = socket.socket(fileno=socket.dup(connection.fileno()))
-        own.setblocking(False)
-        self._call(self._serve(own, head))
+        duplicate = socket.socket(fileno=socket.dup(connection.fileno()))
+        duplicate.setblocking(False)
+        self._call(self._serve(duplicate, head))
 
     def close(self) -> None:
         """End every session, and the loop."""

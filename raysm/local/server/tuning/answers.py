@@ -42,7 +42,7 @@ def describe(
     best_ones = [(one, progress.best_of(one.children, objective)) for one in (record, *family)]
     valued = [(one, child) for one, child in best_ones if child is not None and child.value is not None]
     overall = min(valued, key=lambda pair: objective.loss(pair[1].value or 0.0), default=None)
-    known = {
+    members = {
         **_state(record, jobs),
         **{part: record.request.get(part) for part in PARTS},
         "FailureReason": record.failure_reason,
@@ -54,7 +54,7 @@ def describe(
         ),
         "ConsumedResources": {"RuntimeInSeconds": round((record.ended_s or record.modified_s) - record.created_s)},
     }
-    return _present(**known)
+    return _present(**members)
 
 
 def summarize(record: TuningRecord, jobs: Jobs) -> dict[str, Any]:

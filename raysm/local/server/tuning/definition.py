@@ -165,13 +165,13 @@ def job_name(tuning: str, number: int) -> str:
 
 
 def _resources(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    wanted = body.get("HyperParameterTuningResourceConfig")
-    if not wanted:
+    config = body.get("HyperParameterTuningResourceConfig")
+    if not config:
         if not body.get("ResourceConfig"):
             raise validation("Give ResourceConfig or HyperParameterTuningResourceConfig")
         resources: Mapping[str, Any] = body["ResourceConfig"]
         return resources
     # Prioritized, the one strategy that there is: the first of them, which a laptop always has.
-    first = (wanted.get("InstanceConfigs") or [wanted])[0]
+    first = (config.get("InstanceConfigs") or [config])[0]
     names = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
-    return {name: value for name in names if (value := first.get(name, wanted.get(name))) is not None}
+    return {name: value for name in names if (value := first.get(name, config.get(name))) is not None}

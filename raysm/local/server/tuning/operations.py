@@ -69,9 +69,9 @@ class TuningOperations:
         region, name = request["ResourceArn"].split(":")[3], request["ResourceArn"].rpartition("/")[2]
         return self._records.get(name, region)
 
-    def _tag(self, request: Mapping[str, Any], new: Mapping[str, str], gone: Sequence[str]) -> Mapping[str, Any]:
+    def _tag(self, request: Mapping[str, Any], new: Mapping[str, str], removed: Sequence[str]) -> Mapping[str, Any]:
         record = self._by_arn(request)
-        tags = {key: value for key, value in {**record.tags, **new}.items() if key not in gone}
+        tags = {key: value for key, value in {**record.tags, **new}.items() if key not in removed}
         self._records.update(record, tags=tags)
         return {"Tags": listed(tags)} if new else {}
 
@@ -124,10 +124,10 @@ class TuningOperations:
         warm = record.request.get("WarmStartConfig") or {}
         family = []
         if warm.get("WarmStartType") == SAME:
-            known = {one.name: one for one in self._records.all(record.region)}
+            records = {one.name: one for one in self._records.all(record.region)}
             names = [item[NAME] for item in warm["ParentHyperParameterTuningJobs"]]
             # One that was deleted since is passed over.
-            family = [known[name] for name in names if name in known]
+            family = [records[name] for name in names if name in records]
         return answers.describe(record, _objectives(record), self._jobs.training_job, family)
 
     def _stop(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:

@@ -131,12 +131,12 @@ class TuningRecords:
             ApiError: ResourceInUse, if there is one of its name.
         """
         with self._lock:
-            there = self._records.get((record.region, record.name))
-            if there is not None:
+            existing = self._records.get((record.region, record.name))
+            if existing is not None:
                 raise ApiError(
                     "ResourceInUse",
                     "Hyper parameter tuning job names must be unique within an AWS account and region, and one with "
-                    f"this name already exists ({there.arn})",
+                    f"this name already exists ({existing.arn})",
                 )
             self._write(record)
             self._records[record.region, record.name] = record
@@ -190,8 +190,8 @@ def missing(name: str) -> ApiError:
 
 
 def _from_json(data: Mapping[str, Any]) -> TuningRecord:
-    known = {item.name for item in fields(TuningRecord)}
-    values = {name: value for name, value in data.items() if name in known}
+    names = {item.name for item in fields(TuningRecord)}
+    values = {name: value for name, value in data.items() if name in names}
     children = [{**item, "losses": tuple(item["losses"])} for item in values.get("children", ())]
     values["children"] = tuple(Child(**item) for item in children)
     return TuningRecord(**values)

@@ -173,9 +173,9 @@ class TuningRun:
 
     def _trials(self, which: int) -> list[Trial]:
         """Return what is known of the trials of the definition ``which``, its parents' first."""
-        own = [child for child in self.record.children if child.number % len(self._definitions) == which]
-        seen = [child if child.ended else replace(child, losses=self._losses(child)) for child in own]
-        return [*self._parents, *(child.trial for child in seen)]
+        children = [child for child in self.record.children if child.number % len(self._definitions) == which]
+        current = [child if child.ended else replace(child, losses=self._losses(child)) for child in children]
+        return [*self._parents, *(child.trial for child in current)]
 
     # -- what it does
 

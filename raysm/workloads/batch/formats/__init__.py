@@ -39,12 +39,12 @@ def named(name: str) -> "Format":
         MissingDependency: The image lacks what reads it.
     """
     try:
-        made: Format = pkgutil.resolve_name(FORMATS[name][0])()
+        format_: Format = pkgutil.resolve_name(FORMATS[name][0])()
     except ImportError as error:
         raise MissingDependency(
             f"reading {name} needs {error.name}, which the image lacks; add it to the requirements (of images: pillow)"
         ) from error
-    return made
+    return format_
 
 
 def format_of(files: Sequence[str], channel: str) -> str:
@@ -55,11 +55,11 @@ def format_of(files: Sequence[str], channel: str) -> str:
     """
     formats = {_by_suffix(file): file for file in reversed(files)}
     if len(formats) > 1 or None in formats:
-        known = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
+        endings = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
         examples = " and ".join(sorted(formats.values())[:2])
         raise InvalidInput(
-            f"the files of the channel {channel!r} are not all of one format that is known ({known}): {examples}; say "
-            "how to read them: raysm.Batch(…, read='text'), or read='files' for their bytes"
+            f"the files of the channel {channel!r} are not all of one format that is known ({endings}): {examples}; "
+            "say how to read them: raysm.Batch(…, read='text'), or read='files' for their bytes"
         )
     return next(name for name in formats if name is not None)
 

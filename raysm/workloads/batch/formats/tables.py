@@ -34,10 +34,10 @@ class _Table:
         try:
             for table in _regrouped(self.tables(folder / name, span, batch_size), batch_size):
                 columns = {column: array_of(table.column(column)) for column in table.column_names}
-                taken = sorted({"file", "row"} & set(columns))
-                if taken:
+                reserved = sorted({"file", "row"} & set(columns))
+                if reserved:
                     raise InvalidInput(
-                        f"{folder / name} has a column {taken[0]!r}, which is raysm's name for where a record comes "
+                        f"{folder / name} has a column {reserved[0]!r}, which is raysm's name for where a record comes "
                         "from; rename it"
                     )
                 numbers = np.arange(row, row + len(table))

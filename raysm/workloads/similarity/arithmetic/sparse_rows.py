@@ -108,17 +108,17 @@ class SparseRows:
         """Return the rows as they are used, see ``score.scaled``."""
         if not exponents.any():
             return self
-        own = self.own()
+        compact = self.own()
         with np.errstate(under="ignore"):
             # Of these rows' own elements: the arrays of a cut are those of all rows.
-            data = np.ldexp(own.data, -np.repeat(exponents.astype(np.int32), own.counts))
-        return SparseRows(own.begins, own.indices, data, own.columns)
+            data = np.ldexp(compact.data, -np.repeat(exponents.astype(np.int32), compact.counts))
+        return SparseRows(compact.begins, compact.indices, data, compact.columns)
 
     def dense(self) -> Rows:
         """Return rows[n, D] with all their zeros."""
-        own = self.own()
+        compact = self.own()
         rows = np.zeros(self.shape, dtype=self.dtype)
-        rows[np.repeat(np.arange(len(self)), own.counts), own.indices] = own.data
+        rows[np.repeat(np.arange(len(self)), compact.counts), compact.indices] = compact.data
         return rows
 
 

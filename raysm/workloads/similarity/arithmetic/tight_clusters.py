@@ -102,7 +102,7 @@ def find_clusters(units: NDArray[np.float32], centre: NDArray[np.float64]) -> Ti
     if sum(len(rows) ** 2 for rows in clusters) < enough:
         return None
     centres = np.stack([units[rows].mean(axis=0, dtype=np.float64) for rows in clusters])
-    farthest = [np.linalg.norm(units[rows] - own, axis=1).max() for rows, own in zip(clusters, centres, strict=True)]
+    farthest = [np.linalg.norm(units[rows] - mean, axis=1).max() for rows, mean in zip(clusters, centres, strict=True)]
     # Twice as far as those that were looked at: among the others there are some that are farther.
     return TightClusters(centres=centres, radii=2 * np.array(farthest))
 

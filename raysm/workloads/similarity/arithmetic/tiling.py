@@ -48,10 +48,10 @@ def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int, tiles
         tiles_a_slot: Fewer tiles than so many for each slot are not wanted.
     """
     fewest = math.ceil(rows / max_tile_rows)
-    wanted = math.ceil(math.sqrt(2 * slots * tiles_a_slot))
+    enough = math.ceil(math.sqrt(2 * slots * tiles_a_slot))
     # Where both cannot be had, what a task can hold comes before what a task should cost.
     most = max(fewest, rows // least_rows, 1)
-    start = min(max(fewest, wanted), most)
+    start = min(max(fewest, enough), most)
     choices = range(start, min(most, start + start // 2) + 1)
     # n * n halves of a tile is the work: what exceeds its share is idle time. Of equals, the fewest.
     return min(choices, key=lambda blocks: (rounds_in_halves(blocks, slots) * slots / blocks**2, blocks))

@@ -57,11 +57,11 @@ def comparer_of(context: Context) -> Comparer:
     return Comparer(cache.engine, Frame(centre=frame.centre), tile_rows(context.matrix.columns))
 
 
-def assign(asked: Asked, context: Context, block: tuple[bool, RowBlock]) -> dict[str, NDArray[Any]]:
+def assign(task: Asked, context: Context, block: tuple[bool, RowBlock]) -> dict[str, NDArray[Any]]:
     """Return ``cells[rows]`` of a block and, of the matrix's rows, ``keys[sample, k]``: whom the sample finds there.
 
     Args:
-        asked: What is wanted.
+        task: What is wanted.
         context: What every task is told.
         block: Whether it is one of the queries, and its rows.
     """
@@ -71,11 +71,11 @@ def assign(asked: Asked, context: Context, block: tuple[bool, RowBlock]) -> dict
     tile = operand.tile(rows.start, rows.stop)
     assert isinstance(tile, Tile), "sparse rows were refused"
     ready = comparer.ready(tile)
-    cells = comparer.nearest(ready, asked.centroids, 1)[:, 0].astype(np.int32)
+    cells = comparer.nearest(ready, task.centroids, 1)[:, 0].astype(np.int32)
     if of_queries:
         return {"cells": cells}
-    sample = context.queries.gather(asked.sample)
-    best = Best.empty(sample.norms, asked.k)
+    sample = context.queries.gather(task.sample)
+    best = Best.empty(sample.norms, task.k)
     for start in range(0, len(sample), comparer.step):
         some = slice(start, start + comparer.step)
         left = comparer.ready(sample.part(start, start + comparer.step))
@@ -97,7 +97,7 @@ def build(context: Context, k: int, recall: float, slots: int, do: Do) -> Index:
         InvalidInput: No fewer pairs would do, or the rows are too few to say.
     """
     rng = np.random.default_rng(0)
-    wanted = k + context.self_join
+    k_of_sample = k + context.self_join
     rows = np.flatnonzero(context.queries.norms)
     # Zero rows have no neighbors that could be missed.
     size = sample_size(recall, len(rows))
@@ -105,11 +105,11 @@ def build(context: Context, k: int, recall: float, slots: int, do: Do) -> Index:
         raise InvalidInput(f"of {len(rows)} rows with elements no recall can be measured; leave recall away")
     sample = rng.permutation(rows)[: 2 * size]
     # The first half chooses the number of cells, and so cannot say what it misses; the second one can.
-    asked = Asked(centroids=_trained(context, rng), sample=sample, k=wanted)
-    cells, keys = _assigned(context, asked, slots, do)
+    task = Asked(centroids=_trained(context, rng), sample=sample, k=k_of_sample)
+    cells, keys = _assigned(context, task, slots, do)
     # A cell that nobody is in would only be looked into for nothing.
-    used = np.flatnonzero(np.bincount(cells[False], minlength=len(asked.centroids)))
-    centroids = asked.centroids[used]
+    used = np.flatnonzero(np.bincount(cells[False], minlength=len(task.centroids)))
+    centroids = task.centroids[used]
     matrix = Cells.of(np.searchsorted(used, cells[False]), len(used))
     # Queries are only put in order by their cells; of one that is not used, by the next that is.
     queries = matrix if context.self_join else Cells.of(np.searchsorted(used, cells[True]), len(used))
@@ -129,15 +129,15 @@ def build(context: Context, k: int, recall: float, slots: int, do: Do) -> Index:
 
 def _trained(context: Context, rng: np.random.Generator) -> Rows:
     matrix = context.matrix
-    wanted = SAMPLE_A_CELL * cell_count(matrix.rows, matrix.rows)
-    count = max(1, min(matrix.rows, wanted, TRAINED_BYTES // (4 * matrix.columns)))
+    enough = SAMPLE_A_CELL * cell_count(matrix.rows, matrix.rows)
+    count = max(1, min(matrix.rows, enough, TRAINED_BYTES // (4 * matrix.columns)))
     # Drawn without order: the first rows of a file are often alike.
     sample = matrix.gather(rng.choice(matrix.rows, count, replace=False))
     return train(sample, cell_count(matrix.rows, count), comparer_of(context))
 
 
 def _assigned(
-    context: Context, asked: Asked, slots: int, do: Do
+    context: Context, task: Asked, slots: int, do: Do
 ) -> tuple[dict[bool, NDArray[np.int32]], NDArray[np.uint64]]:
     """Return the cell of every row, of the matrix and of other queries, and keys[sample, k] of the whole matrix."""
     step = tile_rows(context.matrix.columns)
@@ -151,22 +151,22 @@ def _assigned(
         for block in row_blocks(operand.rows, max(1, min(step, -(-operand.rows // slots))))
     ]
     # Keys of one sample in all blocks: sorted, they are what the exact search finds, in any order of the blocks.
-    best = np.full((len(asked.sample), asked.k), EMPTY_KEY)
-    for (which, block), part in do(partial(assign, asked), blocks):
+    best = np.full((len(task.sample), task.k), EMPTY_KEY)
+    for (which, block), part in do(partial(assign, task), blocks):
         cells[which][block.start : block.stop] = part.arrays["cells"]
         if "keys" in part.arrays:
-            best = np.sort(np.concatenate([best, part.arrays["keys"]], axis=1), axis=1)[:, : asked.k]
+            best = np.sort(np.concatenate([best, part.arrays["keys"]], axis=1), axis=1)[:, : task.k]
     return cells, best
 
 
-def without_own(keys: NDArray[np.uint64], own: NDArray[np.int64] | None) -> NDArray[np.uint64]:
+def without_own(keys: NDArray[np.uint64], numbers: NDArray[np.int64] | None) -> NDArray[np.uint64]:
     """Return keys[n, k - 1] without each row's own index, of keys[n, k]; with no rows of their own, as they are.
 
     A row that is not among its own k best (those equal to it come first, by a lower index) has one too many of them.
     """
-    if own is None:
+    if numbers is None:
         return keys
-    others = (keys & INDEX_BITS) != own.astype(np.uint64)[:, None]
+    others = (keys & INDEX_BITS) != numbers.astype(np.uint64)[:, None]
     others[others.all(axis=1), -1] = False
     left: NDArray[np.uint64] = keys[others].reshape(len(keys), keys.shape[1] - 1)
     return left

@@ -48,8 +48,8 @@ class Measured:
 def sample_size(recall: float, rows: int) -> int:
     """Return how many rows choose the number of cells, and how many others measure the recall then."""
     # Half of few rows at most: as many others have to measure what the first ones chose.
-    wanted = math.ceil(MISSES / (1 - recall))
-    return min(max(LEAST_SAMPLE, min(wanted, MOST_SAMPLE)), rows // 2)
+    enough = math.ceil(MISSES / (1 - recall))
+    return min(max(LEAST_SAMPLE, min(enough, MOST_SAMPLE)), rows // 2)
 
 
 def measured_recall(recalls: NDArray[np.float64]) -> Measured:

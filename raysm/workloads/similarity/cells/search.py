@@ -39,8 +39,8 @@ def search(context: Context, index: Index, k: int, places: RowBlock) -> NDArray[
         # Cells may be so small that theirs are fewer than are asked for: those rows look into twice as many.
         rows = rows[best.keys[rows, -1] == EMPTY_KEY]
         ranks = range(ranks.stop, min(2 * ranks.stop, len(index.centroids)))
-    own = np.arange(places.start, places.stop) if context.self_join else None
-    return _numbered(without_own(best.keys, own), index)
+    numbers = np.arange(places.start, places.stop) if context.self_join else None
+    return _numbered(without_own(best.keys, numbers), index)
 
 
 def row_blocks_of(block: RowBlock, step: int) -> list[RowBlock]:

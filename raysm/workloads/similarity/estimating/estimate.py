@@ -247,11 +247,11 @@ def _merging_s(blocks: int, ranges: int, part_s: float, batches: int) -> float:
 def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, operands_kept: int) -> float:
     """Return the seconds until all tiles are computed by slots that each keep so many operands."""
     free = [(0.0, slot) for slot in range(min(slots, blocks * (blocks + 1) // 2))]
-    held: list[dict[int, None]] = [{} for _ in free]
+    operands_of: list[dict[int, None]] = [{} for _ in free]
     operand, diagonal, tile = costs.operand * scale, costs.diagonal * scale**2, costs.tile * scale**2
     for cut in tiling.triangle(blocks, 1):
         at, slot = free[0]
-        operands = held[slot]
+        operands = operands_of[slot]
         # Not a set: a dict keeps the order, and names a block that is both only once.
         for block in {cut.rows.start: None, cut.columns.start: None}:
             if block in operands:
@@ -271,9 +271,9 @@ def _ask(question: Question) -> Costs:
     command = [sys.executable, "-P", "-m", "raysm.workloads.similarity.estimating.probe"]
     # As a task of one core has it.
     variables = environment.child_environment({"OMP_NUM_THREADS": "1"})
-    asked = json.dumps(to_json(question))
+    text = json.dumps(to_json(question))
     # Begun afresh: a product's library reads the number of its threads as it is loaded.
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, env=variables, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, env=variables, check=False)
     if done.returncode != 0:
         # Of a traceback the last line is the error itself.
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -108,13 +108,13 @@ def _operand_seconds(cache: EngineCache, cut: RowBlock) -> float:
 def _seconds(function: Callable[[], object]) -> float:
     """Return the median time of a call, after a first one that warms what is kept."""
     function()
-    taken: list[float] = []
+    seconds: list[float] = []
     until = time.perf_counter() + LEAST_S
-    while not taken or time.perf_counter() < until:
+    while not seconds or time.perf_counter() < until:
         begin = time.perf_counter()
         function()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ def make(
         CalledProcessError: A compiler is there, and failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    made: dict[str, int] = {}
+    counts: dict[str, int] = {}
     earlier = _index(folder)
     digests: dict[str, str] = {}
     for target in machines:
@@ -79,12 +79,12 @@ def make(
         with ThreadPoolExecutor(2) as pool:
             paths = list(pool.map(partial(_make_one, str(compiler), folder, target, earlier), recipes))
         digests |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-        made[target] = len(paths)
+        counts[target] = len(paths)
     for path in folder.glob("*.so"):
         if path.name not in digests:
             path.unlink()
     (folder / INDEX).write_text(json.dumps(digests, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return made
+    return counts
 
 
 def compiler_for(target: str) -> str | None:

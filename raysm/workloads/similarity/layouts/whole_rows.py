@@ -101,9 +101,9 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     """
     if not sources:
         return []
-    here = ray.get_runtime_context().get_node_id()
+    own_id = ray.get_runtime_context().get_node_id()
     # One without a CPU computes nothing, and needs no rows.
-    others = [node for node in cluster_nodes() if node.node_id != here and node.cpus]
+    others = [node for node in cluster_nodes() if node.node_id != own_id and node.cpus]
     # Begun before the head maps its own: all instances convert at the same time.
     # For what has to be converted: it stays in the instance's scratch, where every task's process then maps it.
     loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)

@@ -131,7 +131,9 @@ class Full(Mode):
         most = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)
         columns = RowBlock(0, sizing.matrix.rows)
         ranges = Ranges.even(sizing.queries.rows, sizing.chosen_ranges)
-        starts = [(start - own.start, start, own.stop) for own in ranges for start in range(own.start, own.stop, most)]
+        starts = [
+            (start - rows.start, start, rows.stop) for rows in ranges for start in range(rows.start, rows.stop, most)
+        ]
         # Of each range in turn, so that all owners have something to write from the beginning on.
         cuts = [RowBlock(start, min(start + most, stop)) for _, start, stop in sorted(starts)]
         # Never as a self-join: a strip serves its own rows alone, and has no mirror image that would be written too.

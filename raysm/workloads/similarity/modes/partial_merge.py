@@ -76,9 +76,9 @@ def _nobody(lower_bounds: NDArray[np.float32], k: int) -> Best:
     return Best(np.full((len(lower_bounds), k), EMPTY_KEY, dtype=np.uint64), lower_bounds)
 
 
-def _part(best: Best, block: RowBlock, wanted: RowBlock) -> Best:
-    own = slice(wanted.start - block.start, wanted.stop - block.start)
-    return Best(best.keys[own], best.lower_bounds[own])
+def _part(best: Best, block: RowBlock, part: RowBlock) -> Best:
+    rows = slice(part.start - block.start, part.stop - block.start)
+    return Best(best.keys[rows], best.lower_bounds[rows])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,8 +148,8 @@ def _merge(k: int, source: Source, tile_rows: int, in_flight: int, function: Any
         engines.update(part.engines)
         seconds += part.seconds
         peaks |= {host: max(peak, peaks.get(host, 0)) for host, peak in part.peaks.items()}
-    arrays, here = group.arrays(), source.here().host
+    arrays, own_host = group.arrays(), source.here().host
     # It may be a head that computes no tile, which is not among those that did.
-    if here in peaks:
-        peaks[here] = max(peaks[here], peak_memory_bytes())
+    if own_host in peaks:
+        peaks[own_host] = max(peaks[own_host], peak_memory_bytes())
     return Part(arrays=arrays, peaks=peaks, seconds=seconds, engines=tuple(sorted(engines)))

@@ -101,9 +101,14 @@ class TopK(Mode):
         # Neighbors' ids by their mean: how often each of them is named shows only in the result.
         ids = math.ceil(queries.id_bytes + rows * k * matrix.id_bytes / matrix.rows)
         # Of each neighbor its number, its score, and a bit that says where a list begins; of each row its number.
-        made = rows * (12 * k + k // 8 + 9) + ids
+        output = rows * (12 * k + k // 8 + 9) + ids
         check_room(
-            [(folders.records, keys - occupied_bytes(folders.records)), (scratch, keys), (folders.result, made)], free
+            [
+                (folders.records, keys - occupied_bytes(folders.records)),
+                (scratch, keys),
+                (folders.result, output),
+            ],
+            free,
         )
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
@@ -174,10 +179,10 @@ def _task(accumulator: TopKAccumulator, tile: TileBlock) -> FreeTile:
 
 
 def _bounds(accumulator: TopKAccumulator, task: TileTask, max_tile_rows: int | None) -> TileBounds:
-    known, tile = accumulator.lower_bounds, task.tile
-    columns = known[tile.columns.start : tile.columns.stop] if task.mirrored else known[:0]
+    lower_bounds, tile = accumulator.lower_bounds, task.tile
+    columns = lower_bounds[tile.columns.start : tile.columns.stop] if task.mirrored else lower_bounds[:0]
     # Copied: Ray takes the value later, and the bounds rise meanwhile.
-    return TileBounds(known[tile.rows.start : tile.rows.stop].copy(), columns.copy(), max_tile_rows)
+    return TileBounds(lower_bounds[tile.rows.start : tile.rows.stop].copy(), columns.copy(), max_tile_rows)
 
 
 def _merge(accumulator: TopKAccumulator, tile: TileBlock, arrays: Any) -> None:

@@ -103,9 +103,9 @@ class _Cuts:
     def pieces(self, block: RowBlock, best: Best | None) -> Iterator[tuple[RowBlock, Any]]:
         """Yield the pieces of a block, each with its part of the best; None: it is not served."""
         for cut in self.of(block):
-            own = slice(cut.start - block.start, cut.stop - block.start)
+            rows = slice(cut.start - block.start, cut.stop - block.start)
             # Views: what engines find of a piece stands in the best of the whole tile at once.
-            yield cut, None if best is None else Best(best.keys[own], best.lower_bounds[own])
+            yield cut, None if best is None else Best(best.keys[rows], best.lower_bounds[rows])
 
 
 def _reaching(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:

@@ -48,11 +48,11 @@ class Handover:
         return {}
 
     def _bounds(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        asked = [
+        references = [
             self.owners[at].bounds.remote(list(consecutive(numbers[some]))) for at, some in self.ranges.of(numbers)
         ]
         # A tile on the diagonal has no columns of its own to ask about.
-        return np.concatenate(answers_of(asked)) if asked else np.empty(0, dtype=np.float32)
+        return np.concatenate(answers_of(references)) if references else np.empty(0, dtype=np.float32)
 
 
 def answers_of(calls: Sequence[Any]) -> list[Any]:

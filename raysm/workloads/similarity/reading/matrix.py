@@ -260,9 +260,9 @@ class Matrix:
         """Return the rows[len(numbers), D] of these numbers, in their order: a copy."""
         rows = np.empty((len(numbers), self.columns), dtype=self.dtype)
         for part, begin in zip(self._parts, self._starts.tolist(), strict=False):
-            here = np.flatnonzero((numbers >= begin) & (numbers < begin + part.shape[0]))
-            if len(here):
-                rows[here] = part.gather(numbers[here] - begin)
+            inside = np.flatnonzero((numbers >= begin) & (numbers < begin + part.shape[0]))
+            if len(inside):
+                rows[inside] = part.gather(numbers[inside] - begin)
         return rows
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:

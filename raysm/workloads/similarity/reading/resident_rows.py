@@ -19,9 +19,9 @@ __all__ = ["ResidentRows"]
 class ResidentRows:
     """Rows by their places, as far as tasks read a ``Matrix``."""
 
-    def __init__(self, own: Matrix | None, start: int) -> None:
+    def __init__(self, matrix: Matrix | None, start: int) -> None:
         """Begin with the instance's own rows, which lie from ``start`` on; None: it has none."""
-        self._held = [] if own is None else [(start, own)]
+        self._held = [] if matrix is None else [(start, matrix)]
         self._remote: list[tuple[int, Matrix]] = []
 
     def load_remote(self, start: int, rows: Matrix | None) -> None:

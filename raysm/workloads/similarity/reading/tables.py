@@ -251,8 +251,8 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
     # How long its lists are, only reading tells; this sizes batches, no more.
     width = table.columns or 1024
     # By position: two columns may have one name.
-    wanted = [i for i, name in enumerate(table.names) if name != id_column]
-    names = [table.names[i] for i in wanted]
+    row_columns = [i for i, name in enumerate(table.names) if name != id_column]
+    names = [table.names[i] for i in row_columns]
     done, length = 0, table.columns if table.nested else None
     try:
         # What is read ahead would lie in memory: Arrow's default trades that for speed.
@@ -262,7 +262,7 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
             ):
                 if not batch.num_rows:
                     continue
-                columns = [batch.column(i) for i in wanted]
+                columns = [batch.column(i) for i in row_columns]
                 ids = None if id_column is None else batch.column(table.names.index(id_column))
                 for name, column in [*zip(names, columns, strict=True), (id_column, ids)]:
                     _check_nulls(path, name, column, done)

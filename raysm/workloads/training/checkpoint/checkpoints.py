@@ -86,7 +86,7 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
         InvalidRequest: The newest whole checkpoint is that of another model or optimizer.
     """
     folder = None if config is None or config.folder is None else Path(config.folder)
-    own = None
+    own_folder = None
     if session.in_job:
         instance = environment.read()
         if config is None and not instance.has_checkpoints:
@@ -96,10 +96,10 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
         # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
         if folder.is_relative_to(instance.paths.checkpoints):
-            own = instance.paths.scratch / folder.relative_to(instance.paths.base)
+            own_folder = instance.paths.scratch / folder.relative_to(instance.paths.base)
     elif config is None:
         return None
-    checkpointing = Checkpointing(session, trainer, config or Checkpoints(), folder or Path("checkpoints"), own)
+    checkpointing = Checkpointing(session, trainer, config or Checkpoints(), folder or Path("checkpoints"), own_folder)
     checkpointing.begin()
     session.observers.append(checkpointing)
     return checkpointing

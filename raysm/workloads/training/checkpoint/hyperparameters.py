@@ -38,12 +38,12 @@ def read_hyperparameters(optimizer: Optimizer, scheduler: Any) -> dict[str, floa
     return numbers
 
 
-def find_overruled(asked: Mapping[str, float], resumed: Mapping[str, float]) -> list[tuple[str, float, float]]:
+def find_overruled(chosen: Mapping[str, float], resumed: Mapping[str, float]) -> list[tuple[str, float, float]]:
     """Return name, what is asked for now, and what the checkpoint has in its place; alike groups once, by name."""
     # A set: groups that differ in nothing would repeat the same line for each.
     changed = {
         (name.partition(".")[2], number, resumed[name])
-        for name, number in asked.items()
+        for name, number in chosen.items()
         if name in resumed and resumed[name] != number
     }
     return sorted(changed)

@@ -87,12 +87,12 @@ def resume(
         torn.add(candidates.pop().name)
     if exchange.is_leader:
         remove(folder, torn)
-    asked = read_hyperparameters(trainer.optimizer, trainer.scheduler)
+    hyperparameters = read_hyperparameters(trainer.optimizer, trainer.scheduler)
     if not candidates:
-        return ResumePoint(hyperparameters=asked)
+        return ResumePoint(hyperparameters=hyperparameters)
     random = _load(session, trainer, folder / newest.name, newest, has, exchange, group)
-    _say(session, newest, reached, folder, str(trainer.layout), find_overruled(asked, newest.hyperparameters))
-    return ResumePoint(tuple(candidates), random, newest.hyperparameters or asked)
+    _say(session, newest, reached, folder, str(trainer.layout), find_overruled(hyperparameters, newest.hyperparameters))
+    return ResumePoint(tuple(candidates), random, newest.hyperparameters or hyperparameters)
 
 
 def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
@@ -107,9 +107,9 @@ def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
 
 def _intact(checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
     """Return the files that are whole on this instance, of those that are this rank's to look at."""
-    own, ranks = exchange.place
+    rank_on_host, ranks = exchange.place
     # The digests of a large checkpoint are shared by the ranks of the instance, which all read the same disk.
-    names = sorted(manifest.files)[own::ranks]
+    names = sorted(manifest.files)[rank_on_host::ranks]
     return {name for name in names if is_intact(checkpoint / name, manifest.files[name])}
 
 
@@ -124,8 +124,8 @@ def _load(
 ) -> PutBack:
     # First what says where every tensor lies: only then is it known which files this rank needs.
     moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
-    there = shards.entries(checkpoint)
-    state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in there if name.startswith(OPTIMIZER))
+    keys = shards.entries(checkpoint)
+    state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in keys if name.startswith(OPTIMIZER))
     # Of as many workers that are laid out otherwise, those of one tensor group must not get states of their own.
     is_same_layout = manifest.layout == str(trainer.layout)
     if is_same_layout:
@@ -151,14 +151,14 @@ def _load(
 
 def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
     """Return the files that this rank needs, after all ranks have seen that the checkpoint is of this model."""
-    problem, needed, entries, there = "", set[str](), set[str](), set[str]()
+    problem, needed, entries, saved_keys = "", set[str](), set[str](), set[str]()
     try:
-        needed, entries, there = shards.plan(state, checkpoint)
+        needed, entries, saved_keys = shards.plan(state, checkpoint)
     except InvalidRequest as error:
         problem = str(error)
     answers = exchange.gather((problem, entries))
     problems = [text for text, _ in answers if text]
-    unread = there - {RANDOM}.union(*(names for _, names in answers))
+    unread = saved_keys - {RANDOM}.union(*(names for _, names in answers))
     if not problems and unread:
         # What is in the checkpoint and nobody asks for is a larger model's: to go on would throw it away silently.
         problems = [f"it has {min(unread)}, which they have not"]
@@ -186,9 +186,9 @@ def _say(
         f"goes on from the checkpoint of step {manifest.step}{where}; {repeated(manifest.step, reached)} done again;"
         f" it is in {folder.absolute()}: {afresh} afresh"
     )
-    for name, asked, resumed in ignored:
+    for name, chosen, resumed in ignored:
         shown = "rate" if name == "lr" else name
-        session.say(f"warning: {shown} {asked:g} was asked for, the checkpoint's {resumed:g} goes on")
+        session.say(f"warning: {shown} {chosen:g} was asked for, the checkpoint's {resumed:g} goes on")
     if manifest.layout != layout:
         session.say(
             f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"

@@ -128,16 +128,16 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
     metadata = _metadata(folder)
     planner = DefaultLoadPlanner()
     planner.set_up_planner(state, metadata, is_coordinator=False)
-    there = set(metadata.state_dict_metadata)
-    wanted = set(planner.state_dict)
-    if wanted - there:
-        raise InvalidRequest(f"it has no {min(wanted - there)}")
+    saved_keys = set(metadata.state_dict_metadata)
+    needed_keys = set(planner.state_dict)
+    if needed_keys - saved_keys:
+        raise InvalidRequest(f"it has no {min(needed_keys - saved_keys)}")
     try:
         # The planner knows what a shape mismatch is in every mode, cut tensors included.
         items = planner.create_local_plan().items
     except ValueError as error:  # "Size mismatch between saved [3] and current: [4] for weight"
         raise InvalidRequest(str(error)) from error
-    return {metadata.storage_data[item.storage_index].relative_path for item in items}, wanted, there
+    return {metadata.storage_data[item.storage_index].relative_path for item in items}, needed_keys, saved_keys
 
 
 def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:

@@ -47,18 +47,18 @@ def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Colle
         InvalidConfig: No instance has a file that one needs.
     """
     planned = []
-    sent = dict.fromkeys(sorted(has), 0)
+    files_from = dict.fromkeys(sorted(has), 0)
     # In one order on all ranks: each transfer is a call that all of them make together.
     for name in sorted(set().union(*needs.values())):
         targets = tuple(host for host in sorted(needs) if name in needs[host] and name not in has.get(host, ()))
         if not targets:
             continue
-        sources = [host for host in sent if name in has[host]]
+        sources = [host for host in files_from if name in has[host]]
         if not sources:
             raise InvalidConfig(f"the checkpoint's file {name} is on no instance")
         # The one that has sent least: a file that all but one have must not always come from the same instance.
-        source = min(sources, key=lambda host: sent[host])
-        sent[source] += 1
+        source = min(sources, key=lambda host: files_from[host])
+        files_from[source] += 1
         planned.append(FileTransfer(name, source, targets))
     return planned
 
@@ -85,8 +85,8 @@ class CheckpointTransfer:
     @property
     def place(self) -> tuple[int, int]:
         """This rank's number among the ranks of its instance, and how many they are."""
-        own = [rank for rank, host in enumerate(self._hosts) if host == self.host]
-        return own.index(self._rank), len(own)
+        ranks = [rank for rank, host in enumerate(self._hosts) if host == self.host]
+        return ranks.index(self._rank), len(ranks)
 
     def gather(self, value: T) -> list[T]:
         """Return every rank's ``value``, in the order of ranks."""
@@ -100,8 +100,8 @@ class CheckpointTransfer:
         """Return the names that the ranks of each instance give, together."""
         by_host: dict[str, set[str]] = {host: set() for host in self._hosts}
         # A rank knows of its own files only; the instance has what any of its ranks has seen.
-        for host, there in zip(self._hosts, self.gather(set(names)), strict=True):
-            by_host[host] |= there
+        for host, of_rank in zip(self._hosts, self.gather(set(names)), strict=True):
+            by_host[host] |= of_rank
         return by_host
 
     def to_first(self, value: T) -> list[T] | None:

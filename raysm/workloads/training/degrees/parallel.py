@@ -142,17 +142,17 @@ class Parallel:
         # Both open would have no one answer: sharding over all is what FSDP does by itself.
         if self.shard is None:
             degrees["data"] = self.data or 1
-        known = prod(degree for degree in degrees.values() if degree is not None)
+        total = prod(degree for degree in degrees.values() if degree is not None)
         shown = " x ".join(f"{name}={degree}" for name, degree in degrees.items() if degree is not None)
-        # Without an open degree the product has to be the very number; with one it only has to divide it.
+        # Without an open degree the total has to be the very number; with one it only has to divide it.
         whole = None not in degrees.values()
-        if workers % known or (whole and workers != known):
+        if workers % total or (whole and workers != total):
             rule = "must equal" if whole else "must divide"
             raise InvalidRequest(
-                f"Parallel: {shown} is {known}, which {rule} the number of workers, {workers}; change a degree or the "
-                "workers"
+                f"Parallel: {shown} is {total}, which {rule} the number of workers, {workers}; change a degree or "
+                "the workers"
             )
-        resolved = {name: workers // known if degree is None else degree for name, degree in degrees.items()}
+        resolved = {name: workers // total if degree is None else degree for name, degree in degrees.items()}
         return Layout(**resolved, placement=self.placement)
 
     def check_batch(self, batch_size: int, workers: int) -> None:

@@ -64,19 +64,19 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat = dict(_parameters(options))
     workers = flat.pop("processes_per_host", None)
-    known = {}
+    counterparts = {}
     for name, value in flat.items():
         if name in NO_COUNTERPART:
             off, remedy = NO_COUNTERPART[name]
             if value != off:
                 raise InvalidRequest(f"smdistributed: {name}={value!r} has no counterpart in raysm; {remedy}")
         elif name in V1 | V2:
-            known[name] = value
+            counterparts[name] = value
         else:
             raise InvalidRequest(f"smdistributed: the option {name!r} is not known, so it has no counterpart in raysm")
     # v1 requires one of the two names, and v2 has neither: nothing else tells them apart.
-    is_v1 = "partitions" in known or "pipeline_parallel_degree" in known
-    strange = sorted(known.keys() - (V1 if is_v1 else V2))
+    is_v1 = "partitions" in counterparts or "pipeline_parallel_degree" in counterparts
+    strange = sorted(counterparts.keys() - (V1 if is_v1 else V2))
     if strange and is_v1:
         raise InvalidRequest(
             f"smdistributed: {', '.join(strange)} belongs to v2, but the other options are those of v1"
@@ -85,7 +85,7 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequest(
             f"smdistributed: {', '.join(strange)} belongs to v1, which needs 'partitions' or 'pipeline_parallel_degree'"
         )
-    return _from_v1(known, workers) if is_v1 else _from_v2(known, workers)
+    return _from_v1(counterparts, workers) if is_v1 else _from_v2(counterparts, workers)
 
 
 def _parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -163,8 +163,8 @@ def _flag(options: Mapping[str, Any], name: str) -> bool:
 def _one_of(options: Mapping[str, Any], name: str, counterparts: Mapping[str, str], default: str) -> Any:
     value = options.get(name, default)
     if not isinstance(value, str) or value not in counterparts:
-        there = ", ".join(repr(option) for option in counterparts)
+        names = ", ".join(repr(option) for option in counterparts)
         raise InvalidRequest(
-            f"smdistributed: {name}={value!r} has no counterpart in raysm; those that have are {there}"
+            f"smdistributed: {name}={value!r} has no counterpart in raysm; those that have are {names}"
         )
     return counterparts[value]

@@ -51,12 +51,12 @@ def clip(
     device = parts[0].device if parts else _device(stages)
     square = torch.zeros((), device=device)
     for where, tensors in alike.items():
-        own = get_total_norm(tensors).float().square()
+        square_here = get_total_norm(tensors).float().square()
         if where is not None:
             mesh, dimensions = where
             for dimension in dimensions:
-                dist.all_reduce(own, group=mesh.get_group(dimension))
-        square += own
+                dist.all_reduce(square_here, group=mesh.get_group(dimension))
+        square += square_here
     if stages is not None:
         dist.all_reduce(square, group=stages)
     norm = square.sqrt()

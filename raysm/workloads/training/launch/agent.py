@@ -97,9 +97,9 @@ class Agent:
 
     def run(self, task: Task) -> tuple[Exit, ...]:
         """Start the workers, and wait until all have ended; once one fails, or the head says so, they are ended."""
-        here = environment.read()
-        source = here.payload / payload.SOURCE
-        folder = working_folder.make_folder(here, source)
+        instance = environment.read()
+        source = instance.payload / payload.SOURCE
+        folder = working_folder.make_folder(instance, source)
         let_others_first()  # each worker is a session of its own
         self._ending = False
         self._killed.clear()
@@ -116,7 +116,7 @@ class Agent:
                 for local_rank, rank in enumerate(task.place.ranks):
                     self._running[rank] = _start(task, local_rank, source, folder)
             emit_event, say = partial(_send_event, head), partial(_send_remark, head)
-            with Usage(here.current_host, emit_event, say, has_gpus=task.place.gpus > 0):
+            with Usage(instance.current_host, emit_event, say, has_gpus=task.place.gpus > 0):
                 return self._watch()
 
     def _watch(self) -> tuple[Exit, ...]:

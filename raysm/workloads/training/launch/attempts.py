@@ -83,7 +83,7 @@ def train(
         Stopped: A stop was asked for.
     """
     # By node id, not by name: an instance whose Ray was started anew is another node, and may be used again.
-    gone: set[str] = set()
+    lost_ids: set[str] = set()
     places = place(nodes())
     number = restarts = 0
     while True:
@@ -98,11 +98,11 @@ def train(
             restarts += 1
             say(f"{error}; restart {restarts} of {policy.max_restarts} with all workers")
         except NodesLost as error:
-            gone.update(node.node_id for node in error.nodes)
+            lost_ids.update(node.node_id for node in error.nodes)
             # Going on without it costs no restart: the user has said that instances may go.
             if policy.on_instance_loss == "fail":
                 restarts += 1
-                if restarts > policy.max_restarts or not _came_back(error.nodes, gone, nodes, sleep):
+                if restarts > policy.max_restarts or not _came_back(error.nodes, lost_ids, nodes, sleep):
                     raise InstanceLost(
                         f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
                         "Cluster(on_instance_loss='continue')"
@@ -110,7 +110,7 @@ def train(
             say(f"{error}; all workers are started anew")
         number += 1
         # Ray takes some seconds to call a node dead: those that failed us are left out, whatever it says.
-        places = _places_left(place, [node for node in nodes() if node.node_id not in gone])
+        places = _places_left(place, [node for node in nodes() if node.node_id not in lost_ids])
 
 
 def _places_left(place: Callable[[Sequence[Node]], tuple[Place, ...]], present: Sequence[Node]) -> tuple[Place, ...]:
@@ -121,12 +121,12 @@ def _places_left(place: Callable[[Sequence[Node]], tuple[Place, ...]], present: 
 
 
 def _came_back(
-    lost: Sequence[Node], gone: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
+    lost: Sequence[Node], lost_ids: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
 ) -> bool:
     """Wait until each of their hosts is there again, with its Ray started anew; False if one does not come."""
     # Counted, so that tests pass a sleep that takes no time.
     for _ in range(int(RETURN_S / ASK_S)):
-        present = {node.host for node in nodes() if node.node_id not in gone}
+        present = {node.host for node in nodes() if node.node_id not in lost_ids}
         if present.issuperset(node.host for node in lost):
             return True
         sleep(ASK_S)

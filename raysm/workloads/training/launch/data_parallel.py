@@ -176,29 +176,29 @@ def trainer_class() -> "type[TorchTrainer]":
 
 def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
     """Return the instances on which nothing can be run any more, or nothing that answers within ``silence_s``."""
-    asked = {answer: node for node, answer in ask_every_node(_here, nodes=nodes, max_retries=0).items()}
-    ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=silence_s)
+    node_of = {answer: node for node, answer in ask_every_node(_here, nodes=nodes, max_retries=0).items()}
+    ready, silent = ray.wait(list(node_of), num_returns=len(node_of), timeout=silence_s)
     failed = []
     for reference in ready:
         try:
             ray.get(reference)
         except RayError:
-            failed.append(asked[reference])
-    here: str = ray.get_runtime_context().get_node_id()
-    return lost_nodes([asked[reference] for reference in silent], failed, here)
+            failed.append(node_of[reference])
+    own_id: str = ray.get_runtime_context().get_node_id()
+    return lost_nodes([node_of[reference] for reference in silent], failed, own_id)
 
 
-def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], here: str) -> list[Node]:
+def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> list[Node]:
     """Return the instances that are lost.
 
     Args:
         silent: Those that did not answer in time.
         failed: Those that cannot.
-        here: Ray's id of the instance that asks.
+        own_id: Ray's id of the instance that asks.
     """
     # To answer takes a new process. Where this instance, which is there, starts none in that time either, the machines
     # are overloaded, and silence says nothing of the others: why the workers failed is told by what they said.
-    is_overloaded = any(node.node_id == here for node in silent)
+    is_overloaded = any(node.node_id == own_id for node in silent)
     return [*failed] if is_overloaded else [*silent, *failed]
 
 

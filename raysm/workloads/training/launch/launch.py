@@ -111,11 +111,11 @@ def _train(
 ) -> None:
     # The clock runs over restarts: what they cost belongs to the training's time.
     model, begun_s = launch.environment.paths.model, time.monotonic()
-    tried: list[tuple[Place, ...]] = []
+    earlier: list[tuple[Place, ...]] = []
 
     def remembered(places: tuple[Place, ...], number: int) -> None:
         # For a stop: the model to bring is where rank 0 was in the last attempt.
-        tried[:] = [places]
+        earlier[:] = [places]
         attempt(places, number)
 
     try:
@@ -123,8 +123,8 @@ def _train(
             remembered, nodes=lambda: cluster_nodes(), place=place, policy=policy, say=say, sleep=launch.stop.sleep
         )
     except Stopped as stopped:
-        if tried:
-            download_model(tried[0][0].node, launch.environment, say)
+        if earlier:
+            download_model(earlier[0][0].node, launch.environment, say)
         if not stopped.clean:
             raise SystemExit(143) from None
     else:

@@ -95,13 +95,13 @@ class _Worker:
 
     def run(self) -> None:
         spec = self._spec
-        here = environment.read()
+        instance = environment.read()
         variables = torchrun_variables(self._place, self._local_rank, spec.group, spec.threads)
         # By IP address, as Ray Train counts them, instances of one machine would be one.
         environment.tell({name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN})
         # OMP_NUM_THREADS is read when torch is imported, which Ray Train has done by now.
         torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
-        os.chdir(working_folder.make_folder(here, here.payload / payload.SOURCE))
+        os.chdir(working_folder.make_folder(instance, instance.payload / payload.SOURCE))
         with ExitStack() as open_until_end:
             open_until_end.enter_context(spec.wire.instead_of_output(self._rank, self._stop))
             # The figures are those of the instance: one worker of it tells them.
@@ -109,7 +109,7 @@ class _Worker:
                 has_gpus = self._place.gpus > 0
                 open_until_end.enter_context(Usage(self._place.node.host, emit_event, say, has_gpus=has_gpus))
             try:
-                self._call(*unpickled(here.payload / payload.FUNCTION, spec.name))
+                self._call(*unpickled(instance.payload / payload.FUNCTION, spec.name))
             except BaseException as error:
                 failed = self._failed(error)
                 if failed is not None and not failed.stopped and is_consequence(failed.error):

@@ -81,9 +81,9 @@ class Wire:
                     with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(errors):
                         yield
             finally:
-                for stream, own in before.items():
-                    os.dup2(own, stream)
-                    os.close(own)
+                for stream, copy in before.items():
+                    os.dup2(copy, stream)
+                    os.close(copy)
 
     @contextlib.contextmanager
     def heeding(self, rank: int, stream: int, on_word: Callable[[bytes], None]) -> Iterator[socket.socket]:
@@ -236,8 +236,8 @@ class Relay:
     def _say(self, source: _Source, lines: list[bytes]) -> None:
         if not lines or source.rank is None:
             return
-        own = f"[rank{source.rank}]: ".encode()  # torch puts it before the lines of a traceback
-        lines = [line.removeprefix(own) for line in lines]
+        prefix = f"[rank{source.rank}]: ".encode()  # torch puts it before the lines of a traceback
+        lines = [line.removeprefix(prefix) for line in lines]
         if source.stream == ERROR:
             joined = b"\n".join(lines) + b"\n"
             self._tails[source.rank] = (self._tails[source.rank] + joined)[-TAIL_BYTES:]

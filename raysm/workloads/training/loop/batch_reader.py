@@ -21,9 +21,9 @@ class Reader(Dataset[Any]):
         # Plain tensors draw nothing, and are cut in one go: row by row takes a hundred times as long.
         self._plain = _plain(dataset) if collate is default_collate else None
 
-    def __getitem__(self, wanted: tuple[int, Sequence[int]]) -> Any:
+    def __getitem__(self, rows_of_epoch: tuple[int, Sequence[int]]) -> Any:
         """Return the batch of these rows, as they are in that epoch."""
-        epoch, rows = wanted
+        epoch, rows = rows_of_epoch
         if self._plain is not None:
             tensors, places = self._plain
             index = torch.tensor(rows)

@@ -189,5 +189,5 @@ class Rate(Observer):
             optimizer.param_groups[index]["lr"] = self._own[index] * by
 
     def _put_back(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        for group, own in zip(optimizer.param_groups, self._own, strict=True):
-            group["lr"] = own
+        for group, rate in zip(optimizer.param_groups, self._own, strict=True):
+            group["lr"] = rate

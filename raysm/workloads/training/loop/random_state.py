@@ -81,13 +81,17 @@ def _cpu_state() -> _State:
 
 
 def _are_equal(one: _State, other: _State) -> bool:
-    (own, drawn, tensor), (other_own, other_drawn, other_tensor) = one, other
-    return own == other_own and pickle.dumps(drawn) == pickle.dumps(other_drawn) and torch.equal(tensor, other_tensor)
+    (python, drawn, tensor), (other_python, other_drawn, other_tensor) = one, other
+    return (
+        python == other_python
+        and pickle.dumps(drawn) == pickle.dumps(other_drawn)
+        and torch.equal(tensor, other_tensor)
+    )
 
 
 def _put_cpu_state(state: _State) -> None:
-    own, drawn, tensor = state
-    random.setstate(own)  # type: ignore[arg-type]
+    python, drawn, tensor = state
+    random.setstate(python)  # type: ignore[arg-type]
     if drawn is not None:
         import numpy as np
 

@@ -65,10 +65,12 @@ def slices(
         # weights, the running averages of batch norms, is what checkpoints keep and DDP gives to all.
         each, more = divmod(count, data_ranks)
         first = data_rank * each + min(data_rank, more)
-        own = rows[first : first + each + (data_rank < more)]
+        share = rows[first : first + each + (data_rank < more)]
         # Every rank has to take part in every step: one without a row of its own computes one that counts nothing.
-        computed = own if len(own) else rows[:1]
-        yield Slice(epoch=epoch, begin=begin, end=begin + count, rows=tuple(computed.tolist()), share=len(own) / count)
+        computed = share if len(share) else rows[:1]
+        yield Slice(
+            epoch=epoch, begin=begin, end=begin + count, rows=tuple(computed.tolist()), share=len(share) / count
+        )
 
 
 def epochs(count: int) -> Iterator[int]:

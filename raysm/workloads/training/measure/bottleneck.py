@@ -116,8 +116,8 @@ def _communication(picture: Picture) -> str:
     if picture.device == "cuda" and picture.precision == "fp32":
         remedies.append("precision='bf16'")
     remedies.append("instances with a faster network, or fewer of them")
-    sent = picture.usage.get("network_sent_bytes_per_s", 0.0)
-    rate = f" ({sent / 1e6:,.0f} MB/s sent per instance)" if sent >= 1e6 else ""
+    bytes_per_s = picture.usage.get("network_sent_bytes_per_s", 0.0)
+    rate = f" ({bytes_per_s / 1e6:,.0f} MB/s sent per instance)" if bytes_per_s >= 1e6 else ""
     return f"{share}{rate}: {', or '.join(remedies)}"
 
 

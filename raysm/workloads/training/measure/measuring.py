@@ -161,9 +161,9 @@ class Measuring(Observer):
         look, self._look = self._look, None
         mine = math.nan
         if look is not None:
-            looked = look.end()
-            self._looks.append(looked)
-            mine = looked.wall_s - looked.communication_s
+            interval = look.end()
+            self._looks.append(interval)
+            mine = interval.wall_s - interval.communication_s
         # One process has nobody to compare itself with.
         if self._session.cpu_group is None:
             return
@@ -181,9 +181,9 @@ class Measuring(Observer):
             return ()
         by_rank = enumerate(zip(*self._computing_s, strict=True))
         return tuple(
-            RankTimes(rank=rank, host=self._session.hosts[rank], computing_s=median(seen))
-            for rank, seen in by_rank
-            if not any(map(math.isnan, seen))
+            RankTimes(rank=rank, host=self._session.hosts[rank], computing_s=median(seconds))
+            for rank, seconds in by_rank
+            if not any(map(math.isnan, seconds))
         )
 
     def _emit(self, step: int, recent: Totals) -> None:

@@ -32,10 +32,10 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
     }
     if isinstance(blocks, str):
         if blocks not in containers:
-            there = ", ".join(repr(name) for name in containers) or "none"
+            names = ", ".join(repr(name) for name in containers) or "none"
             raise InvalidRequest(
                 f"blocks={blocks!r} is no Sequential or ModuleList of {type(model).__name__} with several children; "
-                f"there are: {there}"
+                f"there are: {names}"
             )
         return blocks
     if not containers:

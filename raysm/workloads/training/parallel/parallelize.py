@@ -250,12 +250,12 @@ class Parallelizer:
     def _stages(self, model: nn.Module) -> Stages:
         """Cut the model into stages where rank 0 would: times differ from rank to rank."""
         example = self._example_inputs(model) if self.parallel.optimize == "speed" else None
-        own = partition_stages(model, self.parallel.stages, self.blocks, example=example)
-        first_ranks: list[Any] = [own.starts, own.shares]
+        partition = partition_stages(model, self.parallel.stages, self.blocks, example=example)
+        first_ranks: list[Any] = [partition.starts, partition.shares]
         # What rank 0 measured: two ranks that cut elsewhere would each miss a layer.
         dist.broadcast_object_list(first_ranks, 0, group=self.session.cpu_group)
         starts, shares = first_ranks
-        stages = Stages(model=model, graph=own.graph, starts=starts, shares=shares)
+        stages = Stages(model=model, graph=partition.graph, starts=starts, shares=shares)
         for number, start in enumerate(("the beginning", *starts)):
             share = f", {shares[number]:.0%} of the cost" if shares else ""
             rank = number % self.layout.pipeline + 1
@@ -367,8 +367,8 @@ def _merged(modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[S
     """
     tensors = {name: tensor for module in modules for name, tensor in module.state_dict(keep_vars=True).items()}
     for alike in tied:
-        there = [name for name in alike if name in tensors]
-        tensors |= dict.fromkeys(alike, tensors[there[0]]) if there else {}
+        saved = [name for name in alike if name in tensors]
+        tensors |= dict.fromkeys(alike, tensors[saved[0]]) if saved else {}
     places = {name: place for place, name in enumerate(names)}
     root = nn.Module()
     for name in sorted(tensors, key=places.__getitem__):

@@ -44,8 +44,8 @@ def check_placed(groups: Groups, placed: Iterable[str]) -> None:
         InvalidRequest: One would be on none, and so stay as it is for good.
     """
     # Of all stages: a parameter that this rank lacks is another's.
-    there = set(placed)
-    lost = [names[0] for group in groups for names in group if there.isdisjoint(names)]
+    all_names = set(placed)
+    lost = [names[0] for group in groups for names in group if all_names.isdisjoint(names)]
     if lost:
         raise InvalidRequest(
             f"{', '.join(lost)} would not be trained: no worker's part of the model has them; leave them out of the "
@@ -62,11 +62,11 @@ def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: boo
         parts: This rank's parameters by their original names.
         mixed: Whether some are cut over other ranks than others: such ones cannot be updated in one call for all.
     """
-    here = dict(parts.named_parameters(remove_duplicate=False))
+    by_name = dict(parts.named_parameters(remove_duplicate=False))
     for group, parameters in zip(optimizer.param_groups, groups, strict=True):
         # A stage may know a shared parameter by another of its names than the first.
-        known = (next((name for name in names if name in here), None) for names in parameters)
-        group["params"] = [here[name] for name in known if name is not None]
+        own_names = (next((name for name in names if name in by_name), None) for names in parameters)
+        group["params"] = [by_name[name] for name in own_names if name is not None]
         # Tensors over different meshes in one call are an error of torch's, in the first step of the optimizer.
         if mixed and "foreach" in group:
             group["foreach"] = False

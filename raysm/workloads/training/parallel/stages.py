@@ -56,7 +56,7 @@ class Stages:
             InvalidRequest: A size that was taken before this stage is used in or after it.
         """
         placed = _placed(self.graph, self.starts)
-        received, sent = _handed_on(placed, stage - 1), _handed_on(placed, stage)
+        received, handed_on = _handed_on(placed, stage - 1), _handed_on(placed, stage)
         graph, copies = fx.Graph(), {}
         for node in received:
             copies[node] = graph.placeholder(node.name)
@@ -76,10 +76,10 @@ class Stages:
                 copies[node] = graph.node_copy(node, copy)
         for name in _unused(self.model, placed, len(self))[stage]:
             graph.get_attr(name)  # so that the stage has it
-        if not sent:
+        if not handed_on:
             graph.output(result)
         else:
-            outputs = tuple(copies[node] for node in sent)
+            outputs = tuple(copies[node] for node in handed_on)
             graph.output(outputs if len(outputs) > 1 else outputs[0])
         return fx.GraphModule(self.model, graph, f"Stage{stage}")
 

@@ -98,7 +98,7 @@ def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int
         layout: The mesh of ranks.
         rank: This one.
     """
-    here = dict(parts.named_parameters(remove_duplicate=False))
+    params = dict(parts.named_parameters(remove_duplicate=False))
     # One group, and one message, for all that the same workers share.
     by_places: dict[tuple[int, ...], list[Tie]] = {}
     for tie in ties:
@@ -114,6 +114,8 @@ def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int
             group = dist.new_group(ranks)
             if rank in ranks:
                 copies.append(
-                    Copies(parameters=tuple(here[tie.names[0]] for tie in tied), group=group, is_first=rank == ranks[0])
+                    Copies(
+                        parameters=tuple(params[tie.names[0]] for tie in tied), group=group, is_first=rank == ranks[0]
+                    )
                 )
     return tuple(copies)

@@ -158,16 +158,16 @@ class Trainer:
         Every rank has to call it. Tensors come one at a time: beside its own part, no rank but 0 holds more than one.
         """
         # One tensor after the other: gathered at once, a model that needs sharding would not fit.
-        own = get_model_state_dict(self.parts)
-        owners = self._owners(own)
-        whole = {name: self._whole(own.get(name), owners[name]) for name in self.names}
+        of_rank = get_model_state_dict(self.parts)
+        owners = self._owners(of_rank)
+        whole = {name: self._whole(of_rank.get(name), owners[name]) for name in self.names}
         return {name: tensor for name, tensor in whole.items() if tensor is not None and self.session.rank == 0}
 
-    def _owners(self, own: Iterable[str]) -> dict[str, int]:
+    def _owners(self, own_names: Iterable[str]) -> dict[str, int]:
         """Return the lowest rank that has each name."""
-        names = [list(own)] * self.session.world_size
+        names = [list(own_names)] * self.session.world_size
         if self.session.cpu_group:
-            dist.all_gather_object(names, list(own), group=self.session.cpu_group)
+            dist.all_gather_object(names, list(own_names), group=self.session.cpu_group)
         return {name: rank for rank in reversed(range(len(names))) for name in names[rank]}
 
     def _whole(self, tensor: Any, owner: int) -> torch.Tensor | None:

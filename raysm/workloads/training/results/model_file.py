@@ -61,14 +61,14 @@ def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the tensors with no memory in common: tied weights stand under each of their names, as in state_dict."""
-    seen: set[int] = set()
+    used: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():
         whole = tensor.detach().contiguous()
         # safetensors refuses tensors that share memory, and would write a view's whole storage.
         address = whole.untyped_storage().data_ptr()
-        apart[name] = whole.clone() if address in seen or whole.untyped_storage().nbytes() != whole.nbytes else whole
-        seen.add(apart[name].untyped_storage().data_ptr())
+        apart[name] = whole.clone() if address in used or whole.untyped_storage().nbytes() != whole.nbytes else whole
+        used.add(apart[name].untyped_storage().data_ptr())
     return apart
 
 

@@ -35,15 +35,15 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
     else:
         # Never again elsewhere: another instance has another folder, and no rank 0.
         read = ray.remote(num_cpus=0, max_retries=0)(_sent)
-        sent = read.options(
+        stream = read.options(
             num_returns="streaming",
             scheduling_strategy=only_on(node.node_id),
             # Without it the whole model would pile up in the head's object store.
             **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": UNDER_WAY}),
         ).remote()
         try:
-            outputs = ray.get(next(sent))
-            write_pieces((ray.get(piece) for piece in sent), head.paths.model)
+            outputs = ray.get(next(stream))
+            write_pieces((ray.get(piece) for piece in stream), head.paths.model)
         # What was raised over there is an error of ours or of the disk, and no loss.
         except RayTaskError:
             raise
@@ -54,9 +54,9 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
 
 
 def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
-    here = environment.read()
-    yield working_folder.save_outputs(here)
-    yield from read_pieces(here.paths.model)
+    instance = environment.read()
+    yield working_folder.save_outputs(instance)
+    yield from read_pieces(instance.paths.model)
 
 
 def read_pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -70,11 +70,11 @@ def read_pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
         yield name, b""
 
 
-def write_pieces(sent: Iterator[tuple[str, bytes]], to: Path) -> None:
+def write_pieces(pieces: Iterator[tuple[str, bytes]], to: Path) -> None:
     """Write what ``read_pieces`` yielded below ``to``; a file is there once it is whole."""
-    for name, piece in sent:
+    for name, piece in pieces:
         with replacing(to / name) as beside:
             with beside.open("wb") as file:
                 while piece:
                     file.write(piece)
-                    _, piece = next(sent)
+                    _, piece = next(pieces)

@@ -19,14 +19,14 @@ __all__ = ["save_outputs", "make_folder"]
 NOT_KEPT = ("__pycache__",)
 
 
-def make_folder(here: Environment, source: Path) -> Path:
+def make_folder(instance: Environment, source: Path) -> Path:
     """Return this instance's folder, made if it is not there; of source and channels, the first of a name is shown.
 
     What an earlier attempt of the same job left in it stays: a restarted script may go on with it.
     """
-    folder = _of(here)
+    folder = _of(instance)
     folder.mkdir(parents=True, exist_ok=True)
-    for path in [*sorted(source.iterdir()), *(here.paths.channel(name) for name in here.channels)]:
+    for path in [*sorted(source.iterdir()), *(instance.paths.channel(name) for name in instance.channels)]:
         link = folder / path.name
         # What is there stays; the other workers of this instance make the same links at the same moment.
         with contextlib.suppress(FileExistsError):
@@ -34,12 +34,12 @@ def make_folder(here: Environment, source: Path) -> Path:
     return folder
 
 
-def save_outputs(here: Environment) -> list[str]:
+def save_outputs(instance: Environment) -> list[str]:
     """Move what the workers left in the folder to this instance's model folder, and return the names.
 
     Nothing that is in the model folder is overwritten.
     """
-    folder, model = _of(here), here.paths.model
+    folder, model = _of(instance), instance.paths.model
     names: list[str] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         # A link is the source or a channel, which the job was given.
@@ -76,5 +76,5 @@ def _copy(path: str | Path, target: str | Path) -> None:
         shutil.copy2(path, beside)
 
 
-def _of(here: Environment) -> Path:
-    return here.paths.scratch / "training"
+def _of(instance: Environment) -> Path:
+    return instance.paths.scratch / "training"

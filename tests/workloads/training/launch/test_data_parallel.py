@@ -20,6 +20,6 @@ def test_an_instance_that_is_silent_is_lost_but_where_this_one_has_no_breath_eit
         Node(host=name, node_id=name, address="", rank=rank, instance_type="", cpus=2, gpus=0)
         for rank, name in enumerate(("algo-1", "algo-2", "algo-3"))
     )
-    assert lost_nodes([silent], [failed], here=head.node_id) == [silent, failed]
-    assert lost_nodes([head, silent], [failed], here=head.node_id) == [failed]
-    assert lost_nodes([], [], here=head.node_id) == []
+    assert lost_nodes([silent], [failed], own_id=head.node_id) == [silent, failed]
+    assert lost_nodes([head, silent], [failed], own_id=head.node_id) == [failed]
+    assert lost_nodes([], [], own_id=head.node_id) == []

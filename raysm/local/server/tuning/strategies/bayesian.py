@@ -43,21 +43,24 @@ class BayesianSearch(Strategy):
 
     def propose(self, trials: Sequence[Trial], number: int) -> Assignment | None:
         """See ``Strategy.propose``."""
-        known = [(point, trial.loss) for trial in trials if (point := self._point(trial)) and trial.loss is not None]
-        if len(known) < self._first:
+        measured = [(point, trial.loss) for trial in trials if (point := self._point(trial)) and trial.loss is not None]
+        if len(measured) < self._first:
             return self._untried(trials, self.draw(number), number)
-        points, losses = np.array([point for point, _ in known[-MOST:]]), np.array([loss for _, loss in known[-MOST:]])
+        points, losses = (
+            np.array([point for point, _ in measured[-MOST:]]),
+            np.array([loss for _, loss in measured[-MOST:]]),
+        )
         running = [point for trial in trials if not trial.ended and (point := self._point(trial))]
         best = self._most_promising(points, losses, running, number)
         return self._untried(trials, best, number)
 
-    def _untried(self, trials: Sequence[Trial], wanted: Assignment | None, number: int) -> Assignment | None:
-        """Return ``wanted``, or where it was tried the next one of the random sequence that was not."""
-        tried = [trial.assignment for trial in trials]
+    def _untried(self, trials: Sequence[Trial], assignment: Assignment | None, number: int) -> Assignment | None:
+        """Return ``assignment``, or where it was tried the next one of the random sequence that was not."""
+        earlier = [trial.assignment for trial in trials]
         offset = 0
-        while wanted is not None and wanted in tried:
-            wanted, offset = self.draw(offset), offset + 1
-        return wanted
+        while assignment is not None and assignment in earlier:
+            assignment, offset = self.draw(offset), offset + 1
+        return assignment
 
     def _point(self, trial: Trial) -> list[float] | None:
         # Of a parent's trial a value may lie outside of the ranges of today.

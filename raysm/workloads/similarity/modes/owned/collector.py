@@ -115,13 +115,13 @@ class OwnedCollector(Collector):
         """Ask the owners, or one of them, which of these tiles' pieces they have."""
         names = self._names(tasks)
         self._asked.update(map(str, tasks))
-        asked = range(len(self._owners)) if only is None else [only]
-        held = answers_of([self._owners[at].hold.remote(names[at]) for at in asked])
+        numbers = range(len(self._owners)) if only is None else [only]
+        answers = answers_of([self._owners[at].hold.remote(names[at]) for at in numbers])
         missing = {
             name
-            for at, some in zip(asked, held, strict=True)
-            for name, there in zip(names[at], some, strict=True)
-            if not there
+            for at, some in zip(numbers, answers, strict=True)
+            for name, is_there in zip(names[at], some, strict=True)
+            if not is_there
         }
         for task in tasks:
             if str(task) in missing:

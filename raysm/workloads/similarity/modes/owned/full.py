@@ -156,7 +156,7 @@ class _Merger(RangeMerger):
 
     def _take(self, rows: NDArray[np.int64], columns: NDArray[np.int64], scores: NDArray[Any]) -> None:
         # The file begins with the range.
-        own = rows - self._rows.start
-        for block, above, beside in rectangles(own, columns):
+        own_rows = rows - self._rows.start
+        for block, above, beside in rectangles(own_rows, columns):
             self._array.write(block, scores[above, beside])
-        self._written[own] += len(columns)
+        self._written[own_rows] += len(columns)

@@ -115,9 +115,9 @@ class _Merger(RangeMerger):
 
     def bounds(self, runs: Sequence[Run]) -> NDArray[np.float32]:
         """Return the score of the k-th best of each, -inf of rows that have fewer."""
-        known, first = self._accumulator.lower_bounds, self._rows.start
+        bounds, first = self._accumulator.lower_bounds, self._rows.start
         # Joined, and so copied: the bounds rise while Ray sends them.
-        return np.concatenate([known[run.start - first : run.start - first + run.rows] for run in runs])
+        return np.concatenate([bounds[run.start - first : run.start - first + run.rows] for run in runs])
 
     def take(self, name: str, piece: Piece) -> None:
         """Merge a piece's keys."""

@@ -57,9 +57,9 @@ def draw_by_part(module: nn.Module, plan: Mapping[str, Any], part: int) -> None:
             in and goes out, draw as the whole model does.
         part: This worker's.
     """
-    here = dict(module.named_modules())
-    for name in {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in here}:
-        parent = here[name]
+    modules = dict(module.named_modules())
+    for name in {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in modules}:
+        parent = modules[name]
         prefix = f"{name}." if name else ""
         cuts = {child: plan.get(prefix + child) for child, _ in parent.named_children()}
         if "rowwise" not in cuts.values():

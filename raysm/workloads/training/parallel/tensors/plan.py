@@ -143,13 +143,13 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
         mesh: The workers of a tensor group, one dimension.
     """
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
-    here = {name for name, _ in module.named_modules()}
+    modules = {name for name, _ in module.named_modules()}
     cuts = {
         name: style if isinstance(style, ParallelStyle) else styles[style]()
         for name, style in plan.items()
-        if name in here
+        if name in modules
     }
-    for name in {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in here}:
+    for name in {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in modules}:
         parent = module.get_submodule(name)
         if _attention(parent):
             # Its forward reshapes by them: with the whole count, a worker's share of the columns would not fit.
@@ -181,17 +181,17 @@ def watch_first_forward(module: nn.Module, plan: Plan) -> None:
                 "what to cut by plan=…"
             )
 
-    here = dict(module.named_modules())
-    layers = [name for name, style in plan.items() if style == "colwise" and name in here]
+    modules = dict(module.named_modules())
+    layers = [name for name, style in plan.items() if style == "colwise" and name in modules]
     parents = {name.rpartition(".")[0] for name in layers}
     hooks = [
-        here[name].register_forward_pre_hook(partial(lambda name, *_: check(name, name.rpartition(".")[0]), name))
+        modules[name].register_forward_pre_hook(partial(lambda name, *_: check(name, name.rpartition(".")[0]), name))
         for name in layers
     ]
     for parent in parents:
         hooks += [
-            here[parent].register_forward_pre_hook(partial(lambda parent, *_: inside.update([parent]), parent)),
-            here[parent].register_forward_hook(
+            modules[parent].register_forward_pre_hook(partial(lambda parent, *_: inside.update([parent]), parent)),
+            modules[parent].register_forward_hook(
                 partial(lambda parent, *_: inside.subtract([parent]), parent), always_call=True
             ),
         ]
