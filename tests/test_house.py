@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from raysm.request.workload import KINDS
 from tests import house
 
 COMMENTS = 4.0
@@ -99,6 +100,22 @@ def test_the_house_is_kept_as_it_is_meant_to_be(figures, figure, most):
 @pytest.mark.parametrize(("figure", "least"), [("comments / 100 lines", COMMENTS), ("tests : source", 0.9)])
 def test_what_is_written_for_readers_and_for_tests_does_not_become_less(figures, figure, least):
     assert figures[figure] >= least, "python3 -m tests.house prints all figures"
+
+
+def test_nobody_outside_of_request_asks_what_kind_a_workload_is():
+    kinds = {"Workload", "EntryScript", "Wrapper"}
+    kinds |= {name.rpartition(":")[2] for name in KINDS.values()} | {"SweepWorkload"}
+    asking = [
+        f"{name}:{node.lineno}"
+        for name, module in house.modules_of(house.ROOT).items()
+        if not name.startswith("raysm.request.")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("isinstance", "issubclass")
+        if kinds & {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+    ]
+    assert asking == []
 
 
 def test_no_file_of_the_kernels_is_longer_than_a_module_may_be():

@@ -83,9 +83,9 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
     if is_driver_folder(folder):
         return make_payload(folder, read(environ), place / "payload")
-    of_job = folder.parent / JOB_CHANNEL
+    job_part = folder.parent / JOB_CHANNEL
     # In two parts: the service brings each channel by itself, and one has not the other's files.
-    return payloads.load(join(folder, of_job, place / "payload") if of_job.is_dir() else folder)
+    return payloads.load(join(folder, job_part, place / "payload") if job_part.is_dir() else folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:

@@ -62,20 +62,20 @@ def shards(
         on: As for ``raysm.Grid``.
 
     Raises:
-        InvalidRequest: There are fewer objects than shards, or fewer shards than prefixes; nothing was written.
+        InvalidRequest: There are fewer objects than shards, or fewer shards than places; nothing was written.
         ServiceError: A prefix cannot be listed, or the manifests cannot be written.
     """
-    prefixes = [uris] if isinstance(uris, str) else list(uris)
-    if type(count) is not int or not 0 < len(prefixes) <= count:
+    places = [uris] if isinstance(uris, str) else list(uris)
+    if type(count) is not int or not 0 < len(places) <= count:
         raise InvalidRequest(
-            f"shards: count is a whole number, at least one for each of {len(prefixes)} prefixes, got {count!r}"
+            f"shards: count is a whole number, at least one for each of {len(places)} prefixes, got {count!r}"
         )
     service = connect(on)
-    listed = [_list(uri, service) for uri in prefixes]
+    listed = [_list(uri, service) for uri in places]
     objects = sum(len(each.objects) for each in listed)
     if objects < count:
         raise InvalidRequest(
-            f"shards: {count:,} shards, and {objects:,} objects below {', '.join(prefixes)}; ask for {objects:,} at most"
+            f"shards: {count:,} shards, and {objects:,} objects below {', '.join(places)}; ask for {objects:,} at most"
         )
     rows: list[dict[str, Value]] = []
     for each, number in zip(listed, _numbers(listed, count), strict=True):

@@ -295,7 +295,7 @@ class Choice:
         return self.values
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return it as a range of the service's, whose values are texts: of all but texts their JSON.
+        """Return it as a range of the service's, whose values are texts: plain ones as they are, of all else its JSON.
 
         Raises:
             InvalidRequest: Two of its values would be one text.
@@ -311,7 +311,7 @@ class Choice:
 
     def read(self, text: str) -> Value:
         """Return the value that a tuning job writes so."""
-        # By the text, not by reading JSON: "1" may be a text that was chosen among.
+        # Of those alone that were chosen among: another text was written by somebody else.
         values: dict[str, Value] = {_text(value): value for value in self.values}
         return values[text]
 
@@ -369,7 +369,16 @@ def _bounds(item: _Range, log: bool) -> dict[str, Any]:
 
 
 def _text(value: Value) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) and not _is_json(value) else json.dumps(value)
+
+
+def _is_json(text: str) -> bool:
+    # It travels in quotation marks: who attaches to the tuning job without its sweep could not tell "1" from 1.
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_log(item: _Range) -> None:

@@ -22,7 +22,7 @@ from raysm.request.space import Parameter
 from raysm.request.space_reading import space_of
 from raysm.request.workload import Workload, Wrapper
 
-__all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "swept_script"]
+__all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "require_sweep", "swept_script"]
 
 Search: TypeAlias = Literal["optuna", "random", "grid"]
 """``optuna`` learns from the trials before (TPE), ``random`` does not, ``grid`` tries every combination once."""
@@ -291,6 +291,17 @@ class ScriptSweep(SweepWorkload):
     def moved_to(self, script: str) -> Self:
         """Return the same for a source that lies in a payload, where the script has the path ``script``."""
         return dataclasses.replace(self, script=script, source_dir=None)
+
+
+def require_sweep(workload: Workload) -> SweepWorkload:
+    """Return a workload that is a sweep.
+
+    Raises:
+        InvalidRequest: It is none, which the service cannot tune.
+    """
+    if not isinstance(workload, SweepWorkload):
+        raise InvalidRequest(f"tune: the service tunes sweeps, and this is {workload.label}")
+    return workload
 
 
 def swept_script(train: object) -> Script | None:

@@ -8,7 +8,7 @@ import raysm
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest
 from raysm.request.codec import from_json, to_json
-from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
+from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, require_sweep
 
 LR = {"lr": raysm.loguniform(1e-4, 1e-1)}
 
@@ -130,3 +130,9 @@ def test_less_or_more_is_better_as_the_mode_says():
     assert script().is_better(1, 2)
     assert script(mode="max").is_better(2, 1)
     assert not script().is_better(1, 1)
+
+
+def test_the_service_tunes_sweeps_and_nothing_else():
+    assert require_sweep(sweep := script()) is sweep
+    with pytest.raises(InvalidRequest, match="tune: the service tunes sweeps, and this is the script"):
+        require_sweep(raysm.Script("train.py"))

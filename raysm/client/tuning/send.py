@@ -17,7 +17,7 @@ from raysm.client.tuning.handle import Tuning
 from raysm.client.tuning.sought import of_sweep
 from raysm.errors import InvalidRequest
 from raysm.request import Target
-from raysm.request.sweep import SweepWorkload
+from raysm.request.sweep import SweepWorkload, require_sweep
 
 __all__ = ["PreparedTuning", "prepare_tuning", "tune"]
 
@@ -60,9 +60,7 @@ def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
     Raises:
         InvalidRequest: The service cannot do what is asked for.
     """
-    request, sweep = job.request, job.request.workload
-    if not isinstance(sweep, SweepWorkload):
-        raise InvalidRequest(f"tune: the service tunes sweeps, and this is {sweep.label}")
+    request, sweep = job.request, require_sweep(job.request.workload)
     if request.kind != "training":
         raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
     # Else they would be dropped without a word: a definition has a place for neither.

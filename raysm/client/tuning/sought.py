@@ -60,7 +60,7 @@ def described(answer: Mapping[str, Any]) -> Sought:
 
 
 def _category(text: str) -> Value:
-    # Whether "1" was chosen among texts or among numbers only its sweep tells; nearly all are what they look like.
+    # Of a sweep a text that would read as JSON is written in quotation marks; what is no JSON is a text.
     try:
         value = json.loads(text)
     except ValueError:

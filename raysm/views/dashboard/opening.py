@@ -55,7 +55,7 @@ def open_dashboard(
     watch.take(watch.read())
     if not watch.is_over and watch.place is None and not job.done():
         _await_place(job, watch, timeout, say)
-    # PageRequest again: it may have ended while somebody waited for its dashboard.
+    # Asked again: it may have ended while somebody waited for its dashboard.
     if watch.is_over or job.done():
         parts = _ended_parts(job, watch.timeline)
         return Dashboard(DashboardServer(lambda: FrozenSite(parts)), job.name)
@@ -84,7 +84,7 @@ def _await_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> Non
 
 
 def _way(job: Job, watch: Watch, tunnel: OpenTunnel) -> AbstractContextManager[Route]:
-    # PageRequest each time that a way is opened: the dashboard of a follow-up job is at another place.
+    # Asked each time that a way is opened: the dashboard of a follow-up job is at another place.
     assert watch.place is not None, "waited for before"
     return tunnel(job, watch.place)
 

@@ -162,8 +162,11 @@ class Upstream:
             if not answering.done():
                 raise ConnectionError("the dashboard was closed")
             return answering.result()
-        finally:
-            answering.cancel()
+        except BaseException:
+            # One that came in the very turn in which its reader was ended is nobody's: its connection would stay open.
+            if not answering.cancel() and not answering.cancelled() and answering.exception() is None:
+                answering.result().close()
+            raise
 
     async def _done_or_left(self, work: "asyncio.Future[Any]") -> None:
         """Return once the work is done, or nobody is asked any more."""

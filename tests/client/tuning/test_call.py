@@ -102,7 +102,7 @@ def test_parents_are_named():
         ({"stop": "asha"}, "stop='asha' is not the service's"),
         ({"time_budget_s": 60}, "time_budget_s is at least 120"),
         ({"options": TuningOptions(parallel=0)}, "parallel must be a whole number of at least 1, got 0"),
-        ({"space": {"n": raysm.choice(["1", 1])}}, "two of these would be the same"),
+        ({"space": {"n": raysm.choice([1, 1])}}, "two of these would be the same"),
         ({"space": {"n": raysm.choice(list(range(31)))}}, "a tuning job cannot have"),
         ({"options": TuningOptions(parents=tuple("abcdef"))}, "a tuning job cannot have"),
     ],

@@ -129,3 +129,27 @@ def test_what_waits_for_a_head_that_is_silent_gets_no_answer_once_nobody_is_aske
             await upstream.close()
 
     asyncio.run(run())
+
+
+def test_an_answer_that_comes_in_the_very_turn_in_which_its_reader_is_ended_is_closed(head):
+    closed = []
+
+    class Racing(Upstream):
+        def _request(self, route, message):
+            async def send():
+                reading.cancel()
+                return SimpleNamespace(close=lambda: closed.append(message.key))
+
+            return send()
+
+    async def run():
+        nonlocal reading
+        upstream = Racing(partial(way_to, head), TOKEN)
+        reading = asyncio.create_task(upstream.read("api/jobs/"))
+        await asyncio.wait([reading])
+        await upstream.close()
+
+    reading = None
+    asyncio.run(run())
+    assert reading.cancelled()
+    assert closed == ["api/jobs/"]

@@ -176,12 +176,15 @@ class ProgramWork:
         self._programs.clear()
 
     def _tell(self, job: BatchJob, log: Path) -> None:
+        try:
+            at_ms, chunks = round(log.stat().st_mtime * 1000), list(_chunks(log))
+        except FileNotFoundError:
+            return  # the home was deleted under it: nobody reads the lines any more, but the program has ended
         client, stream = self._moto.client("logs", job.region), job.tries[-1].resource
         with contextlib.suppress(client.exceptions.ResourceAlreadyExistsException):
             client.create_log_group(logGroupName=LOG_GROUP)
         client.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
-        at_ms = round(log.stat().st_mtime * 1000)
-        for lines in _chunks(log):
+        for lines in chunks:
             events = [{"timestamp": at_ms, "message": line} for line in lines]
             client.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
 

@@ -1,10 +1,14 @@
 """What a program of Batch is told, and what it runs."""
 
+import contextlib
+import dataclasses
+
 import pytest
 
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.program_work import ProgramWork, command_of, container_of, variables_of
 from raysm.local.server.batch.records import BatchJob, Try
+from tests.support.sagemaker_server import wait_until
 
 
 def job(container=None, overrides=None, *, request=None, **fields):
@@ -80,3 +84,13 @@ def test_a_program_whose_home_was_deleted_does_not_begin_and_makes_it_not_anew(t
     with pytest.raises(ApiError, match="CannotStartContainerError"):
         work.begin(job())
     assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
+
+
+def test_a_program_ends_as_it_did_though_its_home_was_deleted_and_its_lines_with_it(tmp_path):
+    one = job({"command": ["true"]}, request={"jobDefinition": "definition"})
+    with contextlib.closing(ProgramWork(tmp_path, None)) as work:
+        one = dataclasses.replace(one, tries=(Try(resource=work.begin(one), begun_s=0),))
+        (tmp_path / "batch").rename(tmp_path / "elsewhere")
+        states = []
+        wait_until(lambda: states.append(work.look(one)) or states[-1].status != "RUNNING")
+    assert (states[-1].status, states[-1].exit_code) == ("SUCCEEDED", 0)
