@@ -104,13 +104,17 @@ class Bucket:
         """Return the bucket after so many calls were taken from it; a negative number was given back."""
         return replace(self, tokens=self.tokens - calls, answered=self.answered + calls)
 
-    def made(self, most: Rate) -> "Bucket":
+    def made(self, most: Rate, ahead_s: float = 0.0) -> "Bucket":
         """Return the bucket as it is now after a call has been made only now whose token was taken earlier.
 
         The service's own bucket was full until then, and has saved up nothing for the wait: without this a call that
         is made late within a step is followed by one too early, and refused.
+
+        Args:
+            most: The most that its operation may be called.
+            ahead_s: Seconds after which a call is made at the earliest whose token is taken.
         """
-        return replace(self, tokens=min(self.tokens, self._room(self.rate, most) - 1))
+        return replace(self, tokens=min(self.tokens, self._room(self.rate, most) - 1 + self.rate * ahead_s))
 
     def refused(self, now: float) -> "Bucket":
         """Return the bucket after a refusal: slowed down by half a call of those that were answered since the last one.
@@ -186,10 +190,17 @@ class Limiter:
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.taken(-calls))
 
-    def made(self, region: str, operation: str, now: float) -> None:
-        """Take note that a call whose token was taken earlier was answered now."""
+    def made(self, region: str, operation: str, now: float, ahead_s: float = 0.0) -> None:
+        """Take note that a call whose token was taken earlier was answered now.
+
+        Args:
+            region: Where.
+            operation: Which.
+            now: Seconds since the epoch.
+            ahead_s: Seconds for which a call is on its way at least, from the token to the answer.
+        """
         with self._bucket(region, operation, now) as (bucket, keep):
-            keep(bucket.made(self._rates[operation]))
+            keep(bucket.made(self._rates[operation], ahead_s))
 
     def throttled(self, region: str, operation: str, now: float) -> None:
         """Take note that the service refused a call because there were too many."""

@@ -15,7 +15,7 @@ from typing import Any
 from raysm.contract.clock import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid import handed_over
-from raysm.grid.controller import Controller
+from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.gauge import FREE_S, GAUGE_S
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.joining import join
@@ -130,10 +130,11 @@ class Running:
             LeaseLost: Another process runs this grid.
         """
         pause, moment = sleep or self.clock.sleep, clock or self.clock.now
-        while (wait_s := self.step(moment())) is not None:
+        while (wait_s := self.step(now := moment())) is not None:
             if self.store.grid().state == "paused" and not self.store.open_count():
                 return
-            pause(wait_s)
+            # From the step's own moment: its calls take a part of the wait, and each next one would be late by that.
+            pause(max(SHORTEST_S, wait_s - max(0.0, moment() - now)))
 
     def close(self) -> None:
         """Let go of the grid: another process may run it at once."""
