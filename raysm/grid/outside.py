@@ -94,7 +94,7 @@ class Outside:
             # With its files a call takes a while, and of four regions' the last one is made seconds after the first.
             now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
             leads.append(now - self._now)
-            # The next one will take as long to get there: who waits for its token, and then sets out, is late each time.
+            # The next one will take as long to get there: who sets out when its token is there is late each time.
             self.limiter.made(region, "create", now, ahead_s=min(leads) if len(leads) == LATEST else 0.0)
         self._between("after create")
 
