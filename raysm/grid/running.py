@@ -22,7 +22,7 @@ from raysm.grid.joining import join
 from raysm.grid.leaving import left_regions
 from raysm.grid.limiter import Limiter
 from raysm.grid.offers import offers_of
-from raysm.grid.placement import Cheapest
+from raysm.grid.placement import placement_of
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
 from raysm.grid.region import Region
@@ -259,7 +259,7 @@ def _controller(
     return Controller(
         store,
         {name: opened(name) for name in regions},
-        Cheapest(offers=offers, move_data=request.rules.move_data),
+        placement_of(request.rules, offers),
         limiter,
         gauge_s=GAUGE_S if is_billed else FREE_S,
         news_s=NEWS_S if is_billed else FREE_NEWS_S,
