@@ -52,7 +52,8 @@ def main(folder):
     with Live(console=Console(), auto_refresh=False) as live:
         end = grid.run(seen=lambda view: live.update(Text(str(view)), refresh=True))
         live.update(Text(str(end)), refresh=True)
-    print(grid.report(folder / "drives.html"))
+    # In a file of lines the last screen has no end of its own.
+    print(f"\n{grid.report(folder / 'drives.html')}")
     return end
 
 

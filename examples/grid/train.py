@@ -14,7 +14,7 @@ import ray
 
 import raysm
 
-EPOCHS = 40
+EPOCHS = 200
 
 
 @ray.remote(num_cpus=1, scheduling_strategy="SPREAD")

@@ -41,6 +41,7 @@ RULES = {
     "parallel": "parallel",
     "retries": "retries",
     "move_data": "move_data",
+    "any_type": "any_type",
     "rate": "rate",
     "pack": "pack",
     "pack_minutes": "pack_minutes",

@@ -164,6 +164,12 @@ def _add_request(verb: Any) -> None:
         "--instances", type=int, metavar="N", help="of each job, where its row does not say (default 1)"
     )
     places.add_argument("--spot", action="store_true", default=None, help="on spare capacity, which can be interrupted")
+    places.add_argument(
+        "--any-type",
+        action="store_true",
+        default=None,
+        help="the service itself takes the next type where a region has none of the best, in one job; not on --spot",
+    )
     places.add_argument("--move-data", action="store_true", default=None, help="let rows run away from their data")
     places.add_argument(
         "--queue",

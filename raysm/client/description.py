@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from raysm.client.calls import call_of
+from raysm.contract.instance_preferences import settled
 from raysm.contract.job_api import JobApi
 
 __all__ = ["Description", "SecondaryStatus", "Status", "outputs_of", "read"]
@@ -95,6 +96,8 @@ class Description:
     """Why it failed; empty otherwise."""
     instances: tuple[tuple[str, int], ...] = ()
     """Instance type and count, of each group."""
+    selected_type: str | None = None
+    """Of a job that may have one of several instance types, which one it got; None where it had no choice, or yet."""
     created: datetime | None = None
     """When it was sent."""
     started: datetime | None = None
@@ -135,6 +138,7 @@ def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
         message=transitions[-1].get("StatusMessage", "") if transitions else "",
         reason=_reason(api, status, answer),
         instances=_instances(api, answer),
+        selected_type=_selected(answer),
         created=answer.get("CreationTime"),
         started=answer.get(api.start_time_key),
         ended=answer.get(api.end_time_key),
@@ -162,10 +166,15 @@ def _unwrapped(reason: str) -> str:
     return wrapped[1] or (f"exit code: {wrapped[2]}" if wrapped[2] else reason)
 
 
+def _selected(answer: Mapping[str, Any]) -> str | None:
+    name: str | None = answer.get("ResourceConfig", {}).get("SelectedInstanceType")
+    return name
+
+
 def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     cluster = answer
     for key in api.cluster_keys:
         cluster = cluster.get(key, {})
     # A cluster without groups has type and count where each group has its own.
-    groups = cluster.get("InstanceGroups") or [cluster]
+    groups = cluster.get("InstanceGroups") or [settled(cluster)]
     return tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups)

@@ -32,6 +32,7 @@ REMEDIES: Mapping[Step, str] = {
     "Tags": "raysm adds some tags of its own; give fewer",
     "MetricDefinitions": "give fewer; raysm.contract.events.Metric needs no definition",
     "InstanceGroups": "join groups of one type",
+    "InstancePreferences": "leave cluster.alternatives out, or bring a newer botocore",
     "MaxRuntimeInSeconds": "limits.max_restarts lets a training job go on in follow-up jobs",
     "VolumeSizeInGB": "read large inputs as FastFile",
     "TrainingJobName": "choose another name",

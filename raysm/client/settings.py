@@ -32,8 +32,8 @@ OWN = {"wheels": tuple[str, ...], "if_done": Literal["run", "skip"], "resume": b
 """Options of ``raysm.submit`` that are no fields of a request."""
 
 GROUPS = ("cluster", "groups")
-UNIFORM = (("cluster", "instance_type"), ("cluster", "count"))
-"""A cluster has either groups, or a type and a count: a later layer that chooses one of them drops the other."""
+UNIFORM = (("cluster", "instance_type"), ("cluster", "count"), ("cluster", "alternatives"))
+"""A cluster has either groups, or types and a count: a later layer that chooses one of them drops the other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,6 +26,7 @@ __all__ = [
     "Rule",
     "Step",
     "Violation",
+    "knows_preferences",
     "loader",
     "may_be_newer",
     "service_model",
@@ -123,6 +124,11 @@ def service_model() -> Any:
 
     # Not by a client, which would want a region before it could say anything.
     return ServiceModel(loader().load_service_model("sagemaker", "service-2"), "sagemaker")
+
+
+def knows_preferences() -> bool:
+    """Return whether this botocore lets a job choose among instance types: older ones refuse the parameter."""
+    return "InstancePreferences" in service_model().shape_for("ResourceConfig").members
 
 
 def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterator[Violation]:

@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+from raysm.contract.instance_preferences import preferred
 from raysm.contract.job_api import PROCESSING, TRAINING, JobApi
 from raysm.contract.local_storage import has_local_storage, local_storage_gb
 from raysm.request.limits import MAX_RUNTIME_S
@@ -78,8 +79,31 @@ def _type_or_groups(request: Parameters) -> Iterator[str]:
     if groups and (resources.get("InstanceType") is not None or resources.get("InstanceCount") is not None):
         yield "ResourceConfig: give either InstanceGroups, or InstanceType and InstanceCount, not both"
     # The model takes a count of 0: with groups none is meant.
-    if not groups and not (resources.get("InstanceType") and resources.get("InstanceCount")):
+    if (
+        not groups
+        and not preferred(resources)
+        and not (resources.get("InstanceType") and resources.get("InstanceCount"))
+    ):
         yield "ResourceConfig: InstanceType and InstanceCount, at least 1, are required"
+
+
+def _preferences(request: Parameters) -> Iterator[str]:
+    resources = request["ResourceConfig"]
+    choices = resources.get("InstancePreferences") or []
+    if not choices:
+        return
+    for name in ("InstanceType", "InstanceGroups", "InstancePlacementConfig"):
+        if resources.get(name) is not None:
+            yield f"ResourceConfig: give either InstancePreferences or {name}, not both"
+    if request.get("EnableManagedSpotTraining"):
+        yield "ResourceConfig: InstancePreferences is not supported with EnableManagedSpotTraining"
+    names = [each["InstanceType"] for each in choices]
+    if len(set(names)) != len(names):
+        yield f"ResourceConfig: an instance type can appear only once in InstancePreferences, got {', '.join(names)}"
+    counts = [each.get("InstanceCount") for each in choices]
+    # Zero, which the model takes, is none.
+    if any(counts) if resources.get("InstanceCount") else not all(counts):
+        yield "ResourceConfig: give InstanceCount once, or with each of InstancePreferences, at least 1"
 
 
 def _groups(request: Parameters) -> Iterator[str]:
@@ -229,7 +253,7 @@ def _volume_of(request: Parameters) -> tuple[str, Parameters, list[str]]:
     resources: Any = request
     for key in path.split("."):
         resources = resources[key]
-    clusters = resources.get("InstanceGroups") or [resources]
+    clusters = resources.get("InstanceGroups") or resources.get("InstancePreferences") or [resources]
     return path, resources, [cluster["InstanceType"] for cluster in clusters if cluster.get("InstanceType")]
 
 
@@ -305,6 +329,12 @@ RULES: Mapping[JobApi, tuple[UnwrittenRule, ...]] = {
             check=_spot_wait,
             source=f"{MODEL}/API_StoppingCondition.html",
             quote="It must be equal to or greater than MaxRuntimeInSeconds",
+        ),
+        UnwrittenRule(
+            check=_preferences,
+            source=f"{MODEL}/API_ResourceConfig.html",
+            quote="Exactly one instance type is selected for the job",
+            remedy="drop cluster.alternatives or limits.spot",
         ),
         UnwrittenRule(
             check=_warm_pool,

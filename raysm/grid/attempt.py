@@ -1,7 +1,9 @@
 """One try of a task: one job of the service, from the intent to send it to its end. The store keeps them."""
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 __all__ = ["AGAIN", "Attempt", "AttemptState", "TaskState"]
 
@@ -97,7 +99,7 @@ class Attempt:
     max_runtime_s: int = 86_400
     """Seconds after which the service stops it: what the budget counts with until it has ended."""
     usd_per_hour: float | None = None
-    """On-demand price of one instance when it was decided on; None is unknown."""
+    """On-demand price of one instance when it was decided on, of a choice that of the dearest; None is unknown."""
     price_version: str = ""
     """Which table of prices said so."""
     calls: int = 0
@@ -118,11 +120,24 @@ class Attempt:
     """Name of its job where that is not its own: who sends it through a queue has it named by that."""
     seen: str = ""
     """What List last said of it: Describe is asked where that changes."""
+    choice: str = ""
+    """Prices of the types of which the service takes the first that it has, as JSON; empty is its own alone."""
 
     @property
     def job_name(self) -> str:
         """Under what the service knows its job."""
         return self.job or self.name
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Of what its instances may be."""
+        return tuple(json.loads(self.choice)) if self.choice else (self.instance_type,)
+
+    def settled(self, instance_type: str | None) -> dict[str, Any]:
+        """Return what changes once the service has taken one of its types; nothing where it had no choice."""
+        if not self.choice or instance_type not in self.types:
+            return {}
+        return {"instance_type": instance_type, "usd_per_hour": json.loads(self.choice)[instance_type], "choice": ""}
 
     @property
     def usd(self) -> float | None:

@@ -4,6 +4,7 @@ All of it is one transaction: a controller that is killed has done the whole of 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from raysm.client.description import Description
@@ -83,6 +84,7 @@ def conclude(
         training_s=description.training_s if description else None,
         billable_s=billed_s(description) if description else None,
         job=named(attempt, description) if description else attempt.job,
+        **attempt.settled(description.selected_type if description else None),
     )
     settle(store, ended)
     if started:
@@ -111,7 +113,9 @@ def billed_s(description: Description) -> float | None:
 
 def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     if verdict.ending.blocks_from:
-        failed(store, attempt, verdict, now)
+        # Of a choice there was none of any.
+        for name in attempt.types:
+            failed(store, replace(attempt, instance_type=name), verdict, now)
     if verdict.ending.closes_region:
         close(store, attempt.region, verdict.reason, now)
 

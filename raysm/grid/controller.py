@@ -27,7 +27,7 @@ from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
 from raysm.grid.store import Store
 from raysm.grid.sweep import Sweep
 
-__all__ = ["Controller"]
+__all__ = ["SHORTEST_S", "Controller"]
 
 SHORTEST_S = 0.25
 """Seconds between two steps. At 0.05 a region of 20 calls a second got a step for each, and 100,000 rows took twice as

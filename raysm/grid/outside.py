@@ -4,7 +4,7 @@ Those of one region are made in their order, those of several side by side.
 """
 
 import functools
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -17,6 +17,9 @@ from raysm.grid.turns import Turns
 __all__ = ["Outside", "Silence"]
 
 T = TypeVar("T")
+
+LATEST = 8
+"""Calls of Create of which the quickest is taken, and not one of fewer: the first of all makes clients and folders."""
 
 
 class Silence(Exception):
@@ -43,10 +46,14 @@ class Outside:
         self.limiter = limiter
         self._between = between
         self._turns = turns
+        self._now = 0.0
         self._behind_s = 0.0
+        # Seconds from the beginning of a step to the answer to a Create, by region.
+        self._leads: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LATEST))
 
     def begin(self, now: float) -> None:
         """Begin a step, of whose moment all that it decides is."""
+        self._now = now
         # By the difference: who gives a step its moment may have another clock than the service.
         self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
 
@@ -85,7 +92,10 @@ class Outside:
             call(self.regions[region])
         if self.limiter.moment is not None:
             # With its files a call takes a while, and of four regions' the last one is made seconds after the first.
-            self.limiter.made(region, "create", self.limiter.moment() - self._behind_s)
+            now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
+            leads.append(now - self._now)
+            # The next one will take as long to get there: who sets out when its token is there is late each time.
+            self.limiter.made(region, "create", now, ahead_s=min(leads) if len(leads) == LATEST else 0.0)
         self._between("after create")
 
     def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:

@@ -4,6 +4,7 @@ The controller asks ``Placement.choose`` for each task that it could send now, w
 tells ``learn`` each attempt that has ended. Both are pure arithmetic: nothing here calls anybody.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -75,8 +76,21 @@ class Offer:
     """Which table of prices says so; empty where none does."""
     expected_s: float | None = None
     """Seconds that the task will take there; None is unknown."""
-    preferences: tuple[str, ...] = ()
-    """Instance types of which the service itself takes the first that it has; empty is the place's alone."""
+    alternatives: tuple["Offer", ...] = ()
+    """Of the same region, the best first: the service itself takes the first type that it has; empty is this alone."""
+
+    @property
+    def most_usd_per_hour(self) -> float | None:
+        """The dearest price of all of them; None where one is unknown."""
+        prices = [each.usd_per_hour for each in (self, *self.alternatives)]
+        return max((usd for usd in prices if usd is not None), default=None) if None not in prices else None
+
+    @property
+    def choice(self) -> str:
+        """What an attempt keeps of it: prices by type, in order; empty where there is no choice."""
+        if not self.alternatives:
+            return ""
+        return json.dumps({each.place.instance_type: each.usd_per_hour for each in (self, *self.alternatives)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,13 +10,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from raysm.contract.service_model import knows_preferences
 from raysm.grid.attempt import Attempt
 from raysm.grid.experience import Experience
 from raysm.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer
+from raysm.grid.rules import Rules
 from raysm.grid.task import UNKNOWN_S, Task
 from raysm.grid.transfer import transfer_usd
+from raysm.request.cluster import MAX_TYPES
 
-__all__ = ["WAITING_USD_PER_HOUR", "Cheapest", "Rate", "Worth", "refusal"]
+__all__ = ["WAITING_USD_PER_HOUR", "Cheapest", "Rate", "Worth", "placement_of", "refusal"]
 
 WAITING_USD_PER_HOUR = 1.0
 """What an hour of waiting is worth to a row: so much that a dollar less is no reason to wait until tomorrow."""
@@ -85,6 +88,8 @@ class Cheapest:
     """All places, the user's favorite first."""
     move_data: bool = False
     """Whether a row may run away from its data."""
+    any_type: bool = False
+    """Whether the service itself takes the next type where the region has none of the best; on demand alone."""
     waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
     """What an hour of waiting is worth."""
     experience: Experience = field(default_factory=Experience)
@@ -168,6 +173,13 @@ class Cheapest:
         # Of a full quota a slot becomes free, on the mean, as often as rows end there.
         return max(refused_s, seconds / max(1, quota.limit // (task.count or offer.count)))
 
+    def _alternatives(self, best: "_Way", open_ways: "list[_Way]") -> tuple[Offer, ...]:
+        """Return what else of a place's region takes the row now, the best first."""
+        place = best.offer.place
+        there = [way.offer for way in sorted(open_ways) if way.offer.place.region == place.region]
+        others = [offer for offer in there if offer.place != place and not offer.place.spot]
+        return tuple(others[: MAX_TYPES - 1])
+
     def _best(self, task: Task, ways: "list[_Way]", market: Market, now: float, reasons: Mapping[str, str]) -> Choice:
         # By score, then by the order in which the user named the places: offers themselves do not compare.
         best = min(ways)
@@ -180,13 +192,20 @@ class Cheapest:
         if open_ways and market.refused_s(best.offer.place, now) > PRICED_S and min(open_ways).unknown > best.unknown:
             best = min(open_ways)
         if best.until is None:
-            return Choice(offer=replace(best.offer, expected_s=self.seconds(task, best.offer)), reasons=reasons)
+            others = self._alternatives(best, open_ways) if self.any_type and not best.offer.place.spot else ()
+            offer = replace(best.offer, expected_s=self.seconds(task, best.offer), alternatives=others)
+            return Choice(offer=offer, reasons=reasons)
         # The best one takes nobody now, and what would take the row at once costs more than to wait for it.
         return Choice(
             again_s=min(way.until for way in ways if way.until is not None),
             stuck=market.stuck([way.offer.place for way in ways]),
             reasons=reasons,
         )
+
+
+def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
+    """Return the placement of a grid, of these places."""
+    return Cheapest(offers=offers, move_data=rules.move_data, any_type=rules.any_type and knows_preferences())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)

@@ -189,7 +189,8 @@ class Placing:
             state=AttemptState.INTENDED,
             intended_s=self._now,
             max_runtime_s=task.max_runtime_s or MAX_RUNTIME_S,
-            usd_per_hour=offer.usd_per_hour,
+            usd_per_hour=offer.most_usd_per_hour,
+            choice=offer.choice,
             price_version=offer.price_version,
             # By its first job: what is left of it when that is lost keeps the name.
             pack=(load.head.pack or f"{task.key_hash}-a{number}") if task.rows else "",
@@ -226,6 +227,6 @@ class Placing:
 
 
 def _worst(task: Task, offer: Offer) -> float | None:
-    if offer.usd_per_hour is None:
+    if offer.most_usd_per_hour is None:
         return None
-    return offer.usd_per_hour * (task.count or offer.count) * (task.max_runtime_s or MAX_RUNTIME_S) / 3600
+    return offer.most_usd_per_hour * (task.count or offer.count) * (task.max_runtime_s or MAX_RUNTIME_S) / 3600

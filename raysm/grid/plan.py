@@ -11,6 +11,7 @@ from datetime import date
 from typing import Any
 
 from raysm.client.costs.prices import OLD_DAYS, PriceTable
+from raysm.contract.service_model import knows_preferences
 from raysm.errors import InvalidRequest
 from raysm.grid.assignment import Assigned, assign
 from raysm.grid.filling_packs import check_packs
@@ -18,7 +19,7 @@ from raysm.grid.grid_request import GridRequest
 from raysm.grid.offers import offers_of
 from raysm.grid.packing import loads_of
 from raysm.grid.place import Market, Place, Quota
-from raysm.grid.placement import Cheapest
+from raysm.grid.placement import Cheapest, placement_of
 from raysm.grid.records import TaskRecord, waiting_record
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
@@ -173,7 +174,7 @@ def plan_grid(
     check_packs(request.template, tasks, request.rules)
     regions, types = places_of(request, tasks, own_region)
     offers = offers_of(regions, types, table, count=request.count, markets=request.markets)
-    placement = Cheapest(offers=offers, move_data=request.rules.move_data)
+    placement = placement_of(request.rules, offers)
     assigned = assign(tasks, placement, Market(quotas=quotas))
     for each in assigned:
         # By its first place: what can be wrong with a row is so in any of them.
@@ -187,10 +188,21 @@ def plan_grid(
         places=_places(assigned, placement, table),
         transfer_usd=_sum(each.worth.transfer_usd for each in assigned if each.worth is not None),
         most_usd=_sum(_most(each, limits.max_runtime_s) for each in assigned if each.offer is not None),
-        notes=(*notes, *_notes(assigned, placement, table, today), *_pack_notes(assigned, request.rules)),
+        notes=(
+            *notes,
+            *_notes(assigned, placement, table, today),
+            *_pack_notes(assigned, request.rules),
+            *_type_notes(request.rules),
+        ),
     )
     _check_budget(plan, request.rules.budget_usd)
     return plan
+
+
+def _type_notes(rules: Rules) -> list[str]:
+    if not rules.any_type or knows_preferences():
+        return []
+    return ["this botocore does not know InstancePreferences: instance types are tried one after the other"]
 
 
 def _pack_notes(assigned: Sequence[Assigned], rules: Rules) -> list[str]:

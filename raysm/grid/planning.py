@@ -87,7 +87,11 @@ def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) ->
     target = request.template.target
     if not hasattr(target, "regions"):
         return request
-    changes: dict[str, Any] = {"regions": places_of(request, tasks, own_region(target, services))[0]}
+    own = own_region(target, services)
+    # Its own first, though no row may run there: in its bucket lies what is shared of the grid, which has to be found,
+    # and to stay there, whatever regions the grid is given today.
+    regions = dict.fromkeys((*([own] if own else ()), *places_of(request, tasks, own)[0]))
+    changes: dict[str, Any] = {"regions": tuple(regions)}
     return replace(request, template=replace(request.template, target=replace(target, **changes)))
 
 

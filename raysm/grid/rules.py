@@ -26,6 +26,9 @@ class Rules:
     """Dollars that the grid never exceeds, open jobs counted as if they ran to their limit; None is no limit."""
     move_data: bool = False
     """Whether a task may run away from its data, which are then read over regions, and paid for."""
+    any_type: bool = False
+    """Whether of several instance types the service itself takes the next one where the region has none of the best,
+    within one job (InstancePreferences); else the grid tries them, a job for each. On demand alone."""
     write_back: bool = False
     """Whether what becomes of the tasks is written to the database that the rows come from."""
     rate: str | None = None

@@ -15,14 +15,14 @@ from typing import Any
 from raysm.contract.clock import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid import handed_over
-from raysm.grid.controller import Controller
+from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.gauge import FREE_S, GAUGE_S
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.joining import join
 from raysm.grid.leaving import left_regions
 from raysm.grid.limiter import Limiter
 from raysm.grid.offers import offers_of
-from raysm.grid.placement import Cheapest
+from raysm.grid.placement import placement_of
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
 from raysm.grid.region import Region
@@ -130,10 +130,11 @@ class Running:
             LeaseLost: Another process runs this grid.
         """
         pause, moment = sleep or self.clock.sleep, clock or self.clock.now
-        while (wait_s := self.step(moment())) is not None:
+        while (wait_s := self.step(now := moment())) is not None:
             if self.store.grid().state == "paused" and not self.store.open_count():
                 return
-            pause(wait_s)
+            # From the step's own moment: its calls take a part of the wait, and each next one would be late by that.
+            pause(max(SHORTEST_S, wait_s - max(0.0, moment() - now)))
 
     def close(self) -> None:
         """Let go of the grid: another process may run it at once."""
@@ -258,7 +259,7 @@ def _controller(
     return Controller(
         store,
         {name: opened(name) for name in regions},
-        Cheapest(offers=offers, move_data=request.rules.move_data),
+        placement_of(request.rules, offers),
         limiter,
         gauge_s=GAUGE_S if is_billed else FREE_S,
         news_s=NEWS_S if is_billed else FREE_NEWS_S,

@@ -2,10 +2,10 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 8
+VERSION = 9
 """Of the tables; a store of another version is not touched."""
 
-# Version 8: which attempts count for a row that was asked for again.
+# Version 9: the types among which the service chooses.
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE attempt (
     max_runtime_s INTEGER NOT NULL, usd_per_hour REAL, price_version TEXT NOT NULL,
     calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
     wish TEXT NOT NULL, asked_s REAL, pack TEXT NOT NULL,
-    job TEXT NOT NULL, seen TEXT NOT NULL,
+    job TEXT NOT NULL, seen TEXT NOT NULL, choice TEXT NOT NULL,
     UNIQUE (task, number)
 ) STRICT, WITHOUT ROWID;
 -- Not a rule of the program alone: the database itself refuses a second open attempt.
@@ -88,6 +88,19 @@ CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOU
 TRIGGERS = (
     """
     CREATE TRIGGER opens AFTER INSERT ON attempt WHEN NEW.state <> 'ended' BEGIN
+        INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
+            NEW.count * NEW.max_runtime_s)
+        ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
+            instance_s = instance_s + excluded.instance_s;
+    END
+    """,
+    """
+    CREATE TRIGGER settles AFTER UPDATE OF instance_type ON attempt
+    WHEN OLD.state <> 'ended' AND NEW.state <> 'ended' BEGIN
+        UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
+            instance_s = instance_s - OLD.count * OLD.max_runtime_s
+        WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
+            AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
         INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
             NEW.count * NEW.max_runtime_s)
         ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,

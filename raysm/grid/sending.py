@@ -47,32 +47,44 @@ def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]]
 
     def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
         for begin in range(0, len(pairs), SENDS):
-            _send_to(store, outside, region, pairs[begin : begin + SENDS], now)
+            end = begin + SENDS
+            if not _send_to(store, outside, region, pairs[begin:end], len(pairs[end:]), now):
+                return
 
     outside.side_by_side(intents, lambda intent: intent[1].region, send_all)
 
 
-def _send_to(store: Store, outside: Outside, region: str, intents: Sequence[tuple[Task, Attempt]], now: float) -> None:
+def _send_to(
+    store: Store, outside: Outside, region: str, intents: Sequence[tuple[Task, Attempt]], behind: int, now: float
+) -> bool:
+    """Send some to one region, behind which others come; return whether it takes more of them."""
     answers: list[tuple[Attempt, Verdict | None]] = []
+    is_throttled = False
     try:
         for task, attempt in intents:
-            answers.append((attempt, _refusal(outside, task, attempt, now)))
+            verdict = _refusal(outside, task, attempt)
+            answers.append((attempt, verdict))
+            if is_throttled := verdict is not None and verdict.ending.is_throttle:
+                # The others stay intended: each would be refused too, and halve the rate once more for one mistake.
+                unmade = len(intents) - len(answers) + behind
+                # First: their tokens were taken, and they are none of the calls that the service has answered.
+                outside.limiter.give_back(region, "create", unmade, now)
+                outside.limiter.throttled(region, "create", now)
+                break
     except Exception:
         # What was answered before the lease was lost, or another region's work failed, is kept if it still can be.
         _keep(store, region, answers, now)
         raise
     _keep(store, region, answers, now)
+    return not is_throttled
 
 
-def _refusal(outside: Outside, task: Task, attempt: Attempt, now: float) -> Verdict | None:
+def _refusal(outside: Outside, task: Task, attempt: Attempt) -> Verdict | None:
     """Call Create; return what its refusal means, None where the service took the attempt."""
     try:
         outside.create(attempt.region, lambda region: region.create(task, attempt))
     except (ServiceError, InvalidRequest) as error:
-        verdict = of_refusal(error)
-        if verdict.ending.is_throttle:
-            outside.limiter.throttled(attempt.region, "create", now)
-        return verdict
+        return of_refusal(error)
     return None
 
 

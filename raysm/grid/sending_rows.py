@@ -71,8 +71,13 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
 def _filled(template: Template, task: Task, attempt: Attempt, rules: Rules, account: Callable[[], str]) -> Filled:
     place = place_of(attempt)
     if attempt.pack:
-        return packed_job(template, task, place, attempt.count, rules, account)
-    return template.job(task, place, attempt.count, account)
+        job = packed_job(template, task, place, attempt.count, rules, account)
+    else:
+        job = template.job(task, place, attempt.count, account)
+    if not attempt.choice:
+        return job
+    cluster = replace(job.options["cluster"], alternatives=attempt.types[1:])
+    return replace(job, options={**job.options, "cluster": cluster})
 
 
 def _checkpoints(root: str, grid: GridRecord, task: Task, attempt: Attempt) -> str:

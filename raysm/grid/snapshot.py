@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from raysm.contract.gpus import gpu_count
 from raysm.grid.attempt import TaskState
 from raysm.grid.gauge import unit
 from raysm.grid.ledger import Money, money
@@ -41,6 +42,8 @@ class RegionView:
     """Attempts that have, by their class."""
     instances: int
     """Of the open ones."""
+    gpus: int = 0
+    """Of these, as far as it is known how many a type has."""
     money: Money
     """What it has cost."""
     rate: float | None = None
@@ -170,15 +173,18 @@ def _region(store: Store, region: str, now: float) -> RegionView:
     ended = dict(
         execute("SELECT ending, count(*) FROM attempt WHERE region = ? AND state = 'ended' GROUP BY 1", (region,))
     )
-    instances = execute(
-        "SELECT coalesce(sum(count), 0) FROM attempt WHERE region = ? AND state <> 'ended'", (region,)
-    ).fetchone()[0]
+    instances = dict(
+        execute(
+            "SELECT instance_type, sum(count) FROM attempt WHERE region = ? AND state <> 'ended' GROUP BY 1", (region,)
+        ).fetchall()
+    )
     closed = execute("SELECT closed_s, reason FROM region WHERE name = ? AND closed_s > ?", (region, now)).fetchone()
     return RegionView(
         region=region,
         open={str(state): count for state, count in still.items()},
         ended={str(name): count for name, count in ended.items()},
-        instances=instances,
+        instances=sum(instances.values()),
+        gpus=sum(gpu_count(name) * count for name, count in instances.items()),
         money=money(store, now, region),
         rate=_rate(store, now, region),
         closed_until_s=None if closed is None else closed[0],

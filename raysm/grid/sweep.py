@@ -302,6 +302,7 @@ def apply(
         changes["sent_s"] = now
     if description.started is not None:
         changes["started_s"] = description.started.timestamp()
+    changes |= attempt.settled(description.selected_type)
     moved = store.move(attempt, now, **changes)
     if moved.started_s is not None and attempt.started_s is None:
         # When it begins, not when it ends: hours later a place may be left alone that has been giving all the while.

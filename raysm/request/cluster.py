@@ -16,6 +16,8 @@ MIN_SILENCE_S = 3.0
 MAX_SILENCE_S = 86_400.0
 MAX_GROUPS = 5
 """CreateTrainingJob takes at most this many instance groups."""
+MAX_TYPES = 5
+"""CreateTrainingJob takes at most this many instance types to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,15 @@ class Cluster:
         metadata=decides(result=False, create="ResourceConfig.TrainingPlanArn", processing_lacks="training plans"),
     )
     """ARN of a training plan whose reserved capacity is used."""
+    alternatives: tuple[str, ...] = field(
+        default=(),
+        metadata=decides(
+            result=True,
+            create=("ResourceConfig.InstancePreferences", "ResourceConfig.InstanceType"),
+            processing_lacks="a choice of instance types",
+        ),
+    )
+    """Types, the best first, of which the service takes one where the region has no ``instance_type``; not on spot."""
     on_instance_loss: Literal["fail", "continue"] = field(default="fail", metadata=decides(result=True))
     """What the loss of an instance other than the head does to the job."""
     silence_s: float = field(default=30.0, metadata=decides(result=False))
@@ -94,6 +105,8 @@ class Cluster:
         """Check the fields against each other."""
         # Users write a list, which can be changed and has no hash: as a tuple the request stays what was checked.
         object.__setattr__(self, "groups", tuple(self.groups))
+        object.__setattr__(self, "alternatives", tuple(self.alternatives))
+        self._check_alternatives()
         if self.count < 1:
             raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
         # Defaults that somebody wrote out look like those that nobody did, and contradict nothing.
@@ -127,6 +140,25 @@ class Cluster:
         # Of a Literal only the codec makes sure, and that is in the instances, which are paid by then.
         if self.on_instance_loss not in ("fail", "continue"):
             raise InvalidRequest(f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}")
+
+    def _check_alternatives(self) -> None:
+        if not self.alternatives:
+            return
+        types = (self.instance_type, *self.alternatives)
+        if self.groups or self.training_plan is not None:
+            raise InvalidRequest(
+                "Cluster: alternatives are those of instance_type: drop the groups, or the training plan"
+            )
+        if len(set(types)) != len(types) or LOCAL_TYPE in types or len(types) > MAX_TYPES:
+            raise InvalidRequest(
+                f"Cluster: instance_type and its alternatives are at most {MAX_TYPES} distinct types of SageMaker, got "
+                f"{', '.join(types)}"
+            )
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Instance types that it may have: of each group its own, else the one that is wanted, and its alternatives."""
+        return tuple(group.instance_type for group in self.groups) or (self.instance_type, *self.alternatives)
 
     @property
     def size(self) -> int:

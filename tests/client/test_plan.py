@@ -195,6 +195,7 @@ LACKING = {
     "instance groups": {"cluster": Cluster(groups=(InstanceGroup("a", "ml.m5.large", 1),))},
     "spot": {"limits": Limits(spot=True)},
     "warm pools": {"cluster": Cluster("ml.m5.large", keep_alive_s=1)},
+    "a choice of instance types": {"cluster": Cluster("ml.m5.large", alternatives=("ml.c5.large",))},
     "training plans": {"cluster": Cluster("ml.m5.large", training_plan="arn")},
     "checkpoint_uri": {"checkpoint_uri": "s3://b/c"},
     "max_restarts": {"limits": Limits(max_restarts=1)},

@@ -20,6 +20,7 @@ DAY_S = 86_400
 GROUP = {"InstanceGroupName": "a", "InstanceType": "ml.m5.large", "InstanceCount": 1}
 PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
 GROUPS = {"InstanceGroups": [GROUP], "VolumeSizeInGB": 1}
+CHOICE = {"InstancePreferences": [{"InstanceType": "ml.c5.large"}], "InstanceCount": 1, "VolumeSizeInGB": 1}
 SPOT = {"EnableManagedSpotTraining": True, "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 9}}
 PLAN_ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
 
@@ -69,6 +70,19 @@ TRAININGS = {
     "a warm pool of groups": (
         {"ResourceConfig": {**GROUPS, "KeepAlivePeriodInSeconds": 1}},
         "KeepAlivePeriodInSeconds is not supported with InstanceGroups",
+    ),
+    "a choice beside a type": (
+        resources(InstancePreferences=[{"InstanceType": "ml.c5.large"}]),
+        "either InstancePreferences or InstanceType, not both",
+    ),
+    "a choice on spot": ({**SPOT, "ResourceConfig": CHOICE}, "InstancePreferences is not supported with"),
+    "a choice of one type twice": (
+        {"ResourceConfig": {**CHOICE, "InstancePreferences": 2 * CHOICE["InstancePreferences"]}},
+        "only once in InstancePreferences, got ml.c5.large, ml.c5.large",
+    ),
+    "a choice without a number": (
+        {"ResourceConfig": {name: value for name, value in CHOICE.items() if name != "InstanceCount"}},
+        "give InstanceCount once, or with each",
     ),
     "a plan on spot": ({**SPOT, **resources(TrainingPlanArn=PLAN_ARN)}, "TrainingPlanArn is not supported"),
     "channels of one name": ({"InputDataConfig": [channel("c"), channel("c")]}, "must be unique, got c, c"),

@@ -26,6 +26,14 @@ def test_at_worst_it_runs_to_its_limit():
     assert attempt(max_runtime_s=7200).worst_usd is None
 
 
+def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
+    chosen = attempt(usd_per_hour=9.0, choice='{"ml.m5.large": 1.0, "ml.p5.48xlarge": 9.0}')
+    assert chosen.types == ("ml.m5.large", "ml.p5.48xlarge")
+    assert chosen.settled("ml.m5.large") == {"instance_type": "ml.m5.large", "usd_per_hour": 1.0, "choice": ""}
+    assert chosen.settled(None) == {}
+    assert (HOUR.types, HOUR.settled("ml.m5.large")) == (("ml.m5.large",), {})
+
+
 def test_it_begins_as_an_intent():
     assert HOUR.state is AttemptState.INTENDED
 

@@ -179,6 +179,15 @@ def test_a_refusal_after_many_answers_costs_little_and_one_after_few_much():
     assert [refused(answered).is_measured for answered in (1, 2)] == [False, True]
 
 
+def test_of_two_refusals_that_follow_each_other_after_long_the_second_costs_little_too():
+    bucket, rates = Bucket(rate=1.0, tokens=0, at_s=0, is_measured=True, answered=101), []
+    for _ in range(4):
+        # Of the call that is refused, and of one that was answered.
+        bucket = bucket.refused(100.0).taken(2)
+        rates.append(round(bucket.rate, 2))
+    assert rates == [0.97, 0.92, 0.8, 0.6]
+
+
 def test_who_called_seldom_is_not_slowed_down_to_how_seldom_he_called(limiter):
     for hour in range(1, 20):
         assert limiter.take("r", "list", hour * 3600.0)

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.limiter import Limiter, Rate
-from raysm.grid.outside import Outside, Silence
+from raysm.grid.outside import LATEST, Outside, Silence
 from raysm.grid.turns import Turns
 
 
@@ -78,6 +78,28 @@ def test_a_create_that_took_a_while_counts_from_its_answer():
     assert limiter.take("r", "create", 50.0) == 1
     outside.create("r", lambda region: None)
     assert limiter.wait_s("r", "create", 53.0) == pytest.approx(1.0)
+    limiter.close()
+
+
+def test_who_takes_a_while_to_call_sets_out_for_the_next_one_so_much_earlier():
+    # Each waited for its token, and then took two seconds to get there: of five seconds a call it used seven.
+    now = [100.0]
+    limiter = Limiter(":memory:", {"create": Rate(per_s=0.2, burst=1)}, moment=lambda: now[0])
+    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
+
+    def call(region):
+        now[0] += 2.0
+        answered.append(now[0])
+
+    answered = []
+    for _ in range(LATEST + 3):
+        outside.begin(now[0])
+        assert limiter.take("r", "create", now[0]) == 1
+        outside.create("r", call)
+        now[0] += limiter.wait_s("r", "create", now[0]) + 1e-6
+    pauses = [after - before for before, after in zip(answered, answered[1:], strict=False)]
+    # Not by the first ones: one that was quick by chance would have its followers come too early.
+    assert pauses == [pytest.approx(7, abs=0.01)] * (LATEST - 1) + [pytest.approx(5, abs=0.01)] * 3
     limiter.close()
 
 

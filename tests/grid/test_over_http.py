@@ -81,6 +81,42 @@ def test_a_quota_that_the_region_tells_is_kept_and_its_prices_are_those_of_the_p
     running.close()
 
 
+LACKING = """
+speed = 60
+[capacity]
+start_delay_s = 60
+instances = { "ml.g5.xlarge" = 1 }
+[simulated]
+run_s = 120
+[market]
+usd_per_hour = { "ml.g5.xlarge" = 1.5, "ml.g6.xlarge" = 1.8, "ml.p4d.24xlarge" = 25.0 }
+quotas = { "ml.p4d.24xlarge" = 0 }
+"""
+
+
+def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken_is_paid_for(tmp_path):
+    with embedded(tmp_path / "home", LACKING) as home:
+        grid = EmbeddedGrid(home, REGIONS[:1], types=("ml.g5.xlarge", "ml.g6.xlarge", "ml.p4d.24xlarge"))
+        running = grid.run(grid.request(rows_in(REGIONS[:1], 4), any_type=True, budget_usd=100.0))
+        attempts = running.store.attempts()
+        assert running.store.states() == {"done": 4}
+        # Not one was lost to a type that there was not enough of.
+        assert [attempt.ending for attempt in attempts] == ["OK"] * 4
+        prices = {"ml.g5.xlarge": 1.5, "ml.g6.xlarge": 1.8}
+        assert {(each.instance_type, each.usd_per_hour) for each in attempts} == set(prices.items())
+        sent = grid.service(grid.target).call("sagemaker", "describe_training_job", TrainingJobName=attempts[0].name)[
+            "ResourceConfig"
+        ]
+        # The quota of the third forbids it.
+        assert [each["InstanceType"] for each in sent["InstancePreferences"]] == list(prices)
+        books = sum(prices[each.instance_type] * each.billable_s / 3600 for each in attempts)
+        spent = money(running.store, grid.clock.now())
+        assert (spent.spent_usd, spent.at_stake_usd) == (pytest.approx(books, abs=0.005), 0)
+        in_use = running.store.database.connection.execute("SELECT sum(instances) FROM in_use").fetchone()[0]
+        assert in_use == 0
+        running.close()
+
+
 def test_a_row_that_cannot_be_is_refused_before_anything_is_sent(home):
     grid = EmbeddedGrid(home, REGIONS[:2])
     with pytest.raises(InvalidRequest, match=r"row 2, column 'max_runtime_s': 'an hour'"):

@@ -56,6 +56,19 @@ def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
     assert choose(offers, unknown, move_data=True).offer.place.region == IRELAND
 
 
+def test_of_a_region_all_types_that_take_the_row_go_into_one_choice_where_that_is_asked_for():
+    offers = [offer(EAST, 1.0), offer(EAST, 9.0, P4), offer(WEST, 1.0, P4), offer(EAST, 0.9, P4, spot=True)]
+    mine = Task(key="a", expected_s=3600, spot=False)
+    assert choose(offers, mine).offer.alternatives == ()
+    chosen = choose(offers, mine, any_type=True).offer
+    assert [each.place for each in chosen.alternatives] == [place(EAST, P4)]
+    # The service chooses, so the dearest of them counts.
+    assert (chosen.usd_per_hour, chosen.most_usd_per_hour) == (1.0, 9.0)
+    assert chosen.choice == f'{{"{G5}": 1.0, "{P4}": 9.0}}'
+    full = Market(quotas={place(EAST, P4): Quota(limit=0)})
+    assert choose(offers, mine, full, any_type=True).offer.choice == ""
+
+
 def test_a_place_that_refused_is_left_for_the_next_type_and_region():
     offers = [offer(EAST, 1.0), offer(WEST, 1.1), offer(EAST, 9.0, P4)]
     blocked = Market(blocked={place(EAST): NOW + 3600})

@@ -9,6 +9,7 @@ import pytest
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid.controller import SHORTEST_S
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
@@ -223,6 +224,26 @@ def test_run_sleeps_between_its_steps_and_ends_with_the_grid(bench):
     running.run(sleep, lambda: bench.now)
     assert slept
     assert running.store.states() == {"done": 2}
+    running.close()
+
+
+def test_the_time_that_a_step_takes_is_a_part_of_the_wait_for_the_next_one(bench):
+    running = bench.open(bench.request(ROWS))
+    waits, slept, taken_s = [], [], iter([2.0, 100.0])
+    step = running.step
+
+    def slow(now):
+        waits.append(step(now))
+        bench.now += next(taken_s, 0.0)
+        return waits[-1] if len(waits) < 4 else None
+
+    def sleep(seconds):
+        slept.append(seconds)
+        bench.now += seconds
+
+    running.step = slow
+    running.run(sleep, lambda: bench.now)
+    assert slept == [pytest.approx(max(SHORTEST_S, waits[0] - 2)), SHORTEST_S, pytest.approx(waits[2])]
     running.close()
 
 

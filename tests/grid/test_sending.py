@@ -6,6 +6,7 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.attempt import AttemptState
+from raysm.grid.limiter import RATES, Rate
 from raysm.grid.rules import Rules
 from raysm.grid.sending import SENDS, send_owed
 from tests.support.grid_world import LOST, THROTTLED, Behaviour
@@ -84,3 +85,20 @@ def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp
     one.run()
     one.judge()
     assert len(one.regions["us-east-1"].lives) == 3 * SENDS
+
+
+def test_once_there_were_too_many_calls_the_others_of_a_step_are_not_made(tmp_path):
+    # Five were refused for one mistake, and the rate fell from 1 to the least there is.
+    rates = {"create": Rate(per_s=1, burst=5)}
+    one = Bench(tmp_path, rows=8, regions={"us-east-1": Behaviour(rates={"create": 0.5})}, rates=RATES | rates)
+    one.limiter.give_back("us-east-1", "create", 4, one.clock.now)
+    one.step()
+    region = one.regions["us-east-1"]
+    assert (len(region.lives), region.throttled) == (1, 1)
+    states = Counter(attempt.state for attempt in one.store.attempts())
+    assert states == {AttemptState.SENT: 1, AttemptState.INTENDED: 4}
+    # Halved once.
+    assert one.limiter._at("us-east-1", "create", one.clock.now).rate == pytest.approx(0.5, abs=0.01)
+    one.run()
+    assert one.states() == {"done": 8}
+    one.judge()

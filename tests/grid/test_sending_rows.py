@@ -54,6 +54,17 @@ def test_a_row_is_in_its_call_with_its_place_and_its_limit(fake, grid, tmp_path)
     assert call["HyperParameters"]["depth"] == "3"
 
 
+def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_call(fake, grid, tmp_path):
+    chosen = attempt(choice='{"ml.m5.large": 1.0, "ml.c5.large": 2.0}')
+    call = maker(fake, grid, tmp_path)(Task(key="a"), chosen).plan.request
+    assert call["ResourceConfig"]["InstancePreferences"] == [
+        {"InstanceType": "ml.m5.large"},
+        {"InstanceType": "ml.c5.large"},
+    ]
+    assert call["ResourceConfig"]["InstanceCount"] == 2
+    assert "InstanceType" not in call["ResourceConfig"]
+
+
 def test_the_same_attempt_is_the_same_job_whenever_it_is_prepared(fake, grid, tmp_path):
     make = maker(fake, grid, tmp_path)
     first, again = (make(Task(key="a"), attempt()) for _ in range(2))

@@ -69,6 +69,7 @@ CHOICES = {
     "cluster.volume_gb": (BASE, with_("cluster", volume_gb=100)),
     "cluster.keep_alive_s": (BASE, with_("cluster", keep_alive_s=60)),
     "cluster.training_plan": (BASE, with_("cluster", training_plan="arn")),
+    "cluster.alternatives": (BASE, with_("cluster", alternatives=("ml.c5.xlarge",))),
     "cluster.on_instance_loss": (BASE, with_("cluster", on_instance_loss="continue")),
     "cluster.silence_s": (BASE, with_("cluster", silence_s=60.0)),
     "inputs['train'].uri": (BASE, with_input(uri="s3://b/y/")),

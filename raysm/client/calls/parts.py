@@ -97,9 +97,7 @@ class Parts:
         return {} if kind is None else {INSTANCE_KIND_TAG: kind}
 
     def _type_tag(self) -> Mapping[str, str]:
-        cluster = self.request.cluster
-        types = [group.instance_type for group in cluster.groups] or [cluster.instance_type]
-        return {INSTANCE_TYPE_TAG: LOCAL_TYPE} if LOCAL_TYPE in types else {}
+        return {INSTANCE_TYPE_TAG: LOCAL_TYPE} if LOCAL_TYPE in self.request.cluster.types else {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -101,6 +101,12 @@ def _resources(parts: Parts, cluster: Cluster) -> dict[str, Any]:
                 for group in cluster.groups
             ]
         }
+    elif cluster.alternatives:
+        # One count for all: the request says how many instances there are, whatever they are.
+        shape = {
+            "InstancePreferences": [{"InstanceType": name} for name in cluster.types],
+            "InstanceCount": cluster.count,
+        }
     else:
         shape = {"InstanceType": parts.target.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
     return shape | present(

@@ -4,7 +4,7 @@ What flows in are the target, the request and the region, what flows out is the 
 that says what was taken; or the refusal, before anything is sent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from raysm.client.images.aws_table import AWSImage, images, python_of, registry_of, table_date
@@ -62,9 +62,9 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
             f"no image is named, and none of AWS's PyTorch images is known in the region {region!r} "
             f"(table of {table_date()}): {NAME_ONE}"
         )
-    types = [group.instance_type for group in cluster.groups] or [cluster.instance_type]
+    types = cluster.types
     _check_types(types)
-    # All groups run one image, and the one for GPUs runs on CPUs too.
+    # All groups, and whichever type is chosen, run one image, and the one for GPUs runs on CPUs too.
     processor = Processor.GPU if any(processor_of(name) is Processor.GPU for name in types) else Processor.CPU
     fitting = [image for image in images() if image.processor == processor]
     # Of equal merit else: a pickle that the newest cannot read decides for an older one.
@@ -79,7 +79,7 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     return having[0], registry
 
 
-def _check_types(types: list[str]) -> None:
+def _check_types(types: Iterable[str]) -> None:
     """Refuse instances on which AWS's images for training do not run."""
     for name in types:
         if processor_of(name) is Processor.NEURON:

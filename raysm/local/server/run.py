@@ -76,7 +76,8 @@ class JobRun(HasStatus):
         self._folder = services.records.folder(record.api, record.name, record.region)
         self._limits = TimeLimits.of(self._definition)
         self._capacity = services.scenario.of(record.region).capacity
-        self._supply = Supply(services, record, services.chance)
+        # Of the region's own: by that of all, a seed would repeat no run in which jobs start side by side.
+        self._supply = Supply(services, record, services.chance, services.stock.interruptions(record.region))
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
         self._changed = threading.Event()

@@ -56,6 +56,7 @@ class SimulatedLife(HasStatus):
         self._chance = Random(None if services.scenario.seed is None else f"{services.scenario.seed}/{record.name}")
         self._supply = Supply(services, record, self._chance)
         self._left_s = self._run_s(record)
+        self._wanted_s = self._usual_s(record)
         self._training_s = 0.0
         self._running_since_s: float | None = None
         self._turn = 0
@@ -130,11 +131,19 @@ class SimulatedLife(HasStatus):
         if not self._supply.take():
             self._next(min(REFUSAL_S, self._left_of_wait_s()), lambda: self._finish(*self._supply.lack()))
             return
+        if not self._attempts:
+            self._settle()
         wait_s = self._left_of_wait_s()
         if delay_s > wait_s:
             self._next(wait_s, lambda: self._end_early(self._exceeded()))
         else:
             self._next(delay_s, self._train)
+
+    def _settle(self) -> None:
+        """Take as long as the type of instance does that it has got: of a choice that is known only now."""
+        wanted_s, usual_s = self._wanted_s, self._usual_s(self.record)
+        if usual_s != wanted_s and not self._own(self.record, RUN_S):
+            self._left_s = self._left_s * usual_s / wanted_s if wanted_s else usual_s
 
     def _left_of_wait_s(self) -> float:
         # Pending is the wait for the first instances alone; the other one counts interruptions, too.
@@ -228,10 +237,13 @@ class SimulatedLife(HasStatus):
         text = self._own(record, RUN_S)
         if text:
             return float(text)
+        return drawn(self._usual_s(record), simulated.spread, self._chance)
+
+    def _usual_s(self, record: JobRecord) -> float:
+        simulated = self._scenario.simulated
         types = asked_instances(record.api, record.request)
         # A cluster of several types is as fast as its slowest one.
-        seconds = max(simulated.run_s_on.get(name, simulated.run_s) for name in types)
-        return drawn(seconds, simulated.spread, self._chance)
+        return max(simulated.run_s_on.get(name, simulated.run_s) for name in types)
 
     def _failure(self) -> str:
         simulated = self._scenario.simulated

@@ -5,10 +5,12 @@ Two limits, as on AWS: the quota refuses a request before there is a job; capaci
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from random import Random
 from typing import Any
 
 from raysm.contract.clock import Clock
+from raysm.contract.instance_preferences import preferred, selected, settled
 from raysm.contract.job_api import JobApi
 from raysm.local.scenario import Scenario, within
 from raysm.local.server.api_error import ApiError
@@ -18,14 +20,27 @@ __all__ = ["Stock", "asked_instances", "quota_name"]
 
 
 def asked_instances(api: JobApi, request: Mapping[str, Any]) -> Counter[str]:
-    """Return how many instances of each type a request asks for."""
-    resources: Mapping[str, Any] = request
-    for key in api.cluster_keys:
-        resources = resources[key]
+    """Return how many instances of each type a request asks for; of a choice those that were chosen, or come first."""
+    resources = _resources(api, request)
     counts: Counter[str] = Counter()
-    for group in resources.get("InstanceGroups") or [resources]:
+    for group in resources.get("InstanceGroups") or [settled(resources)]:
         counts[group["InstanceType"]] += group["InstanceCount"]
     return counts
+
+
+def _resources(api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in api.cluster_keys:
+        request = request[key]
+    return request
+
+
+def _choices(api: JobApi, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the request as it is with each type that it prefers, in their order; itself where there is no choice."""
+    resources = _resources(api, request)
+    if not preferred(resources):
+        yield request
+    for name, count in preferred(resources):
+        yield {**request, "ResourceConfig": selected(resources, name, count)}
 
 
 def quota_name(instance_type: str, api: JobApi, is_spot: bool) -> str:
@@ -44,25 +59,43 @@ class Stock:
         self._began_s = clock.now()
         self._lock = threading.Lock()
         self._taken: dict[str, Counter[str]] = {}
+        self._interruptions: dict[str, Random] = {}
+        # What each job has: of a choice that is not what its request says first.
+        self._held: dict[tuple[str, JobApi, str], Counter[str]] = {}
+
+    def interruptions(self, region: str) -> Random:
+        """Return what the moments are drawn from at which a region takes instances back, one after the other."""
+        seed = self._scenario.seed
+        with self._lock:
+            drawn = Random(None if seed is None else f"{seed}/{region}/interruptions")
+            return self._interruptions.setdefault(region, drawn)
 
     def take(self, record: JobRecord) -> bool:
         """Give a job its instances; return whether there were enough. Give them back in any case where there were."""
         capacity = self._scenario.of(record.region).capacity
         if within(capacity.gone, self._clock.now() - self._began_s):
             return False
-        counts = asked_instances(record.api, record.request)
+        for request in _choices(record.api, record.request):
+            if self._take(record, asked_instances(record.api, request), capacity.instances):
+                if request is not record.request:
+                    self._records.update(record.api, record.name, record.region, request=request)
+                return True
+        return False
+
+    def _take(self, record: JobRecord, counts: Counter[str], there: Mapping[str, int]) -> bool:
         with self._lock:
             in_use = self._taken.setdefault(record.region, Counter())
             # All or none: a job that held half a cluster would keep others from theirs, and never run.
-            if any(in_use[name] + counts[name] > most for name, most in capacity.instances.items()):
+            if any(in_use[name] + counts[name] > most for name, most in there.items()):
                 return False
             in_use.update(counts)
+            self._held[record.region, record.api, record.name] = counts
         return True
 
     def give_back(self, record: JobRecord) -> None:
         """Take back what a job had."""
         with self._lock:
-            self._taken[record.region].subtract(asked_instances(record.api, record.request))
+            self._taken[record.region].subtract(self._held.pop((record.region, record.api, record.name)))
 
     def check_quota(self, api: JobApi, request: Mapping[str, Any], region: str) -> None:
         """Refuse a request that asks for more than the account may have.
@@ -76,6 +109,18 @@ class Stock:
         # Counted only where there is a limit: it takes a look at every job.
         if not quotas:
             return
+        refusals = []
+        for choice in _choices(api, request):
+            try:
+                self._check_quota(api, choice, region, quotas)
+                return
+            except ApiError as error:
+                refusals.append(error)
+        # Of a choice the one that is wanted most.
+        raise refusals[0]
+
+    def _check_quota(self, api: JobApi, request: Mapping[str, Any], region: str, quotas: Mapping[str, int]) -> None:
+        is_spot = bool(request.get("EnableManagedSpotTraining"))
         counts = asked_instances(api, request)
         # Of a Counter & takes the lesser numbers: left are the types that are asked for and have a quota.
         for name in counts & Counter(dict.fromkeys(quotas, 10**9)):

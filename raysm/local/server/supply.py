@@ -15,12 +15,22 @@ __all__ = ["Supply"]
 class Supply:
     """The instances of one job, in one attempt after the other."""
 
-    def __init__(self, services: Services, record: JobRecord, chance: Random) -> None:
-        """Take nothing yet."""
+    def __init__(
+        self, services: Services, record: JobRecord, chance: Random, interruptions: Random | None = None
+    ) -> None:
+        """Take nothing yet.
+
+        Args:
+            services: Of the server.
+            record: The job.
+            chance: What is left to chance is drawn from it.
+            interruptions: Interruptions are, in its place.
+        """
         self._stock = services.stock
         self._capacity = services.scenario.of(record.region).capacity
         self._record = record
         self._chance = chance
+        self._interruptions = interruptions or chance
         self._is_taken = False
 
     def draw_start_s(self) -> float:
@@ -29,7 +39,7 @@ class Supply:
 
     def draw_interruption_s(self, *, spot: bool) -> float:
         """Return the seconds of running after which they are taken back; infinity is never."""
-        return self._capacity.draw_interruption_s(self._chance if spot else None)
+        return self._capacity.draw_interruption_s(self._interruptions if spot else None)
 
     def take(self) -> bool:
         """Take them; return whether the region has them."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.instance_preferences import settled
 from raysm.contract.paths import Paths
 from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES
@@ -76,6 +77,7 @@ def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
         (group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"])
         for group in resources.get("InstanceGroups") or []
     ]
+    resources = settled(resources)
     # SageMaker's name of the one group of a plain job.
     plain = ("homogeneousCluster", resources.get("InstanceType", ""), resources.get("InstanceCount", 0))
     return number_hosts(*(groups or [plain]))

@@ -21,7 +21,14 @@ from raysm.local.server.records import JobRecord, Records
 
 __all__ = ["WarmPools", "keep_alive_s", "terminated"]
 
-RESOURCES = ("InstanceCount", "InstanceType", "InstanceGroups", "VolumeKmsKeyId", "VolumeSizeInGB")
+RESOURCES = (
+    "InstanceCount",
+    "InstanceType",
+    "InstancePreferences",
+    "InstanceGroups",
+    "VolumeKmsKeyId",
+    "VolumeSizeInGB",
+)
 OTHERS = ("RoleArn", "VpcConfig", "EnableInterContainerTrafficEncryption", "EnableNetworkIsolation")
 """What two jobs have to have alike for the second to get the instances of the first."""
 

@@ -14,7 +14,7 @@ from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
 from raysm.views.grid.curves import curves
 from raysm.views.grid.plan_text import usd_range
-from raysm.views.grid.screen import duration, unpriced_note
+from raysm.views.grid.screen import brief, duration, unpriced_note
 
 __all__ = ["MOST_ROWS", "report_page"]
 
@@ -66,13 +66,15 @@ def _figures(view: Snapshot) -> str:
     # Skipped ones too: they were done by another grid, and are not waited for.
     done = view.states.get(TaskState.DONE, 0) + view.states.get(TaskState.SKIPPED, 0)
     budget = "" if view.budget_usd is None else f", of {dollars(view.budget_usd)} allowed"
+    gpus = sum(each.gpus for each in view.regions)
     pace = "-" if view.done_per_hour is None else f"{view.done_per_hour:,.1f}"
     figures = [
         *_rate(view),
         (f"{done:,} of {view.total:,}", "rows are done"),
         (f"{sum(each.instances for each in view.regions):,}", "instances now"),
+        *([(f"{gpus:,}", "GPUs now")] if gpus else []),
         (pace, "rows an hour"),
-        ("-" if not view.left_s else duration(view.left_s), "left, about"),
+        *([] if not view.left or not view.left_s else [(duration(view.left_s), "left, about")]),
         (dollars(view.money.spent_usd), f"spent{budget}"),
         *([] if view.planned_usd is None else [(usd_range(view.planned_usd), "planned")]),
         (dollars(view.money.wasted_usd), "wasted"),
@@ -120,7 +122,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _troubles(view: Snapshot) -> str:
-    items = [f"{count:,} &times; {html.escape(reason or 'without a reason')}" for reason, count in view.reasons]
+    items = [f"{count:,} &times; {html.escape(brief(reason) or 'without a reason')}" for reason, count in view.reasons]
     for block in view.blocks:
         until = duration(block.until_s - view.at_s)
         items.append(f"{html.escape(block.place)} is left alone for {until}: {html.escape(block.reason)}")
@@ -152,7 +154,7 @@ def _line(row: GridRow) -> str:
         f'<td class="text">{row.region or "-"}</td><td class="text">{html.escape(row.instance_type or "-")}</td>'
         # Cut before it is escaped: half of an entity would be shown as text.
         f"<td>{row.attempts}</td><td>{rate}</td><td>{cost}</td>"
-        f'<td class="text">{html.escape(row.reason[:300])}</td></tr>'
+        f'<td class="text">{html.escape(brief(row.reason)[:300])}</td></tr>'
     )
 
 

@@ -4,7 +4,7 @@ from raysm.client.costs.bill import dollars
 from raysm.grid.snapshot import RegionView, Snapshot
 from raysm.views.grid.plan_text import usd_range
 
-__all__ = ["duration", "screen_lines", "unpriced_note"]
+__all__ = ["brief", "duration", "screen_lines", "unpriced_note"]
 
 BAR = 40
 """Characters of the bar of all rows."""
@@ -14,10 +14,10 @@ SHADES = {"done": "█", "skipped": "█", "placed": "▒", "failed": "x", "stop
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 
-HEADER = (
-    *("region", "waiting for capacity", "running", "other open", "ended", "instances", "rate"),
-    *("spent", "wasted", "saved"),
-)
+HEADER = ("region", "waiting", "running", "other", "ended", "instances", "GPUs", "rate", "spent", "wasted", "saved")
+
+NOTHING = ("0", "-", dollars(0.0))
+"""What a column is left out for that has nothing else: with all of them a line is longer than a terminal is wide."""
 
 RUNNING, PENDING = "running", ("sent", "pending")
 
@@ -29,6 +29,7 @@ def screen_lines(view: Snapshot) -> list[str]:
         f"{_bar(view)}  {_states(view)}",
         "",
         *_rate(view),
+        *_gpus(view),
         *([] if view.planned_usd is None else [f"planned {usd_range(view.planned_usd)}"]),
         f"spent   {dollars(view.money.spent_usd)}{_budget(view)}",
         f"open    at most {dollars(view.money.at_stake_usd)} more, if every open job runs to its limit",
@@ -43,7 +44,7 @@ def screen_lines(view: Snapshot) -> list[str]:
     for block in view.blocks:
         lines.append(f"blocked {block.place}, {duration(block.until_s - view.at_s)} more: {block.reason}")
     if view.reasons:
-        lines += ["", *(f"{count:>6,} x {reason or 'without a reason'}" for reason, count in view.reasons)]
+        lines += ["", *(f"{count:>6,} x {brief(reason) or 'without a reason'}" for reason, count in view.reasons)]
     lines += ["", f"prices: {', '.join(view.prices) or 'none is known'}"]
     return lines
 
@@ -52,6 +53,15 @@ def unpriced_note(view: Snapshot) -> str:
     """Return what is to be said where the dollars are not all; nothing where they are."""
     number = view.money.unpriced
     return f"        {number:,} jobs have cost something that is not known, and is not in these sums" if number else ""
+
+
+def brief(reason: str) -> str:
+    """Return what a reason says without its traceback: the error, and what becomes of the row."""
+    lines = reason.strip().splitlines()
+    if len(lines) < 2:
+        return reason
+    # Its first line is the error, and so is the end of the traceback, behind which stands what to do.
+    return lines[-1] if lines[-1].startswith(lines[0]) else lines[0]
 
 
 def duration(seconds: float) -> str:
@@ -77,6 +87,11 @@ def _rate(view: Snapshot) -> list[str]:
     return [f"rate    {now}  {_spark(view)}".rstrip()]
 
 
+def _gpus(view: Snapshot) -> list[str]:
+    gpus, regions = sum(each.gpus for each in view.regions), sum(each.gpus > 0 for each in view.regions)
+    return [f"GPUs    {gpus:,} in {regions:,} regions" if regions > 1 else f"GPUs    {gpus:,}"] if gpus else []
+
+
 def _spark(view: Snapshot) -> str:
     """Return the last values of the rate as a curve of block characters."""
     values = [value for _, value in view.rates[-BAR:]]
@@ -86,12 +101,12 @@ def _spark(view: Snapshot) -> str:
 
 def _bar(view: Snapshot) -> str:
     total = max(1, view.total)
-    cells = ""
-    for state, shade in SHADES.items():
-        count = view.states.get(state, 0)
-        # Of 1,000 rows a single failed one is seen, too.
-        cells += shade * (max(1, round(BAR * count / total)) if count else 0)
-    return cells[:BAR].ljust(BAR, "·")
+    # Of 1,000 rows a single failed one is seen, too.
+    cells = {state: max(1, round(BAR * view.states[state] / total)) for state in SHADES if view.states.get(state)}
+    # What that is too much is taken from where it is seen least.
+    while sum(cells.values()) > BAR:
+        cells[max(cells, key=lambda state: cells[state])] -= 1
+    return "".join(SHADES[state] * number for state, number in cells.items()).ljust(BAR, "·")
 
 
 def _states(view: Snapshot) -> str:
@@ -111,7 +126,9 @@ def _pace(view: Snapshot) -> str:
 
 
 def _table(view: Snapshot) -> list[str]:
-    table = [HEADER, *map(_cells, view.regions)]
+    columns = zip(HEADER, *map(_cells, view.regions), strict=True)
+    kept = [column for column in columns if any(cell not in NOTHING for cell in column[1:])]
+    table = list(zip(*kept, strict=True))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         "  ".join(
@@ -133,6 +150,7 @@ def _cells(each: RegionView) -> tuple[str, ...]:
         f"{sum(each.open.values()) - pending - running:,}",
         ended or "-",
         f"{each.instances:,}",
+        f"{each.gpus:,}",
         "-" if each.rate is None else f"{each.rate:,.0f}",
         dollars(each.money.spent_usd),
         dollars(each.money.wasted_usd),

@@ -1,5 +1,7 @@
 """What a region has, and what the account may have of it: two limits, with AWS's words."""
 
+from dataclasses import replace
+
 import pytest
 
 from raysm.contract.job_api import PROCESSING, TRAINING
@@ -54,6 +56,46 @@ def test_each_region_has_its_own_and_types_that_are_not_named_have_no_end(tmp_pa
     assert not here.take(record("b", "eu-west-1"))
     assert here.take(record("b", count=1000))
     assert here.take(record("c", "eu-west-1", instance_type="ml.m5.large", count=1000))
+
+
+def choosing(records, name, *types, count=2):
+    resources = {"InstancePreferences": [{"InstanceType": each} for each in types], "InstanceCount": count}
+    made = replace(record(name), request={"ResourceConfig": resources})
+    records.add(made)
+    return made
+
+
+def test_of_a_choice_a_job_gets_the_first_type_that_there_is_and_gives_that_back(tmp_path):
+    here, records, _ = stock(tmp_path, capacity=Capacity(instances={TYPE: 2, "ml.g5.xlarge": 2}))
+    first, second, third = (choosing(records, name, TYPE, "ml.g5.xlarge") for name in "abc")
+    assert [here.take(each) for each in (first, second, third)] == [True, True, False]
+    told = [records.get(TRAINING, name).request["ResourceConfig"].get("SelectedInstanceType") for name in "abc"]
+    assert told == [TYPE, "ml.g5.xlarge", None]
+    # By what it has, and not by what it wanted most.
+    here.give_back(second)
+    assert not here.take(record("d", count=1))
+    assert here.take(third)
+
+
+def test_a_choice_is_refused_where_no_type_of_it_fits_its_quota(tmp_path):
+    here, _, _ = stock(tmp_path, market=Market(quotas={TYPE: 1, "ml.g5.xlarge": 4}))
+    types = [{"InstanceType": TYPE}, {"InstanceType": "ml.g5.xlarge"}]
+    asked = {"ResourceConfig": {"InstancePreferences": types, "InstanceCount": 4}}
+    here.check_quota(TRAINING, asked, "us-east-1")
+    asked["ResourceConfig"]["InstanceCount"] = 5
+    with pytest.raises(ApiError, match=f"'{TYPE} for training job usage' is 1 Instances"):
+        here.check_quota(TRAINING, asked, "us-east-1")
+
+
+def test_by_a_seed_each_region_takes_instances_back_at_the_same_moments_whatever_the_others_do(tmp_path):
+    def drawn(folder, *before):
+        here, _, _ = stock(folder, seed=7)
+        for region in before:
+            here.interruptions(region).random()
+        return [here.interruptions("eu-west-1").random() for _ in range(3)]
+
+    assert drawn(tmp_path / "a") == drawn(tmp_path / "b", "us-east-1", "us-east-1")
+    assert len(set(drawn(tmp_path / "a"))) == 3
 
 
 def test_for_a_time_there_may_be_nothing_at_all(tmp_path):

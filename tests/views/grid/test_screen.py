@@ -51,7 +51,7 @@ def test_a_line_of_a_region_has_what_waits_runs_and_has_ended():
 
 def test_a_single_failed_row_of_a_thousand_is_seen_in_the_bar():
     bar = screen_lines(view(states={"done": 999, "failed": 1}))[1]
-    assert "x" in bar.split("  ")[0] or bar.split("  ")[0].count("█") == 40
+    assert bar.split("  ")[0] == "█" * 39 + "x"
     assert len(screen_lines(view(states={"waiting": 3}))[1].split("  ")[0]) == 40
 
 
@@ -62,6 +62,21 @@ def test_why_a_grid_a_region_and_a_place_stand_still_is_said():
     assert "grid drives: paused (three equal failures)" in text
     assert "blocked ml.g5.xlarge in us-east-1, 10 min more: CapacityError" in text
     assert "us-east-1 takes no job: expired token" in text
+
+
+def test_columns_that_have_nothing_are_left_out_and_gpus_are_counted_where_there_are_any():
+    quiet = region(open={}, instances=0, money=Money(spent_usd=12.5))
+    (head,) = (line for line in screen_lines(view(regions=(quiet,))) if line.startswith("region"))
+    assert head.split() == ["region", "ended", "spent"]
+    many = (region("us-east-1", gpus=240), region("eu-west-1", gpus=240))
+    assert "GPUs    480 in 2 regions" in screen(regions=many)
+    assert "GPUs" not in screen()
+
+
+def test_a_reason_is_told_without_its_traceback_and_with_what_to_do():
+    words = "ValueError: 0,5\nTraceback (most recent call last):\n  File x\nValueError: 0,5; raysm grid retry"
+    assert "     2 x ValueError: 0,5; raysm grid retry\n" in screen(reasons=((words, 2),))
+    assert "     2 x ValueError: 0,5\n" in screen(reasons=(("ValueError: 0,5\nTraceback (most", 2),))
 
 
 def test_what_is_not_known_is_said():

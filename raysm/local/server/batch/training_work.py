@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from raysm.contract.instance_preferences import settled
 from raysm.contract.job_api import TRAINING
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.model import client_error
@@ -88,7 +89,7 @@ class TrainingWork:
     def need(self, job: BatchJob) -> float:
         """Return how many instances a job has."""
         resources = payload_of(job.request)["ResourceConfig"]
-        groups = resources.get("InstanceGroups") or [resources]
+        groups = resources.get("InstanceGroups") or [settled(resources)]
         return float(sum(group.get("InstanceCount") or 1 for group in groups))
 
     def limit_s(self, job: BatchJob) -> float | None:
