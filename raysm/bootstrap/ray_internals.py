@@ -307,6 +307,8 @@ SETTINGS = (
         purpose="end a node at once",
         module="ray._private.ray_constants",
     ),
+    Setting(name="RAY_raylet_client_connect_timeout_milliseconds", purpose="register a node a second earlier"),
+    Setting(name="RAY_raylet_client_num_connect_attempts", purpose="try as long nevertheless"),
     Setting(
         name="RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
         purpose="have several nodes elsewhere than on Linux",
