@@ -1,12 +1,14 @@
 """``ray start`` with what Ray itself has no switch for.
 
-Run as ``python -m raysm.bootstrap.ray_start [--workers=N] start ...``, with the arguments of the ``ray`` command:
+Run as ``python -m raysm.bootstrap.ray_start [--wait] [--workers=N] start ...``, with the arguments of the ``ray``
+command:
 
 - No Ray Client server. It would open one more port on the head and cost a process of 90 MB; nothing of raysm uses it.
 - ``N`` workers are started ahead of the first task, instead of one for each CPU: the others would wait for nothing,
   and each wakes a hundred times a second.
 - What only shows and tells (the dashboard, the log monitor, the autoscaler's monitor) lets others go first, and is
-  killed at the end, where Ray would ask it to leave and wait for it.
+  killed at the end, where Ray would ask it to leave and wait for it. So is the GCS, behind the raylet: of what it keeps
+  nobody reads anything any more, and it may take a second to leave.
 - The dashboard and the autoscaler's monitor are started when somebody asks at the dashboard's port, see ``doorbell``:
   Ray would wait for two seconds until the dashboard answers before it starts the raylet, and both take 5 s of a core to
   come up, which is more than most short jobs compute.
@@ -28,21 +30,25 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
+from raysm.bootstrap.commands import WAIT
 from raysm.bootstrap.doorbell import await_caller
 from raysm.bootstrap.node_watcher import await_first, nodes_socket, tell_nodes
 from raysm.bootstrap.ray_agents import RayAgents
 
-__all__ = ["WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
+__all__ = ["WORKERS", "adapt_get_node", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
 
 WORKERS = "--workers="
 """Before the arguments of ``ray``: how many workers are started ahead."""
 HEAD = "--head"
+ADDRESS = "--address="
+"""Before that of the GCS which a node joins."""
 NICE = 19
 """The least."""
 DASHBOARD_NICE = 5
@@ -63,6 +69,7 @@ def main() -> None:
     ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators))
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
     await_wanted = partial(await_caller, _option("--dashboard-host="), int(_option("--dashboard-port=") or 0))
+    ray_internals.GET_NODE.replace(adapt_get_node)
     postpone_dashboard(await_wanted, RayAgents())
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
@@ -105,17 +112,33 @@ def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list
 
 
 def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Callable[..., Any]:
-    """Return Ray's ``Node.kill_all_processes``, which ends without asking the spectators to leave."""
+    """Return Ray's ``Node.kill_all_processes``, which ends without asking the spectators and the GCS to leave."""
 
     def kill_adapted(self: Any, *args: Any, **named: Any) -> None:
         _kill(spectators)
+        gcs = self.all_processes.pop(ray_internals.GCS, [])
         kill_all(self, *args, **named)
+        # Told in another form by another Ray, it is left to the bootstrap, which ends all that is left.
+        with contextlib.suppress(AttributeError):
+            _kill([started.process for started in gcs])
         # Wherever Ray calls this it ends next, with 1; what Python has to do before that would take 0.2 s.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
 
     return kill_adapted
+
+
+def adapt_get_node(get_node: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Ray's ``get_node``, during which signals are heard."""
+
+    def get_node_adapted(*args: Any, **named: Any) -> Any:
+        # Of a node that is not registered yet it asks once a second, and the main thread would be deaf for as long: a
+        # job that is over by then would wait until its Ray is killed.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(get_node, *args, **named).result()
+
+    return get_node_adapted
 
 
 def postpone_dashboard(await_wanted: Callable[[], object], agents: RayAgents) -> None:
