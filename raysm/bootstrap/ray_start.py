@@ -16,6 +16,8 @@ command:
   the raylet registers its node only behind them.
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
 - The head's tells which nodes are registered, see ``node_watcher``: a process of its own would import Ray once more.
+- With ``--wait``, what takes long, the imports, is done at once, and the address of the cluster that it joins comes
+  later, as a line on stdin: a head and its workers import beside each other, and not one behind the other.
 - A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
 
 All of Ray's names in this stand in ``ray_internals``. Where one of them goes away, its part is left out with one
@@ -61,6 +63,9 @@ HEAD_S = 30.0
 def main() -> None:
     """Be the ``ray`` command."""
     workers = None
+    waits = sys.argv[1:2] == [WAIT]
+    if waits:
+        del sys.argv[1]
     if len(sys.argv) > 1 and sys.argv[1].startswith(WORKERS):
         workers = int(sys.argv.pop(1).removeprefix(WORKERS))
     # Ray starts its Client's server wherever gRPC can be imported.
@@ -78,9 +83,22 @@ def main() -> None:
         port = int(_option("--port="))
         where = nodes_socket(Path(_option("--temp-dir=")), port), f"127.0.0.1:{port}"
         threading.Thread(target=tell_nodes, args=where, daemon=True, name="nodes").start()
-    if head := _option("--address="):
+    if waits:
+        sys.argv.append(f"{ADDRESS}{_read_address()}")
+    if head := _option(ADDRESS):
         await_first(head, HEAD_S)
     command()
+
+
+def _read_address() -> str:
+    """Return the line that whoever has started this process writes once it knows the cluster."""
+    address = sys.stdin.readline().strip()
+    if not address:
+        sys.exit("raysm: nobody says which cluster to join")
+    # What Ray starts inherits it: none of that is to hold a pipe of the bootstrap's.
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return address
 
 
 def _option(name: str) -> str:
