@@ -88,6 +88,13 @@ def test_whoever_submits_does_not_wait_for_what_only_a_tunnel_needs():
     assert not any(name.startswith("raysm.client.tunnel") for name in modules)
 
 
+def test_an_instance_does_not_wait_before_its_bootstrap_for_what_only_that_or_an_installation_needs():
+    assert (
+        pulled_in("import raysm.bootstrap.entrypoint") & {"asyncio", "urllib.request", "raysm.bootstrap.packages"}
+        == set()
+    )
+
+
 LATER = (
     *("client.costs.bill", "client.follow", "client.metrics", "client.rendering", "client.result", "client.tracking"),
     *("client.function", "contract.events", "contract.mirror"),

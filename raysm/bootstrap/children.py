@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from raysm.bootstrap import die_with_parent
 
-__all__ = ["Child", "Children", "descendants", "signal_name"]
+__all__ = ["Child", "Children", "descendants"]
 
 # ctypes and /proc, because this runs before anything is installed in the instance: no psutil here.
 PR_SET_CHILD_SUBREAPER = 36
@@ -192,11 +192,3 @@ def _read_parents() -> dict[int, int]:
         if state not in (b"Z", b"X"):
             parents[int(process)] = int(parent)
     return parents
-
-
-def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9; ``signal 70`` for one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
 from raysm.bootstrap.exit_status import exit_by_signal
-from raysm.bootstrap.packages import bring, lacking
+from raysm.bootstrap.lacking import lacking
 from raysm.bootstrap.private_files import private_folder
 from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
@@ -71,6 +71,8 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     search = [unpack(folder / LIBRARY, place / "lib")]
     packages = lacking(payload)
     if packages:
+        from raysm.bootstrap.packages import bring  # with all that finds a way to an index: few have anything to bring
+
         site = bring(payload, packages, place / "site", environ)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)

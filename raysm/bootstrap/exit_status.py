@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from raysm.bootstrap.children import signal_name
 from raysm.contract.result import MAX_REASON, Failure
 from raysm.contract.store import put
 from raysm.errors import RaysmError
@@ -20,6 +19,7 @@ __all__ = [
     "exit_status_of_driver",
     "exit_status_of_error",
     "one_line",
+    "signal_name",
 ]
 
 STOPPED = 128 + signal.SIGTERM
@@ -117,3 +117,11 @@ def _with_tail(text: str, tail: str) -> str:
         # Of a traceback or a log the end says what went wrong.
         tail = "…" + tail[len(tail) - room + 1 :]
     return f"{text}\n{tail}".strip()
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL`` for 9; ``signal 70`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
-from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.commands import WAIT, Commands
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.identity import Identity
 from raysm.bootstrap.interfaces import list_interfaces
 from raysm.bootstrap.private_files import private_token
-from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
+from raysm.bootstrap.ray_node import LATER, Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import WORKERS
 from raysm.contract import names
 from raysm.contract import payload as payloads
@@ -99,7 +99,8 @@ class Instance:
         )
         ahead = workload.workers_ahead(self.capacity.gpus)
         workers = [] if ahead is None else [f"{WORKERS}{ahead}"]
-        return [*self.commands.ray, *workers, *arguments]
+        waits = [WAIT] if head_address == LATER else []
+        return [*self.commands.ray, *waits, *workers, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""

@@ -27,6 +27,7 @@ __all__ = [
     "InviteToRay",
     "Invited",
     "JobEnded",
+    "JoinRay",
     "Joined",
     "Left",
     "Lost",
@@ -276,7 +277,12 @@ class TerminateDriver:
     """Send the driver SIGTERM: it may write its checkpoint."""
 
 
-# Before Ray is started: its own command waits for a head that never comes, without a limit, and says nothing.
+@dataclass(frozen=True, slots=True)
+class StartRay:
+    """Start this worker's Ray node, ahead of the head's: it imports what it needs, and waits for ``JoinRay``."""
+
+
+# Before Ray is told: its own command waits for a head that never comes, without a limit, and says nothing.
 @dataclass(frozen=True, slots=True)
 class ReachGcs:
     """Try until the head's Ray answers from here."""
@@ -285,8 +291,8 @@ class ReachGcs:
 
 
 @dataclass(frozen=True, slots=True)
-class StartRay:
-    """Start this worker's Ray node."""
+class JoinRay:
+    """Have this worker's Ray node, which was started, join the head's."""
 
     address: str
     """``IP:port`` of the GCS to join."""
@@ -325,5 +331,15 @@ class End:
 
 
 Decision = (
-    Announce | Remark | StartDriver | InviteToRay | BeginWork | TerminateDriver | ReachGcs | StartRay | TellHead | End
+    Announce
+    | Remark
+    | StartDriver
+    | InviteToRay
+    | BeginWork
+    | TerminateDriver
+    | StartRay
+    | ReachGcs
+    | JoinRay
+    | TellHead
+    | End
 )

@@ -17,6 +17,7 @@ from raysm.bootstrap.lifecycle import (
     Happening,
     Invited,
     JobEnded,
+    JoinRay,
     Lost,
     RayEnded,
     ReachGcs,
@@ -114,7 +115,9 @@ class Member:
                 return replace(self, obstacle=reason), ()
             case Connected(head_address):
                 obstacle = "the head has not said that its Ray answers"
-                return replace(self, is_connected=True, head_address=head_address, obstacle=obstacle), ()
+                member = replace(self, is_connected=True, head_address=head_address, obstacle=obstacle)
+                # Its imports take as long as the head's: both at once, and not one behind the other.
+                return member, (StartRay(),)
             case Invited(port):
                 return self._accept(port)
             case GcsReachable(address):
@@ -144,7 +147,7 @@ class Member:
     def _join_ray(self, address: str) -> Step:
         # Whether Ray's node registers in time is the head's to see; who is to stop keeps that deadline.
         wakes_at_s = self.wakes_at_s if self.is_stopping else None
-        return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (StartRay(address),)
+        return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (JoinRay(address),)
 
     def _give_up(self) -> Step:
         if self.is_stopping:
@@ -166,7 +169,9 @@ class Member:
             return self._end(RayFailed(f"Ray on {name} ended for the {MAX_RESTARTS + 1}th time: {why}"))
         member = replace(self, restarts=self.restarts + 1)
         text = f"its Ray node ended ({why}); restart {member.restarts} of {MAX_RESTARTS}"
-        return member, (Remark(f"{name}: {text}"), TellHead(text), StartRay(self.gcs_address))
+        # Also one that was started ahead may end: before there is anything to join.
+        joins = (JoinRay(self.gcs_address),) if self.gcs_address else ()
+        return member, (Remark(f"{name}: {text}"), TellHead(text), StartRay(), *joins)
 
     # The end
 

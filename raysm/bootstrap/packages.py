@@ -1,86 +1,37 @@
-"""Packages that an image lacks: found out, and installed by pip beside the image's own.
+"""Packages that an image lacks, installed by pip beside the image's own.
 
-What flows in are the request's requirements and the wheels that travelled, what flows out is a folder of packages.
+What flows in are what is wanted and the wheels that travelled, what flows out is a folder of packages.
 The image itself is not changed, and what it has already is not installed again: pip first reports what it would
 install, then installs exactly that, without its dependencies, into the folder.
 """
 
-import importlib.metadata
-import importlib.util
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.bootstrap.environment import child_environment, warm_pool_cache
+from raysm.bootstrap.lacking import Wanted, installed_version
 from raysm.bootstrap.log import remark
 from raysm.bootstrap.package_cache import PackageCache, key_of
 from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
 from raysm.bootstrap.pip import Pip, PipFailed
 from raysm.contract.default_index import default_index
-from raysm.contract.needs import NEEDS, RAY_RANGE, name_of, ray_will_do
+from raysm.contract.needs import RAY_RANGE, name_of
 from raysm.contract.payload import Payload
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest
 from raysm.request.package_index import CodeArtifact
 
-__all__ = ["Wanted", "bring", "install", "lacking"]
+__all__ = ["bring", "install"]
 
 MB = 1e6
-MOST_NAMED = 6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
 """They would count more than an index that the request names."""
 WITHOUT_NETWORK = "the job is isolated: let the packages travel (wheels), or take an image that has them"
 TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
 """The variable in which AWS's training toolkit is told a CodeArtifact repository; who has set it means it here too."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """What has to be installed before this instance can begin."""
-
-    requirements: tuple[str, ...]
-    """What the user requires."""
-    needs: tuple[str, ...] = ()
-    """What raysm needs, and the image has not."""
-    remarks: Mapping[str, str] = field(default_factory=dict)
-    """Of some needs, what the image has instead: ``this image has Ray 2.56.0``."""
-
-    def __bool__(self) -> bool:
-        return bool(self.requirements or self.needs)
-
-    def __str__(self) -> str:
-        """Return it for people; of many the first, raysm's needs before all."""
-        needs = [f"{text} ({self.remarks[text]})" if text in self.remarks else text for text in self.needs]
-        named = [*needs, *self.requirements]
-        # A failure's reason is cut at a thousand characters, and the cause stands behind this.
-        more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
-        return ", ".join([*named[:MOST_NAMED], *more])
-
-
-def lacking(payload: Payload) -> Wanted:
-    """Return what this image lacks for the payload's request."""
-    modules = ("ray", *payload.request.packages)
-    # A kind of the user's may need what raysm has no version for: by the module's name, as most packages are called.
-    # Looked for, not imported: torch alone takes seconds.
-    needs = [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
-    remarks = {}
-    own_ray = installed_version("ray")
-    if NEEDS["ray"] not in needs and (own_ray is None or not ray_will_do(own_ray)):
-        needs.insert(0, NEEDS["ray"])
-        remarks[NEEDS["ray"]] = f"this image has Ray {own_ray or 'of an unknown version'}"
-    lines = [line.strip() for line in payload.request.requirements]
-    required = tuple(line for line in lines if line and not line.startswith("#"))
-    return Wanted(requirements=required, needs=tuple(needs), remarks=remarks)
-
-
-def installed_version(name: str) -> str | None:
-    """Return the version of a package that this Python has, without importing it; None where it says none."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def bring(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str, str]) -> Path:

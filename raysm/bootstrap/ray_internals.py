@@ -55,6 +55,13 @@ KILL_ALL = Internal(
     purpose="end a node without asking its dashboard to leave",
     fits=lambda kill: "check_alive" in inspect.signature(kill).parameters,
 )
+GET_NODE = Internal(
+    module="ray._private.services",
+    name="get_node",
+    purpose="end a node that has just begun to register",
+    # By place, as ``adapt_get_node`` hands them on.
+    fits=_takes("gcs_address", "node_id"),
+)
 INITIALIZE = Internal(
     module="ray._private.node",
     name="Node.__init__",
@@ -191,6 +198,7 @@ INTERNALS = (
     START_PROCESS,
     PROCESS_INFO,
     KILL_ALL,
+    GET_NODE,
     INITIALIZE,
     START_MONITOR,
     START_DASHBOARD,
@@ -218,6 +226,7 @@ DASHBOARD_AGENT = "--dashboard_agent_command="
 RUNTIME_ENV_AGENT = "--runtime_env_agent_command="
 """The raylet's options of what it starts as its agents."""
 RAYLET = "raylet"
+GCS = "gcs_server"
 DASHBOARD = "dashboard"
 SPECTATORS = (DASHBOARD, "log_monitor", "monitor")
 """Ray's names of the processes without which the work goes on."""
@@ -269,6 +278,7 @@ TEXTS = (
         module="ray.train.v2.api.data_parallel_trainer",
         purpose="keep Ray Data's manager away from a training",
     ),
+    Text(words=f'= "{GCS}"', module="ray._private.ray_constants", purpose="end a head without waiting for its GCS"),
     Text(words="atexit_handler", module="ray._private.node", purpose="end a node without asking its dashboard"),
     *(
         Text(words=f'= "{process}"', module="ray._private.ray_constants", purpose="let it go after the work")
@@ -307,6 +317,8 @@ SETTINGS = (
         purpose="end a node at once",
         module="ray._private.ray_constants",
     ),
+    Setting(name="RAY_raylet_client_connect_timeout_milliseconds", purpose="register a node a second earlier"),
+    Setting(name="RAY_raylet_client_num_connect_attempts", purpose="try as long nevertheless"),
     Setting(
         name="RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
         purpose="have several nodes elsewhere than on Linux",

@@ -5,11 +5,13 @@ running ``RayNode``. It is ended by signal, never by ``ray stop``, which would e
 """
 
 import asyncio
+import contextlib
 import importlib.metadata
 import json
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,8 +26,10 @@ from raysm.contract import names
 from raysm.errors import MissingDependency
 from raysm.request import Cluster, Ports
 
-__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments"]
+__all__ = ["LATER", "Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments"]
 
+LATER = ""
+"""In place of the address of the GCS to join: it will be told, as a line on the command's stdin."""
 SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
 TAIL_BYTES = 4096
@@ -101,7 +105,7 @@ def start_arguments(
         cluster: What was asked for.
         ports: Where to listen.
         capacity: What to offer; nothing of it on a head that only coordinates.
-        head_address: ``IP:port`` of the GCS to join; None makes this node the head.
+        head_address: ``IP:port`` of the GCS to join, or LATER; None makes this node the head.
         node_address: This node's IP address; None lets Ray find it.
         log_monitor: Whether drivers are sent what workers write.
     """
@@ -129,7 +133,7 @@ def start_arguments(
         dashboard_host = "0.0.0.0" if node_address else "127.0.0.1"
         options |= {"port": ports.gcs, "dashboard-port": ports.dashboard, "dashboard-host": dashboard_host}
     else:
-        options["address"] = head_address
+        options["address"] = head_address or None
     options |= _node_ports(ports)
     flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
     role = ["--head"] if head_address is None else []
@@ -171,16 +175,31 @@ def _labels(host: Host, rank: int) -> dict[str, str]:
 class RayNode:
     """A running ``ray start --block``: it lives as long as every Ray process of the node does."""
 
-    def __init__(self, children: Children, command: list[str], env: Mapping[str, str]) -> None:
-        """Start it."""
+    def __init__(self, children: Children, command: list[str], env: Mapping[str, str], *, waits: bool = False) -> None:
+        """Start it; one that ``waits`` has LATER in its command, and joins nothing before ``join``."""
         # A file, not a pipe: Ray's processes inherit it and may outlive the one that is watched.
         self._output = tempfile.TemporaryFile()
-        self._child: Child = children.start(command, env, stdout=self._output, stderr=self._output)
+        stdin = subprocess.PIPE if waits else subprocess.DEVNULL
+        self._child: Child = children.start(command, env, stdin=stdin, stdout=self._output, stderr=self._output)
 
     @property
     def ended(self) -> "asyncio.Future[int]":
         """Done when a Ray process of the node has ended, and the others with it."""
         return self._child.ended
+
+    def join(self, address: str) -> None:
+        """Tell one that waits, and was not told yet, the ``IP:port`` of the GCS to join."""
+        if self._child.stdin is None or self._child.stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+            self._child.stdin.write(f"{address}\n".encode())
+            self._child.stdin.flush()
+        self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self._child.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._child.stdin.close()
 
     def why(self) -> str:
         """Return, on one line, what Ray said of its end."""
@@ -207,7 +226,8 @@ class RayNode:
         return os.pread(self._output.fileno(), TAIL_BYTES, start).decode(errors="replace")
 
     def close(self) -> None:
-        """Forget its output."""
+        """Forget its output, and where it was to be told."""
+        self._close_stdin()
         self._output.close()
 
 

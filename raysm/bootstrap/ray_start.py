@@ -1,12 +1,14 @@
 """``ray start`` with what Ray itself has no switch for.
 
-Run as ``python -m raysm.bootstrap.ray_start [--workers=N] start ...``, with the arguments of the ``ray`` command:
+Run as ``python -m raysm.bootstrap.ray_start [--wait] [--workers=N] start ...``, with the arguments of the ``ray``
+command:
 
 - No Ray Client server. It would open one more port on the head and cost a process of 90 MB; nothing of raysm uses it.
 - ``N`` workers are started ahead of the first task, instead of one for each CPU: the others would wait for nothing,
   and each wakes a hundred times a second.
 - What only shows and tells (the dashboard, the log monitor, the autoscaler's monitor) lets others go first, and is
-  killed at the end, where Ray would ask it to leave and wait for it.
+  killed at the end, where Ray would ask it to leave and wait for it. So is the GCS, behind the raylet: of what it keeps
+  nobody reads anything any more, and it may take a second to leave.
 - The dashboard and the autoscaler's monitor are started when somebody asks at the dashboard's port, see ``doorbell``:
   Ray would wait for two seconds until the dashboard answers before it starts the raylet, and both take 5 s of a core to
   come up, which is more than most short jobs compute.
@@ -14,6 +16,8 @@ Run as ``python -m raysm.bootstrap.ray_start [--workers=N] start ...``, with the
   the raylet registers its node only behind them.
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
 - The head's tells which nodes are registered, see ``node_watcher``: a process of its own would import Ray once more.
+- With ``--wait``, what takes long, the imports, is done at once, and the address of the cluster that it joins comes
+  later, as a line on stdin: a head and its workers import beside each other, and not one behind the other.
 - A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
 
 All of Ray's names in this stand in ``ray_internals``. Where one of them goes away, its part is left out with one
@@ -28,21 +32,25 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
+from raysm.bootstrap.commands import WAIT
 from raysm.bootstrap.doorbell import await_caller
 from raysm.bootstrap.node_watcher import await_first, nodes_socket, tell_nodes
 from raysm.bootstrap.ray_agents import RayAgents
 
-__all__ = ["WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
+__all__ = ["WORKERS", "adapt_get_node", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
 
 WORKERS = "--workers="
 """Before the arguments of ``ray``: how many workers are started ahead."""
 HEAD = "--head"
+ADDRESS = "--address="
+"""Before that of the GCS which a node joins."""
 NICE = 19
 """The least."""
 DASHBOARD_NICE = 5
@@ -55,6 +63,9 @@ HEAD_S = 30.0
 def main() -> None:
     """Be the ``ray`` command."""
     workers = None
+    waits = sys.argv[1:2] == [WAIT]
+    if waits:
+        del sys.argv[1]
     if len(sys.argv) > 1 and sys.argv[1].startswith(WORKERS):
         workers = int(sys.argv.pop(1).removeprefix(WORKERS))
     # Ray starts its Client's server wherever gRPC can be imported.
@@ -63,6 +74,7 @@ def main() -> None:
     ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators))
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
     await_wanted = partial(await_caller, _option("--dashboard-host="), int(_option("--dashboard-port=") or 0))
+    ray_internals.GET_NODE.replace(adapt_get_node)
     postpone_dashboard(await_wanted, RayAgents())
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
@@ -71,9 +83,22 @@ def main() -> None:
         port = int(_option("--port="))
         where = nodes_socket(Path(_option("--temp-dir=")), port), f"127.0.0.1:{port}"
         threading.Thread(target=tell_nodes, args=where, daemon=True, name="nodes").start()
-    if head := _option("--address="):
+    if waits:
+        sys.argv.append(f"{ADDRESS}{_read_address()}")
+    if head := _option(ADDRESS):
         await_first(head, HEAD_S)
     command()
+
+
+def _read_address() -> str:
+    """Return the line that whoever has started this process writes once it knows the cluster."""
+    address = sys.stdin.readline().strip()
+    if not address:
+        sys.exit("raysm: nobody says which cluster to join")
+    # What Ray starts inherits it: none of that is to hold a pipe of the bootstrap's.
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return address
 
 
 def _option(name: str) -> str:
@@ -105,17 +130,33 @@ def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list
 
 
 def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Callable[..., Any]:
-    """Return Ray's ``Node.kill_all_processes``, which ends without asking the spectators to leave."""
+    """Return Ray's ``Node.kill_all_processes``, which ends without asking the spectators and the GCS to leave."""
 
     def kill_adapted(self: Any, *args: Any, **named: Any) -> None:
         _kill(spectators)
+        gcs = self.all_processes.pop(ray_internals.GCS, [])
         kill_all(self, *args, **named)
+        # Told in another form by another Ray, it is left to the bootstrap, which ends all that is left.
+        with contextlib.suppress(AttributeError):
+            _kill([started.process for started in gcs])
         # Wherever Ray calls this it ends next, with 1; what Python has to do before that would take 0.2 s.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
 
     return kill_adapted
+
+
+def adapt_get_node(get_node: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Ray's ``get_node``, during which signals are heard."""
+
+    def get_node_adapted(*args: Any, **named: Any) -> Any:
+        # Of a node that is not registered yet it asks once a second, and the main thread would be deaf for as long: a
+        # job that is over by then would wait until its Ray is killed.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(get_node, *args, **named).result()
+
+    return get_node_adapted
 
 
 def postpone_dashboard(await_wanted: Callable[[], object], agents: RayAgents) -> None:

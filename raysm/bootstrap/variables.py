@@ -70,6 +70,10 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         "METRICS_RECORD_INTERVAL_S": "86400",
         # The job is over when the bootstrap ends Ray: there is nothing to drain for.
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        # A raylet connects to its own object store, whose thread may not listen yet: Ray tries ten times, a second
+        # apart, and of many nodes one loses that second nearly always. As long, at shorter intervals.
+        "RAY_raylet_client_connect_timeout_milliseconds": "20",
+        "RAY_raylet_client_num_connect_attempts": "500",
         # Elsewhere than on Linux, Ray refuses several nodes unless it is told that they are wanted.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }

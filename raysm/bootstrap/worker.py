@@ -25,6 +25,7 @@ from raysm.bootstrap.lifecycle import (
     End,
     Failed,
     GcsReachable,
+    JoinRay,
     Lost,
     OutputsTaken,
     RayEnded,
@@ -39,7 +40,7 @@ from raysm.bootstrap.lifecycle import (
 from raysm.bootstrap.log import remark
 from raysm.bootstrap.member import Member, WorkerRules
 from raysm.bootstrap.outputs import give_way, in_pieces, read_outputs
-from raysm.bootstrap.ray_node import RayNode
+from raysm.bootstrap.ray_node import LATER, RayNode
 from raysm.bootstrap.wire import MAX_LINE, ProtocolError, TokenRefused
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.store import remove_unfinished
@@ -164,10 +165,13 @@ class Worker:
         match decision:
             case Remark(text):
                 remark(text)
+            case StartRay():
+                self._start_ray()
             case ReachGcs(port):
                 self._spawn(self._reach_gcs, self._member.head_address, port)
-            case StartRay(address):
-                self._start_ray(address)
+            case JoinRay(address):
+                assert self._ray is not None
+                self._ray.join(address)
             case TellHead(reason):
                 assert self._control is not None
                 self._network.call(self._control.tell, messages.tell_ray_loss(reason))
@@ -225,7 +229,7 @@ class Worker:
 
     # Ray
 
-    def _start_ray(self, gcs_address: str) -> None:
+    def _start_ray(self) -> None:
         assert self._control is not None
         if self._ray:
             self._ray.close()
@@ -233,8 +237,8 @@ class Worker:
         # The side of the connection that the head sees is the one that its Ray will reach too.
         address = named or self._control.addresses[0]
         instance = self._instance.at(address)
-        command = instance.ray_command(gcs_address, None if is_loopback(address) else address)
-        self._ray = ray = RayNode(self._children, command, instance.ray_environment())
+        command = instance.ray_command(LATER, None if is_loopback(address) else address)
+        self._ray = ray = RayNode(self._children, command, instance.ray_environment(), waits=True)
         ray.ended.add_done_callback(lambda _: self._inbox.put(RayEnded(ray.why())))
 
 

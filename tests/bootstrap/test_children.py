@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.children import Children, descendants, signal_name
+from raysm.bootstrap.children import Children, descendants
 from tests.support.own_process import run_apart
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
@@ -133,8 +133,3 @@ def test_a_program_that_is_not_there_is_an_error_or_a_status():
 def test_descendants_are_found_by_their_parents():
     parents = {2: 1, 3: 2, 4: 2, 5: 4, 6: 1, 7: 99}
     assert sorted(descendants(2, lambda: parents)) == [3, 4, 5]
-
-
-def test_signals_have_names():
-    assert (signal_name(9), signal_name(15)) == ("SIGKILL", "SIGTERM")
-    assert signal_name(63).startswith("signal 63")

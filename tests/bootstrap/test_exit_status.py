@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver, exit_status_of_error, one_line
+from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver, exit_status_of_error, one_line, signal_name
 from raysm.contract.result import MAX_REASON, Failure
 from raysm.errors import ClusterNotFormed, InvalidConfig, InvalidPayload, MissingDependency
 
@@ -101,3 +101,8 @@ def test_a_reason_on_a_full_or_missing_disk_is_no_error(tmp_path):
     ExitStatus(1, "why").write(tmp_path / "file" / "failure")
     ExitStatus(1, "why").write(tmp_path / "output" / "failure")
     assert (tmp_path / "output" / "failure").read_text() == "why"
+
+
+def test_signals_have_names():
+    assert (signal_name(9), signal_name(15)) == ("SIGKILL", "SIGTERM")
+    assert signal_name(63).startswith("signal 63")

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from raysm.bootstrap.commands import WAIT
 from raysm.bootstrap.deferred import FOLDER
 from raysm.bootstrap.instance import prepare
+from raysm.bootstrap.ray_node import LATER
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidConfig, InvalidPayload
 from tests.support.bootstraps import Cluster, request
@@ -29,6 +31,12 @@ def test_only_the_head_s_ray_is_a_head_and_a_worker_s_joins_it(tmp_path):
     assert "--head" in head
     assert {"--address=10.0.0.1:6379", "--node-ip-address=10.0.0.2"} <= set(worker)
     assert "--head" not in worker
+
+
+def test_a_worker_s_ray_may_be_told_later_whom_to_join(tmp_path):
+    worker = Cluster(tmp_path, request(2)).prepare("algo-2").ray_command(LATER, "10.0.0.2")
+    assert worker.index(WAIT) < worker.index("start")
+    assert not [word for word in worker if word == "--head" or word.startswith("--address")]
 
 
 def test_the_driver_is_told_its_cluster_and_nothing_of_another_one(tmp_path):

@@ -15,6 +15,7 @@ from raysm.bootstrap.lifecycle import (
     GcsReachable,
     Invited,
     JobEnded,
+    JoinRay,
     Lost,
     RayEnded,
     ReachGcs,
@@ -62,11 +63,12 @@ class Life:
         return cause
 
 
-def test_a_worker_starts_ray_when_the_head_s_answers_from_here():
+def test_a_worker_starts_ray_once_connected_and_joins_when_the_head_s_answers_from_here():
     life = Life()
-    assert life.tell(Connected("10.0.0.1")) == ()
+    # Before it is invited: it imports while the head's does.
+    assert life.tell(Connected("10.0.0.1")) == (StartRay(),)
     assert life.tell(Invited(6379)) == (ReachGcs(6379),)
-    assert life.tell(GcsReachable(GCS)) == (StartRay(GCS),)
+    assert life.tell(GcsReachable(GCS)) == (JoinRay(GCS),)
     assert life.member.wakes_at_s is None
 
 
@@ -120,10 +122,17 @@ def test_a_dead_ray_node_is_started_again_three_times_and_the_head_is_told_each_
     life.tell(*JOINED)
     for restart in range(1, MAX_RESTARTS + 1):
         text = f"its Ray node ended (raylet [exit code=-9]); restart {restart} of 3"
-        assert life.tell(RAY_DIED) == (Remark(f"algo-2: {text}"), TellHead(text), StartRay(GCS))
+        assert life.tell(RAY_DIED) == (Remark(f"algo-2: {text}"), TellHead(text), StartRay(), JoinRay(GCS))
     life.tell(RAY_DIED)
     assert isinstance(life.cause, RayFailed)
     assert str(life.cause) == "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
+
+
+def test_a_ray_node_that_ends_before_there_is_anything_to_join_is_started_again():
+    life = Life()
+    life.tell(Connected("10.0.0.1"))
+    assert life.tell(RAY_DIED)[-1] == StartRay()
+    assert life.tell(Invited(6379), GcsReachable(GCS)) == (ReachGcs(6379), JoinRay(GCS))
 
 
 def test_a_worker_ends_well_when_the_head_says_done_and_says_why_the_job_failed():
@@ -213,7 +222,7 @@ class Orders(RuleBasedStateMachine):
 
     @rule()
     def its_ray_dies(self):
-        if self.life.member.gcs_address:
+        if self.life.member.is_connected:
             self.life.tell(RAY_DIED)
 
     @rule(reason=st.sampled_from(["", "ValueError: no"]))
@@ -249,8 +258,12 @@ class Orders(RuleBasedStateMachine):
         ends = [isinstance(decision, End) for decision in self.life.decisions]
         assert not any(ends[:-1])
         starts = [decision for decision in self.life.decisions if isinstance(decision, StartRay)]
-        assert len(starts) <= 1 + MAX_RESTARTS
-        assert len(starts) == (1 + self.life.member.restarts if self.life.member.gcs_address else 0)
+        joins = [decision for decision in self.life.decisions if isinstance(decision, JoinRay)]
+        assert len(joins) <= len(starts) <= 1 + MAX_RESTARTS
+        assert len(starts) == (1 + self.life.member.restarts if self.life.member.is_connected else 0)
+        # Whichever was started last is told whom to join, if anybody knows.
+        if self.life.member.gcs_address:
+            assert [each for each in self.life.decisions if isinstance(each, StartRay | JoinRay)][-1] == JoinRay(GCS)
 
     @invariant()
     def nobody_who_was_asked_to_stop_fails_for_want_of_a_head(self):

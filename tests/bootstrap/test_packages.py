@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from raysm.bootstrap.packages import Wanted, bring, install, lacking
+from raysm.bootstrap.lacking import Wanted, lacking
+from raysm.bootstrap.packages import bring, install
 from raysm.contract import payload
 from raysm.contract.needs import NEEDS
 from raysm.errors import InvalidRequest
-from raysm.request import Input, JobRequest, Script, Security, Similarity
+from raysm.request import JobRequest, Script, Security
 from tests.support.package_index import package_index, silent_port
 from tests.support.wheels import make_installed, make_wheel
 
@@ -20,13 +21,6 @@ PROGRAM = """
 import sys
 import raysm.workloads.similarity.run
 print(*({name.split(".")[0] for name in sys.modules} & {"scipy", "torch"}))
-"""
-LACKING = """
-import sys
-from pathlib import Path
-from raysm.bootstrap.packages import lacking
-from raysm.contract import payload
-print(lacking(payload.load(Path(sys.argv[1]))))
 """
 VERSION = "import importlib.metadata; print(importlib.metadata.version('ray'))"
 
@@ -60,22 +54,6 @@ def run(code, *arguments, path):
 def test_the_similarity_needs_no_more_than_it_imports():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=180, check=True)
     assert done.stdout.split() == []
-
-
-def test_an_image_that_has_it_all_lacks_nothing(tmp_path):
-    assert not lacking(pack(tmp_path, workload=Similarity(top_k=3), inputs={"matrix": Input("file:///rows")}))
-
-
-def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which_it_has(tmp_path):
-    pack(tmp_path)
-    old = make_installed(tmp_path / "image", "ray", "2.56.0")
-    lacks = run(LACKING, tmp_path / "payload", path=[old])
-    assert lacks == f"{NEEDS['ray']} (this image has Ray 2.56.0)\n"
-
-
-def test_of_many_requirements_the_first_are_named():
-    many = Wanted(requirements=tuple(f"package-{number}" for number in range(100)), needs=("torch>=2.9",))
-    assert str(many) == "torch>=2.9, package-0, package-1, package-2, package-3, package-4, 95 more"
 
 
 def test_a_ray_that_travelled_takes_the_place_of_the_image_s_which_stays_as_it_is(tmp_path):

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
 
 import pytest
 
 from raysm.bootstrap.ray_internals import OTHER_COMMANDS
-from raysm.bootstrap.ray_start import DASHBOARD_NICE, NICE, adapt_start
+from raysm.bootstrap.ray_start import DASHBOARD_NICE, NICE, adapt_get_node, adapt_start
 
 Info = namedtuple("Info", ["process"])
 RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
@@ -53,7 +54,7 @@ class Node:
         self.all_processes["dashboard"] = []
 
     def kill_all_processes(self, check_alive=True, allow_graceful=False):
-        print("the others end", check_alive, allow_graceful, flush=True)
+        print("the others end", check_alive, allow_graceful, *self.all_processes.get("gcs_server", []), flush=True)
 
 module = sys.modules["ray._private.node"] = types.ModuleType("ray._private.node")
 module.Node = Node
@@ -167,10 +168,40 @@ def test_at_the_end_what_only_shows_and_tells_is_gone_before_the_others_are_aske
     assert said[-1] == "the others end False True"
     count, *below = next(line for line in said if line[0].isdigit()).split()
     assert count == "1"
+    await_end(int(below[0]))
+
+
+def await_end(pid):
     until = time.monotonic() + 60
-    while alive(int(below[0])):
+    while alive(pid):
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_the_gcs_is_not_asked_to_go_but_gone_behind_the_others():
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); input()"
+    said, code = run(
+        f"gcs = subprocess.Popen([sys.executable, '-c', {deaf!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "gcs.stdout.readline()\n"
+        "node.all_processes['gcs_server'] = [types.SimpleNamespace(process=gcs)]\n"
+        "import atexit; atexit.register(print, 'too late')\n"
+        "print(gcs.pid, flush=True)\n"
+        "node.kill_all_processes(check_alive=False, allow_graceful=True)"
+    )
+    assert code == 1
+    assert said[-1] == "the others end False True"
+    await_end(int(said[-2]))
+
+
+def test_a_node_is_looked_for_beside_the_main_thread_which_hears_signals_meanwhile():
+    def get_node(address, node_id):
+        if not node_id:
+            raise RuntimeError("no such node")
+        return address, node_id, threading.current_thread() is threading.main_thread()
+
+    assert adapt_get_node(get_node)("10.0.0.1:6379", "ab") == ("10.0.0.1:6379", "ab", False)
+    with pytest.raises(RuntimeError, match="no such node"):
+        adapt_get_node(get_node)("10.0.0.1:6379", node_id="")
 
 
 def alive(pid):
@@ -209,3 +240,27 @@ def test_ray_starts_without_its_other_commands(tmp_path):
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "--dashboard-port" in ended.stdout
     assert ended.stdout.splitlines()[-1].split()[2:] == list(OTHER_COMMANDS)
+
+
+def test_one_that_waits_imports_at_once_is_told_its_cluster_later_and_hands_nobody_its_stdin(tmp_path):
+    code = (
+        "import os, sys\n"
+        "from raysm.bootstrap import ray_internals, ray_start\n"
+        "def command():\n"
+        "    print(sys.argv[1:], os.path.samestat(os.fstat(0), os.stat(os.devnull)))\n"
+        "ray_internals.COMMAND.replace(lambda _: command)\n"
+        "class Client:\n"
+        "    def __init__(self, address): print('looks for', address)\n"
+        "    def get_all_node_info(self, timeout): return ['the first']\n"
+        "ray_internals.GCS_CLIENT.replace(lambda _: Client)\n"
+        "sys.argv[1:] = ['--wait', '--workers=1', 'start', '--block']\n"
+        "ray_start.main()"
+    )
+    run = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 180}
+    ended = subprocess.run([sys.executable, "-c", code], input="10.0.0.1:6379\n", **run)
+    assert ended.stdout.splitlines() == [
+        "looks for 10.0.0.1:6379",
+        "['start', '--block', '--address=10.0.0.1:6379'] True",
+    ]
+    alone = subprocess.run([sys.executable, "-c", code], input="", **run)
+    assert (alone.returncode, alone.stderr) == (1, "raysm: nobody says which cluster to join\n")

@@ -117,6 +117,15 @@ def test_ray_is_told_the_path_of_the_token_never_the_token():
     assert "RAY_AUTH_TOKEN" not in found
 
 
+def test_a_raylet_looks_for_its_store_as_long_as_ray_has_it_but_more_often():
+    found = ray_variables(Path("/payload/token"))
+    every_ms = int(found["RAY_raylet_client_connect_timeout_milliseconds"])
+    attempts = int(found["RAY_raylet_client_num_connect_attempts"])
+    # Ray's own: ten attempts, a second apart.
+    assert every_ms <= 50
+    assert every_ms * attempts == 10 * 1000
+
+
 def test_what_is_seldom_used_is_imported_from_behind_what_the_user_has_set():
     assert import_variables({}) == {"PYTHONPATH": str(FOLDER)}
     assert import_variables({"PYTHONPATH": "/own:/more"}) == {"PYTHONPATH": f"/own:/more:{FOLDER}"}

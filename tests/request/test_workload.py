@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.bootstrap.packages import NEEDS
 from raysm.client.result import Result
+from raysm.contract.needs import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
 from raysm.request.batch import BatchInference

@@ -3,7 +3,7 @@
 ``fake_ray.py FOLDER ray start --block ...`` stands in FOLDER under its host's name while it lives. If it is the head's,
 it listens on the GCS port, and says to all that connect to ``raysm-nodes-PORT`` who stands there. ``HOST.broken`` in
 FOLDER makes that host's node end at once, with the words that Ray has for it; ``HOST.deaf`` makes a head's GCS
-answer nobody.
+answer nobody. One that gets ``--wait`` stands nowhere before it has read on stdin whom to join.
 """
 
 import contextlib
@@ -25,6 +25,9 @@ def option(name):
 
 
 def ray(folder):
+    if sys.argv[3] == "--wait":
+        del sys.argv[3]
+        sys.argv.append(f"--address={sys.stdin.readline().strip()}")
     host = re.search(r"raysm.io/host=([^,]+)", option("labels"))[1]
     if (folder / f"{host}.broken").exists():
         print(

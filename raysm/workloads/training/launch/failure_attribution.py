@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from raysm.bootstrap.children import signal_name
+from raysm.bootstrap.exit_status import signal_name
 from raysm.errors import InvalidInput, InvalidRequest, WorkerFailed
 
 __all__ = ["CAUSE_S", "Failure", "as_refusal", "attribute_failure", "find_cause", "is_consequence"]
