@@ -22,7 +22,7 @@ def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
     grid = planned(request(tmp_path, Local(), rows))
     assert grid.request.template.target.regions == ("us-west-2", "eu-west-1")
     assert [each.offer.place.region for each in grid.plan.assigned] == ["us-west-2", "eu-west-1"]
-    assert (grid.known.quotas, grid.known.notes) == ({}, ())
+    assert (grid.facts.quotas, grid.facts.notes) == ({}, ())
 
 
 def test_where_nothing_says_a_region_it_is_the_targets_own(tmp_path):
@@ -42,5 +42,5 @@ def test_quotas_that_cannot_be_read_are_said_to_be_unknown(tmp_path):
 
     target = AWS(role="arn:aws:iam::123456789012:role/r", image="train:1", region="us-east-1")
     grid = planned(request(tmp_path, target, [{"key": "a"}]), Away)
-    assert grid.known.quotas == {}
+    assert grid.facts.quotas == {}
     assert grid.plan.notes[0] == "the quotas are not known, and count as none: the service quotas are away"
