@@ -69,9 +69,9 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     place = private_folder(base_paths(environ))
     payload = _load(folder, place, environ)
     search = [unpack(folder / LIBRARY, place / "lib")]
-    packages = lacking(payload)
-    if packages:
-        site = bring(payload, packages, place / "site", environ)
+    wanted = lacking(payload)
+    if wanted:
+        site = bring(payload, wanted, place / "site", environ)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
@@ -83,9 +83,9 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
     if is_driver_folder(folder):
         return make_payload(folder, read(environ), place / "payload")
-    job_part = folder.parent / JOB_CHANNEL
+    own = folder.parent / JOB_CHANNEL
     # In two parts: the service brings each channel by itself, and one has not the other's files.
-    return payloads.load(join(folder, job_part, place / "payload") if job_part.is_dir() else folder)
+    return payloads.load(join(folder, own, place / "payload") if own.is_dir() else folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:

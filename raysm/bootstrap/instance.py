@@ -80,9 +80,7 @@ class Instance:
         by_name = {item.name: item.address for item in list_interfaces()}
         if self.environment.network_interface in by_name:
             return self
-        interface = next(
-            (name for name, other in by_name.items() if other == address), self.environment.network_interface
-        )
+        interface = next((name for name, own in by_name.items() if own == address), self.environment.network_interface)
         return replace(self, environment=replace(self.environment, network_interface=interface))
 
     def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
@@ -98,8 +96,8 @@ class Instance:
             log_monitor=workload.log_monitor,
         )
         ahead = workload.workers_ahead(self.capacity.gpus)
-        workers = [] if ahead is None else [f"{WORKERS}{ahead}"]
-        return [*self.commands.ray, *workers, *arguments]
+        own = [] if ahead is None else [f"{WORKERS}{ahead}"]
+        return [*self.commands.ray, *own, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
@@ -165,9 +163,9 @@ def _check_outputs(environment: Environment) -> None:
     """Refuse a container whose user cannot write the result, before hours are spent on it."""
     for folder in (environment.paths.model, environment.paths.output_data):
         # Neither need be there yet: then it is made in the first that is.
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
-        if not os.access(existing, os.W_OK | os.X_OK):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
             raise InvalidConfig(
-                f"{existing} cannot be written by the container's user ({os.geteuid()}), and the result has to go to "
+                f"{there} cannot be written by the container's user ({os.geteuid()}), and the result has to go to "
                 f"{folder}: run the image as root (USER root), or let that user write there"
             )

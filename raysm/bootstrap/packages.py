@@ -83,12 +83,12 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-def bring(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str, str]) -> Path:
-    """Return a folder that has ``packages``: of an earlier job of this warm pool, or newly installed.
+def bring(payload: Payload, wanted: Wanted, site: Path, environ: Mapping[str, str]) -> Path:
+    """Return a folder that has ``wanted``: of an earlier job of this warm pool, or newly installed.
 
     Args:
         payload: As ``install`` has it.
-        packages: As ``lacking`` returns it.
+        wanted: As ``lacking`` returns it.
         site: Where to install it if no warm pool keeps it.
         environ: The environment variables of this process.
 
@@ -97,37 +97,37 @@ def bring(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str, 
     """
     folder = warm_pool_cache(environ)
     if folder is None:
-        install(payload, packages, site, environ)
+        install(payload, wanted, site, environ)
         return site
-    cache, key = PackageCache(folder), key_of(_asked(payload, packages, environ))
+    cache, key = PackageCache(folder), key_of(_asked(payload, wanted, environ))
     if cached := cache.find(key):
-        remark(f"{packages}: found as an earlier job of this warm pool has installed it")
+        remark(f"{wanted}: found as an earlier job of this warm pool has installed it")
         return cached
     try:
         with cache.fill(key) as fresh:
-            install(payload, packages, fresh, environ)
+            install(payload, wanted, fresh, environ)
     except OSError as error:
         # A cache is worth no job: the disk may be full there, and have room here.
         remark(f"warning: packages are not kept for the next job of this warm pool: {error}")
-        install(payload, packages, site, environ)
+        install(payload, wanted, site, environ)
         return site
     return cache.packages(key)
 
 
-def _asked(payload: Payload, packages: Wanted, environ: Mapping[str, str]) -> object:
+def _asked(payload: Payload, wanted: Wanted, environ: Mapping[str, str]) -> object:
     """Return all on which it depends what pip installs, as JSON."""
     wheels = {path.name: sha256_of(path) for path in payload.wheels.iterdir()} if payload.wheels else {}
     # Also how pip is told of an index, for people who have several with packages of one name.
     variables = {name: value for name, value in environ.items() if name.startswith("PIP_") or name == TOOLKIT_INDEX}
-    return [packages.requirements, packages.needs, wheels, payload.request.pip_index, variables]
+    return [wanted.requirements, wanted.needs, wheels, payload.request.pip_index, variables]
 
 
-def install(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str, str]) -> None:
-    """Install ``packages`` into the folder ``site``.
+def install(payload: Payload, wanted: Wanted, site: Path, environ: Mapping[str, str]) -> None:
+    """Install ``wanted`` into the folder ``site``.
 
     Args:
         payload: Whose wheels are asked first, and whose request names the index.
-        packages: As ``lacking`` returns it.
+        wanted: As ``lacking`` returns it.
         site: The folder.
         environ: The environment variables of this process.
 
@@ -139,14 +139,14 @@ def install(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raysm-pip-") as folder:
         try:
-            source, exact = _resolve(payload, packages, Path(folder), environ)
+            source, exact = _resolve(payload, wanted, Path(folder), environ)
             if not exact:
                 return
-            remark(f"installing {len(exact)} packages for {packages}")
+            remark(f"installing {len(exact)} packages for {wanted}")
             resolved_s = time.monotonic()
             source.pip.install(exact, site, source.options)
         except InvalidRequest as error:
-            raise InvalidRequest(f"the requirements {packages} cannot be installed: {error}") from error
+            raise InvalidRequest(f"the requirements {wanted} cannot be installed: {error}") from error
     ended_s = time.monotonic()
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     remark(
@@ -164,21 +164,21 @@ class _Source:
 
 
 def _resolve(
-    payload: Payload, packages: Wanted, folder: Path, environ: Mapping[str, str]
+    payload: Payload, wanted: Wanted, folder: Path, environ: Mapping[str, str]
 ) -> tuple[_Source, Sequence[str]]:
     """Return what would be installed, and from where: from what travelled or is there, else from the index."""
-    listed = _write_constraints(packages, folder)
+    listed = _write_constraints(wanted, folder)
     # The user's by their file: its lines may be comments.
-    file = ["-r", str(payload.requirements)] if payload.requirements else []
-    arguments = [*file, *packages.needs, "-c", str(listed)]
+    asked = ["-r", str(payload.requirements)] if payload.requirements else []
+    arguments = [*asked, *wanted.needs, "-c", str(listed)]
     wheels = ("--find-links", str(payload.wheels)) if payload.wheels else ()
     isolated = payload.request.security.isolation
     lacks = ""
-    if isolated or _may_be_there(payload, packages):
+    if isolated or _may_be_there(payload, wanted):
         # First, and alone where the network is: pip asks its index for each package, also for one that travelled.
-        wheelhouse = _Source(Pip(folder, environ), (*wheels, "--no-index"))
+        here = _Source(Pip(folder, environ), (*wheels, "--no-index"))
         try:
-            return wheelhouse, wheelhouse.pip.resolve([*wheelhouse.options, *arguments])
+            return here, here.pip.resolve([*here.options, *arguments])
         except PipFailed as error:
             if isolated:
                 raise InvalidRequest(f"{error}; {WITHOUT_NETWORK}") from error
@@ -190,19 +190,19 @@ def _resolve(
     return source, source.pip.resolve([*wheels, *arguments])
 
 
-def _may_be_there(payload: Payload, packages: Wanted) -> bool:
+def _may_be_there(payload: Payload, wanted: Wanted) -> bool:
     """Return whether all of it may be had without an index: an attempt takes a second."""
     # Another server's package is fetched in any attempt, and may be silent for minutes.
-    is_remote = any("://" in line and "file://" not in line for line in packages.requirements)
-    return not is_remote and (payload.wheels is not None or not packages.needs)
+    is_remote = any("://" in line and "file://" not in line for line in wanted.requirements)
+    return not is_remote and (payload.wheels is not None or not wanted.needs)
 
 
-def _write_constraints(packages: Wanted, folder: Path) -> Path:
+def _write_constraints(wanted: Wanted, folder: Path) -> Path:
     """Write what pip must keep to: a Ray that raysm works with, and the image's torch."""
     lines = [f"ray{RAY_RANGE}"]
     torch = installed_version("torch")
     # It fits the image's CUDA and NCCL, and another one is gigabytes; who names it means to have another.
-    if torch is not None and "torch" not in map(name_of, packages.requirements):
+    if torch is not None and "torch" not in map(name_of, wanted.requirements):
         lines.append(f"torch=={torch}")
     path = folder / "constraints.txt"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

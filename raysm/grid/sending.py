@@ -45,9 +45,9 @@ def send_owed(store: Store, outside: Outside, left: Collection[str], now: float)
 def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
     """Send attempts, each with what it carries; their intents are kept, and their tokens are taken."""
 
-    def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
-        for begin in range(0, len(pairs), SENDS):
-            _send_to(store, outside, region, pairs[begin : begin + SENDS], now)
+    def send_all(region: str, own: Sequence[tuple[Task, Attempt]]) -> None:
+        for begin in range(0, len(own), SENDS):
+            _send_to(store, outside, region, own[begin : begin + SENDS], now)
 
     outside.side_by_side(intents, lambda intent: intent[1].region, send_all)
 
@@ -77,11 +77,11 @@ def _refusal(outside: Outside, task: Task, attempt: Attempt, now: float) -> Verd
 
 
 def _keep(store: Store, region: str, answers: Sequence[tuple[Attempt, Verdict | None]], now: float) -> None:
-    accepted = [attempt for attempt, verdict in answers if verdict is None]
-    if accepted:
+    sent = [attempt for attempt, verdict in answers if verdict is None]
+    if sent:
         with store.database.transaction("sent"):
             heard(store, region, now, opens=True)
-            for attempt in accepted:
+            for attempt in sent:
                 calls = attempt.calls + 1
                 store.move(attempt, now, state=AttemptState.SENT, sent_s=now, calls=calls, is_doubtful=False)
     refused = [(attempt, verdict) for attempt, verdict in answers if verdict is not None]

@@ -44,11 +44,11 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
         return
     of_trial, take = variables.get(TRIAL), reports.listener()
     if take is not None or of_trial:
-        report_made = reports.report_of(values, step, checkpoint)
+        made = reports.report_of(values, step, checkpoint)
         if take is not None:
-            take(report_made)
+            take(made)
             return
-        lines = [reports.send(report_made, Path(str(of_trial)))]
+        lines = [reports.send(made, Path(str(of_trial)))]
     elif environment.base_paths(variables).resource_config.exists():
         lines = event_lines(values, step)
     else:

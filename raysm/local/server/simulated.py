@@ -225,9 +225,9 @@ class SimulatedLife(HasStatus):
 
     def _run_s(self, record: JobRecord) -> float:
         simulated = self._scenario.simulated
-        text = self._own(record, RUN_S)
-        if text:
-            return float(text)
+        own = self._own(record, RUN_S)
+        if own:
+            return float(own)
         types = asked_instances(record.api, record.request)
         # A cluster of several types is as fast as its slowest one.
         seconds = max(simulated.run_s_on.get(name, simulated.run_s) for name in types)
@@ -235,8 +235,8 @@ class SimulatedLife(HasStatus):
 
     def _failure(self) -> str:
         simulated = self._scenario.simulated
-        failure = self._own(self.record, FAILURE)
-        return failure or (simulated.failure if self._chance.random() < simulated.failed else "")
+        own = self._own(self.record, FAILURE)
+        return own or (simulated.failure if self._chance.random() < simulated.failed else "")
 
     def _own(self, record: JobRecord, name: str) -> str:
         return str((record.request.get("HyperParameters") or {}).get(name) or "")

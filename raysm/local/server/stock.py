@@ -22,10 +22,10 @@ def asked_instances(api: JobApi, request: Mapping[str, Any]) -> Counter[str]:
     resources: Mapping[str, Any] = request
     for key in api.cluster_keys:
         resources = resources[key]
-    counts: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
     for group in resources.get("InstanceGroups") or [resources]:
-        counts[group["InstanceType"]] += group["InstanceCount"]
-    return counts
+        asked[group["InstanceType"]] += group["InstanceCount"]
+    return asked
 
 
 def quota_name(instance_type: str, api: JobApi, is_spot: bool) -> str:
@@ -50,13 +50,13 @@ class Stock:
         capacity = self._scenario.of(record.region).capacity
         if within(capacity.gone, self._clock.now() - self._began_s):
             return False
-        counts = asked_instances(record.api, record.request)
+        asked = asked_instances(record.api, record.request)
         with self._lock:
-            in_use = self._taken.setdefault(record.region, Counter())
+            taken = self._taken.setdefault(record.region, Counter())
             # All or none: a job that held half a cluster would keep others from theirs, and never run.
-            if any(in_use[name] + counts[name] > most for name, most in capacity.instances.items()):
+            if any(taken[name] + asked[name] > most for name, most in capacity.instances.items()):
                 return False
-            in_use.update(counts)
+            taken.update(asked)
         return True
 
     def give_back(self, record: JobRecord) -> None:
@@ -76,15 +76,15 @@ class Stock:
         # Counted only where there is a limit: it takes a look at every job.
         if not quotas:
             return
-        counts = asked_instances(api, request)
+        asked = asked_instances(api, request)
         # Of a Counter & takes the lesser numbers: left are the types that are asked for and have a quota.
-        for name in counts & Counter(dict.fromkeys(quotas, 10**9)):
+        for name in asked & Counter(dict.fromkeys(quotas, 10**9)):
             used = self._used(api, region, name, is_spot)
-            if used + counts[name] > quotas[name]:
+            if used + asked[name] > quotas[name]:
                 raise ApiError(
                     "ResourceLimitExceeded",
                     f"The account-level service limit '{quota_name(name, api, is_spot)}' is {quotas[name]} Instances, "
-                    f"with current utilization of {used} Instances and a request delta of {counts[name]} Instances. "
+                    f"with current utilization of {used} Instances and a request delta of {asked[name]} Instances. "
                     "Please use AWS Service Quotas to request an increase for this quota.",
                 )
 

@@ -177,22 +177,22 @@ def _x_scale(points: list[Point], axes: Axes, width: float) -> Scale:
     whole = int(max(xs) - min(xs)) + 1 if xs and not axes.is_time and all(x == int(x) for x in xs) else math.inf
     # The wider the labels the fewer of them: until none touches its neighbour.
     for most in (10, 8, 6, 5, 4, 3):
-        x_scale = make(xs, int(min(most, max(2, whole))))
-        room = width / max(1, len(x_scale.ticks) - 1)
-        if all(text_width(label, FONT) + FONT <= room for _, label in x_scale.ticks):
-            return _tight(x_scale, xs)
+        made = make(xs, int(min(most, max(2, whole))))
+        room = width / max(1, len(made.ticks) - 1)
+        if all(text_width(label, FONT) + FONT <= room for _, label in made.ticks):
+            return _tight(made, xs)
     return _tight(make(xs, 2), xs)
 
 
-def _tight(loose: Scale, xs: list[float]) -> Scale:
+def _tight(made: Scale, xs: list[float]) -> Scale:
     """Return the axis from the first x to the last: a curve fills its chart."""
-    low, high = (min(xs), max(xs)) if xs else (loose.low, loose.high)
+    low, high = (min(xs), max(xs)) if xs else (made.low, made.high)
     # One value, or as good as one: an axis from it to itself has no length.
-    if not high - low > (loose.high - loose.low) * 1e-6:
-        return loose
+    if not high - low > (made.high - made.low) * 1e-6:
+        return made
     # Marks at the very ends stay, though they are computed by other sums.
     slack = (high - low) * 1e-9
-    ticks = tuple((value, label) for value, label in loose.ticks if low - slack <= value <= high + slack)
+    ticks = tuple((value, label) for value, label in made.ticks if low - slack <= value <= high + slack)
     return Scale(low=low, high=high, ticks=ticks, place=lambda value: (value - low) / (high - low))
 
 
