@@ -171,8 +171,8 @@ class Head:
             await asyncio.sleep(PROBE_S)
         self._inbox.put(GcsAnswers())
 
-    def _watch_nodes(self, wanted: bool) -> None:
-        if wanted:
+    def _watch_nodes(self, is_on: bool) -> None:
+        if is_on:
             self._watcher.start(self._inbox.put)
         else:
             self._watcher.stop()

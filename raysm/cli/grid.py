@@ -74,7 +74,7 @@ def _run(arguments: Arguments, console: Console) -> int:
     running = open_running(
         grid.request,
         grid.tasks,
-        grid.known,
+        grid.facts,
         functools.lru_cache(Service),
         goes_on=arguments.go_on,
         planned_usd=grid.plan.usd,

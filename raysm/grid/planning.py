@@ -44,7 +44,7 @@ class Planned:
     """What is asked for, of a target that reaches all of its regions."""
     tasks: list[Task]
     """Its rows, read once."""
-    known: Known
+    facts: Known
     """Prices and quotas."""
     plan: GridPlan
     """What it would do."""
@@ -72,7 +72,7 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
         own_region=facts.own_region,
         notes=facts.notes,
     )
-    return Planned(request=request, tasks=tasks, known=facts, plan=plan)
+    return Planned(request=request, tasks=tasks, facts=facts, plan=plan)
 
 
 def _known(request: GridRequest, tasks: Sequence[Task], services: Services) -> Known:

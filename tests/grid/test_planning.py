@@ -22,7 +22,7 @@ def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
     grid = planned(request(tmp_path, Local(), rows))
     assert set(grid.request.template.target.regions) >= {"us-west-2", "eu-west-1"}
     assert [each.offer.place.region for each in grid.plan.assigned] == ["us-west-2", "eu-west-1"]
-    assert (grid.known.quotas, grid.known.notes) == ({}, ())
+    assert (grid.facts.quotas, grid.facts.notes) == ({}, ())
 
 
 @pytest.mark.parametrize("regions", [("us-west-2", "eu-west-1"), ("eu-west-1", "us-east-1")])
@@ -50,5 +50,5 @@ def test_quotas_that_cannot_be_read_are_said_to_be_unknown(tmp_path):
 
     target = AWS(role="arn:aws:iam::123456789012:role/r", image="train:1", region="us-east-1")
     grid = planned(request(tmp_path, target, [{"key": "a"}]), Away)
-    assert grid.known.quotas == {}
+    assert grid.facts.quotas == {}
     assert grid.plan.notes[0] == "the quotas are not known, and count as none: the service quotas are away"

@@ -126,7 +126,7 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
         grid: As it was planned.
         workload: What every row runs, its paths those of the folder ``SOURCE``.
     """
-    request, region = grid.request, grid.known.own_region
+    request, region = grid.request, grid.facts.own_region
     target = request.template.target
     regions, types = places_of(request, grid.tasks, region)
     return Handover(
@@ -142,7 +142,7 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
         queues=request.queues,
         source=request.source.description,
         own_region=region,
-        prices=tuple(_prices(grid.known.prices, regions, types)),
+        prices=tuple(_prices(grid.facts.prices, regions, types)),
         planned_usd=grid.plan.usd,
     )
 

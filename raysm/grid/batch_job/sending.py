@@ -76,7 +76,7 @@ def send(
 
 def _made(grid: Planned, services: Services, objects: S3Objects, bundle: bytes, *, goes_on: bool) -> str | None:
     """Make the grid's record, or have its new rows join; return with what its names begin, None where it is over."""
-    running = open_running(grid.request, grid.tasks, grid.known, services, goes_on=goes_on, planned_usd=grid.plan.usd)
+    running = open_running(grid.request, grid.tasks, grid.facts, services, goes_on=goes_on, planned_usd=grid.plan.usd)
     try:
         # The same command again, and nothing new in its source: a container for nothing.
         if running.store.is_over():

@@ -164,7 +164,7 @@ class Grid(GridHandle):
         running = open_running(
             grid.request,
             grid.tasks,
-            grid.known,
+            grid.facts,
             services,
             goes_on=go_on,
             planned_usd=grid.plan.usd,

@@ -29,10 +29,10 @@ class RowRecord:
         self._path = folder / ROW_RECORD
         # Brought with the other checkpoints, before the first program of an instance began.
         text = self._path.read_bytes() if self._path.is_file() else b""
-        known = outcomes_in(text)
-        sizes = {f"{name}/{file}": size for name in known for file, size in files_below(folder / name)}
+        recorded = outcomes_in(text)
+        sizes = {f"{name}/{file}": size for name in recorded for file, size in files_below(folder / name)}
         # Only what is here: files of an instance that died may not have come to S3.
-        outcomes = confirmed(known, sizes)
+        outcomes = confirmed(recorded, sizes)
         self.outcomes = {name: outcome for name, outcome in outcomes.items() if outcome.state != "running"}
 
     def begin(self, name: str) -> None:

@@ -24,14 +24,14 @@ REMOVED_WITHIN_S = 30.0
 class Reservation(PlacementGroupFactory):  # type: ignore[misc]
     """What one trial takes, all of it at once or nothing."""
 
-    made: ClassVar[list[Any]] = []
+    groups: ClassVar[list[Any]] = []
     """All groups of this process, which is the driver of one sweep."""
 
     def to_placement_group(self) -> Any:
         """Make the group of one trial."""
         group = super().to_placement_group()
         # Tune asks for a group whenever it may begin a trial, and tells nobody which it made.
-        Reservation.made.append(group)
+        Reservation.groups.append(group)
         return group
 
     @classmethod
@@ -44,14 +44,14 @@ class Reservation(PlacementGroupFactory):  # type: ignore[misc]
 def alive_groups() -> list[str]:
     """Return the IDs of the groups that were made here and are there."""
     table = placement_group_table()
-    own_ids = {group.id.hex() for group in Reservation.made}
+    own_ids = {group.id.hex() for group in Reservation.groups}
     return [name for name, row in table.items() if name in own_ids and row["state"] != REMOVED]
 
 
 def remove_groups() -> list[str]:
     """Remove the groups that are left; return those that are there all the same after a while."""
     left = alive_groups()
-    for group in Reservation.made:
+    for group in Reservation.groups:
         if group.id.hex() in left:
             remove_placement_group(group)
     deadline_s = time.monotonic() + REMOVED_WITHIN_S
@@ -60,5 +60,5 @@ def remove_groups() -> list[str]:
         time.sleep(0.05)
         left = alive_groups()
     if not left:
-        Reservation.made.clear()
+        Reservation.groups.clear()
     return left

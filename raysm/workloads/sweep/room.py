@@ -33,7 +33,7 @@ class TrialSize:
 
 
 def trials_at_once(
-    nodes: Sequence[Mapping[str, float]], size: TrialSize, *, wanted: int | None = None
+    nodes: Sequence[Mapping[str, float]], size: TrialSize, *, most: int | None = None
 ) -> tuple[int, str]:
     """Return how many trials run at once, and what there is to say of it.
 
@@ -43,10 +43,10 @@ def trials_at_once(
     Args:
         nodes: What each instance offers, by Ray's names: ``{"CPU": 4, "GPU": 1}``.
         size: Of one trial.
-        wanted: At most so many; None is as many as fit.
+        most: At most so many; None is as many as fit.
 
     Returns:
-        The number, at least 1, and a sentence where it is less than ``wanted``, else an empty text.
+        The number, at least 1, and a sentence where it is less than ``most``, else an empty text.
 
     Raises:
         InvalidRequest: Not even one fits.
@@ -61,6 +61,6 @@ def trials_at_once(
             f"{size.cpus:g} CPUs and {size.gpus:g} GPUs, and the instances offer {offers or 'nothing'}; take fewer "
             "workers, cpus or gpus, or larger or more instances"
         )
-    if wanted is None or wanted <= fit:
-        return (fit if wanted is None else wanted), ""
-    return fit, f"{fit} trials run at once, not {wanted}: the instances have no room for more"
+    if most is None or most <= fit:
+        return (fit if most is None else most), ""
+    return fit, f"{fit} trials run at once, not {most}: the instances have no room for more"

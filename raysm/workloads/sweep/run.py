@@ -109,7 +109,7 @@ class Sweep:
             logging.getLogger(name).setLevel(logging.ERROR)
         size = size_of(self.workload, nodes)
         offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
-        at_once, note = trials_at_once(offers, size, wanted=self.workload.concurrency)
+        at_once, note = trials_at_once(offers, size, most=self.workload.concurrency)
         self.notes += [note] if note else []
         journal = Journal(self.root, key_of(self.workload))
         entries = journal.entries()

@@ -58,7 +58,7 @@ class Search:
     """Of the next trial that has none."""
     waiting: list[Waiting] = field(default_factory=list)
     """Trials that come first."""
-    asked: dict[int, optuna.Trial] = field(default_factory=dict)
+    drawn: dict[int, optuna.Trial] = field(default_factory=dict)
     """Optuna's trial of each unfinished one."""
 
     @classmethod
@@ -102,21 +102,21 @@ class Search:
             number, self.next_number = self.next_number, self.next_number + 1
         trial = self.study.ask()
         params = dict(self.draw(trial))
-        self.asked[number] = trial
+        self.drawn[number] = trial
         return {"number": number, "params": params, "restored": first.restored}
 
     def tell(self, trial: Trial) -> None:
         """Learn how a trial ended."""
         # Kept by number since Tune knows trials by names of its own.
-        frozen = self.asked.pop(trial.number)
+        suggested = self.drawn.pop(trial.number)
         if trial.value is None or trial.status == "failed":
-            self.study.tell(frozen, state=optuna.trial.TrialState.FAIL)
+            self.study.tell(suggested, state=optuna.trial.TrialState.FAIL)
         elif trial.status == "stopped":
             # What it had reached, and after how many reports: TPE ranks those that went on above it.
-            frozen.report(trial.value, trial.reports)
-            self.study.tell(frozen, state=optuna.trial.TrialState.PRUNED)
+            suggested.report(trial.value, trial.reports)
+            self.study.tell(suggested, state=optuna.trial.TrialState.PRUNED)
         else:
-            self.study.tell(frozen, trial.value)
+            self.study.tell(suggested, trial.value)
 
     def _learn(self, params: Mapping[str, Any], value: float | None) -> None:
         if value is None:

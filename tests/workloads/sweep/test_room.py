@@ -13,7 +13,7 @@ def size(workers=1, cpus=1.0, gpus=0.0):
 
 
 @pytest.mark.parametrize(
-    ("of", "wanted", "at_once"),
+    ("of", "most", "at_once"),
     [
         (size(), None, 8),
         (size(cpus=3), None, 2),
@@ -24,12 +24,12 @@ def size(workers=1, cpus=1.0, gpus=0.0):
         (size(), 5, 5),
     ],
 )
-def test_as_many_run_at_once_as_have_room_with_all_their_workers(of, wanted, at_once):
-    assert trials_at_once(TWO, of, wanted=wanted) == (at_once, "")
+def test_as_many_run_at_once_as_have_room_with_all_their_workers(of, most, at_once):
+    assert trials_at_once(TWO, of, most=most) == (at_once, "")
 
 
 def test_a_wish_for_more_than_there_is_room_for_is_said():
-    assert trials_at_once(TWO, size(gpus=1), wanted=5) == (
+    assert trials_at_once(TWO, size(gpus=1), most=5) == (
         2,
         "2 trials run at once, not 5: the instances have no room for more",
     )

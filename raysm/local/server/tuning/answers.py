@@ -83,14 +83,14 @@ def summarize_child(child: Child, objectives: Sequence[Objective], job: JobRecor
 
 
 def _known(
-    record: TuningRecord, child: Child, objectives: Sequence[Objective], jobs: Jobs, asked: str | None = None
+    record: TuningRecord, child: Child, objectives: Sequence[Objective], jobs: Jobs, tuning_job: str | None = None
 ) -> dict[str, Any] | None:
     try:
         job = jobs(child.name, record.region)
     except ApiError:
         return None  # its job was deleted
     # Of the best of all alone it is said whose it is.
-    return summarize_child(child, objectives, job) | ({"TuningJobName": record.name} if asked else {})
+    return summarize_child(child, objectives, job) | ({"TuningJobName": record.name} if tuning_job else {})
 
 
 def _state(record: TuningRecord, jobs: Jobs) -> Mapping[str, Any]:

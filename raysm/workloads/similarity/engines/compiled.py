@@ -91,20 +91,20 @@ class _Prepared:
 
 @functools.cache
 def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
-    made = library(dense(element, instructions))
+    functions = library(dense(element, instructions))
     side, best, number, real = ctypes.POINTER(_Side), ctypes.POINTER(_Best), ctypes.c_int64, ctypes.c_double
     pointer = ctypes.c_void_p
-    made.pack_rows.restype = made.panel_columns.restype = made.group_step.restype = number
-    made.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
-    made.all_scores.argtypes = [side, side, pointer, number]
-    made.prepare.argtypes = [side, ctypes.POINTER(_Form), pointer, real, real]
-    made.topk.argtypes = [side, side, best, best, number, ctypes.c_int, ctypes.c_int]
+    functions.pack_rows.restype = functions.panel_columns.restype = functions.group_step.restype = number
+    functions.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
+    functions.all_scores.argtypes = [side, side, pointer, number]
+    functions.prepare.argtypes = [side, ctypes.POINTER(_Form), pointer, real, real]
+    functions.topk.argtypes = [side, side, best, best, number, ctypes.c_int, ctypes.c_int]
     # How many pairs were scored: a tile may have more than a C int holds.
-    made.topk.restype = made.pairs.restype = number
-    made.pairs.argtypes = [side, side, ctypes.c_float, number, ctypes.c_int, ctypes.POINTER(_PairList)]
-    made.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
-    made.free_pairs.restype = None
-    return made
+    functions.topk.restype = functions.pairs.restype = number
+    functions.pairs.argtypes = [side, side, ctypes.c_float, number, ctypes.c_int, ctypes.POINTER(_PairList)]
+    functions.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
+    functions.free_pairs.restype = None
+    return functions
 
 
 def kind_name(element: int, instructions: InstructionSet) -> str:

@@ -89,11 +89,11 @@ def sparse_library(candidates: tuple[InstructionSet, ...] = SPARSE_FOR) -> tuple
     return None, why
 
 
-def _declared(made: Any) -> Any:
+def _declared(functions: Any) -> Any:
     for name, arguments in FUNCTIONS.items():
-        function = getattr(made, name)
+        function = getattr(functions, name)
         function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked
-    return made
+    return functions
 
 
 def address(array: NDArray[Any]) -> int:

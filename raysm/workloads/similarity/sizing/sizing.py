@@ -173,8 +173,8 @@ class Sizing:
         """Return the rows of the chunks of both sides, and how many batches there are of their pairs, or 0."""
         most = self.max_tile_rows()
         if self.block_rows:
-            asked = min(self.block_rows, most)
-            choices = [spread.fitting(asked, asked)]
+            rows = min(self.block_rows, most)
+            choices = [spread.fitting(rows, rows)]
         else:
             most = self._joined_rows(most, ranges)
             choices = [spread.fitting(*self._tile_of(spread, most, tasks)) for tasks in FEWER_TASKS]
@@ -374,8 +374,8 @@ class Sizing:
         most = min(self.max_tile_rows(), max(1, PART_BYTES // row_bytes))
         if self.block_rows:
             return min(self.block_rows, most)
-        wanted = math.ceil(self.queries.rows / (tiling.TILES_A_SLOT * self.slots))
-        return _kept(record, (min(most, max(wanted, self.footprint.least_rows)),), most)[0]
+        enough = math.ceil(self.queries.rows / (tiling.TILES_A_SLOT * self.slots))
+        return _kept(record, (min(most, max(enough, self.footprint.least_rows)),), most)[0]
 
 
 def _tried_tasks(ranges: int) -> tuple[int, ...]:

@@ -118,11 +118,11 @@ class RowShape:
         # The place is part of what decides: a process of a test may be several instances, one after the other.
         return _resident(self.source, place, there.start, self.dtype, empty=own is None)
 
-    def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **known: Any) -> "Operand":
+    def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **facts: Any) -> "Operand":
         """Return the same rows with what was learned of them."""
         # Not ``dataclasses.asdict``, which would turn the source and the placement into dicts as well.
         shape = {name: getattr(self, name) for name in RowShape.__slots__}
-        return Operand(**shape, norms=norms, exponents=exponents, **known)
+        return Operand(**shape, norms=norms, exponents=exponents, **facts)
 
 
 # Outside of the value, of which each task may bring another copy: a process has the rows once.

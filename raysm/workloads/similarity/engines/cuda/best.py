@@ -23,8 +23,8 @@ class DeviceBest:
 
     keys: torch.Tensor
     """keys[n, k], less 2**63."""
-    known: torch.Tensor
-    """known[n], float32: scores that each row's k-th best is known to reach."""
+    bounds: torch.Tensor
+    """bounds[n], float32: scores that each row's k-th best is known to reach."""
     unseeded: list[bool]
     """Of each panel: whether rows may have no limit yet."""
     unserved: torch.Tensor
@@ -35,12 +35,12 @@ class DeviceBest:
         """Bring the best of a tile, in the panels of ``cut``, to the device."""
         starts = np.cumsum([0, *map(len, cut.parts)]).tolist()
         # A copy: seed raises these in place, and on a CPU the tensor would be the caller's own array.
-        known = torch.from_numpy(np.array(best.lower_bounds)).to(device)
+        bounds = torch.from_numpy(np.array(best.lower_bounds)).to(device)
         return cls(
             keys=scores_on_gpu.from_host(best.keys, device),
-            known=known,
+            bounds=bounds,
             unseeded=[bool((best.lower_bounds[a:b] == -np.inf).any()) for a, b in pairwise(starts)],
-            unserved=known == torch.inf,
+            unserved=bounds == torch.inf,
         )
 
 
@@ -62,13 +62,13 @@ class PanelBest:
         """
         keys = self.best_of_tile.keys[self.some]
         kth = decoded(keys[:, -1])
-        wanted = torch.maximum(kth, self.best_of_tile.known[self.some]).to(torch.float64)
-        scaled = (wanted - wanted.abs() * 2.0**-23 - 2.0**-149 - squared) * (panel.scale * other.scale)
+        least = torch.maximum(kth, self.best_of_tile.bounds[self.some]).to(torch.float64)
+        scaled = (least - least.abs() * 2.0**-23 - 2.0**-149 - squared) * (panel.scale * other.scale)
         # No score is above 1, see ``bounds``: behind k who have it, nobody with a higher index enters.
         behind = (keys[:, -1] & 0xFFFFFFFF) < other.start + first
         closed = self.best_of_tile.unserved[self.some] | ((kth >= 1) & behind)
         # The least finite number: the row itself, which stands at -inf in the product, is never let in.
-        limits = rounded_down(torch.where(wanted.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
+        limits = rounded_down(torch.where(least.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
         return torch.where(closed, torch.inf, limits)
 
     def seed(self, near: torch.Tensor, panel: Panel, other: Panel, squared: float) -> None:
@@ -82,15 +82,15 @@ class PanelBest:
         kth = kth - kth.abs() * 2.0**-10 - 2.0**-24 - cross
         least = kth / unit - panel.spare - other.spare.max() + squared
         least = (least - least.abs() * 2.0**-22 - 2.0**-140).to(torch.float32)
-        known = self.best_of_tile.known[self.some]
-        torch.maximum(known, torch.where(least.isnan(), -torch.inf, least), out=known)
+        bounds = self.best_of_tile.bounds[self.some]
+        torch.maximum(bounds, torch.where(least.isnan(), -torch.inf, least), out=bounds)
         self.best_of_tile.unseeded[self.at] = False
 
     def take(self, rows: torch.Tensor, scores: torch.Tensor, numbers: torch.Tensor) -> None:
         """Merge scored pairs: rows of the panel, and the numbers of their neighbors."""
-        keys, known = self.best_of_tile.keys[self.some], self.best_of_tile.known[self.some]
+        keys, bounds = self.best_of_tile.keys[self.some], self.best_of_tile.bounds[self.some]
         new = encoded(scores, numbers)
-        better = (new < keys[rows, -1]) & (scores >= known[rows])
+        better = (new < keys[rows, -1]) & (scores >= bounds[rows])
         rows, new = rows[better], new[better]
         if not len(rows):
             return

@@ -151,10 +151,10 @@ class Panels:
             rows = torch.empty(host.shape, dtype=FLOATS[host.itemsize], device=self._device)
             self._streams.upload(host, rows)
             norms = torch.from_numpy(np.array(tile.norms, dtype=np.float64)).to(self._device)
-            made = _prepared(rows, norms, frame)
-            for tensor in (rows, norms, *made[:-1]):
+            prepared = _prepared(rows, norms, frame)
+            for tensor in (rows, norms, *prepared[:-1]):
                 self._streams.shared(tensor)
-            cheap, error, length, spare, scale = made
+            cheap, error, length, spare, scale = prepared
             return Panel(
                 start=tile.start,
                 rows=rows,

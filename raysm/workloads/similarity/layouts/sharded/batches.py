@@ -108,8 +108,8 @@ class BatchScheduler(Iterator[Any]):
         return ()
 
     def _has_room(self, batch: TransferBatch) -> bool:
-        asked = Counter(chunk.host for chunk in batch.chunks)
-        return all(self._away[host] + count <= self._leaving for host, count in asked.items())
+        counts = Counter(chunk.host for chunk in batch.chunks)
+        return all(self._away[host] + count <= self._leaving for host, count in counts.items())
 
     def _begun(self, batch: TransferBatch) -> TransferBatch:
         self._unfinished[batch.host] += 1

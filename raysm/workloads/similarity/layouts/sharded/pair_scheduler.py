@@ -253,13 +253,13 @@ def _in_turn(queue: HostQueue) -> _Arrival | None:
     while arrival is None and queue.transfers:
         transfer = queue.transfers.popleft()
         if queue.ahead is not None and queue.ahead.transfer is transfer:
-            begun, queue.ahead = queue.ahead, None
+            coming, queue.ahead = queue.ahead, None
         else:
-            begun = _Arrival(transfer, deque(block_pairs(transfer)))
+            coming = _Arrival(transfer, deque(block_pairs(transfer)))
             # Of what an earlier run did whole there is none, and its rows never travel.
-            if begun.waiting:
-                queue.arrivals.append(begun)
-        arrival = begun if begun.waiting else None
+            if coming.waiting:
+                queue.arrivals.append(coming)
+        arrival = coming if coming.waiting else None
     return arrival
 
 

@@ -115,8 +115,8 @@ class ShardedRows:
         """Return whether rows are compared by their elements: what the instance with the most rows says."""
         # One answer for all: rows that are compared with each other have to be made ready alike.
         largest = max(self.index.shards, key=lambda shard: shard.rows)
-        asked = asking.asked(largest.host, _sparse_pays, self.source, self.index.rows)
-        return bool(answers([asked])[0])
+        reference = asking.asked(largest.host, _sparse_pays, self.source, self.index.rows)
+        return bool(answers([reference])[0])
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
         """Return what tasks are told before anything is prepared."""
