@@ -20,6 +20,7 @@ from raysm.request import JobRequest, Workload
 __all__ = [
     "DRIVER",
     "DROPPED",
+    "RAYS_JOB",
     "import_variables",
     "network_variables",
     "ray_variables",
@@ -37,7 +38,10 @@ RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """Where the network interface is told: to NCCL, to GLOO, and to TensorPipe, by which torch's RPC goes."""
 
-DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR")
+RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Which Ray gives to the program of each job that was submitted to itself: ``ray job submit``."""
+
+DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", RAYS_JOB)
 """Variables of another cluster, or of another token: they would win over what raysm says."""
 
 

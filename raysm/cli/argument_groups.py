@@ -1,12 +1,19 @@
 """Groups of arguments that several commands share: where a job is, and how an answer is printed."""
 
 import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.flags import CHANGE, TARGET, add_flags
+from raysm.cli.flags import CHANGE, TARGET, Flag, add_flags
+from raysm.client.settings import TARGETS
 
-__all__ = ["add_change", "add_files_of_project", "add_instance", "add_reading", "add_target"]
+__all__ = ["add_change", "add_entered", "add_files_of_project", "add_reading", "add_target"]
+
+INSTANCE = re.compile(r"algo-\d+")
+"""How SageMaker names the instances of a job."""
 
 
 def add_change(command: Any) -> None:
@@ -18,9 +25,13 @@ def add_change(command: Any) -> None:
 
 def add_target(command: argparse.ArgumentParser) -> None:
     """Add what says where a job goes, or is."""
+    _add_where(command, TARGET)
+
+
+def _add_where(command: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
     # A group of its own in --help: nearly every command has it, and nobody needs to read it twice.
     group = command.add_argument_group("where")
-    add_flags(group, TARGET)
+    add_flags(group, flags)
     add_files_of_project(group)
 
 
@@ -41,7 +52,23 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     add_target(command)
 
 
-def add_instance(command: argparse.ArgumentParser) -> None:
-    """Add ``--instance``, into which one enters."""
-    # Not --on, which says whether a job is on AWS or here.
+def add_entered(command: argparse.ArgumentParser) -> None:
+    """Add what says where a job is, and into which of its instances one enters."""
+    # --on takes an instance too, as the functions of Python do: no target is named like one.
     command.add_argument("--instance", metavar="HOST", help="algo-2 (default: the head)")
+    where = replace(TARGET[0], takes=str, action=_On, metavar="PLACE", help="local (default) or aws; or an instance")
+    _add_where(command, (where, *TARGET[1:]))
+
+
+class _On(argparse.Action):
+    """Takes ``--on``: where the job is, or the name of one of its instances."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        if INSTANCE.fullmatch(values):
+            namespace.instance = values
+        elif values in TARGETS:
+            namespace.on = values
+        else:
+            parser.error(f"argument --on: {values!r} is neither {' nor '.join(TARGETS)} nor an instance, algo-2")

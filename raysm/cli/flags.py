@@ -58,6 +58,8 @@ class Flag:
     """Returns what the value may be, where the option's type does not say it; asked as late as the help."""
     takes: Any = field(default=None, kw_only=True)
     """The type of what is typed, where the option's own has several parts, of which a name stands for all."""
+    action: type[argparse.Action] | None = field(default=None, kw_only=True)
+    """What takes the value; None is what follows from its type."""
 
     @property
     def text(self) -> str:
@@ -249,7 +251,8 @@ def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> N
     flags = tuple(flags)
     for flag in flags:
         hint = flag.takes or _hint(flag, command)
-        parser.add_argument(flag.name, help=flag.text, **_way_of(hint, flag))
+        own = {} if flag.action is None else {"action": flag.action}
+        parser.add_argument(flag.name, help=flag.text, **_way_of(hint, flag), **own)
     # Told beside the values: another command's --name chooses a metric, not the name of a task.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
 

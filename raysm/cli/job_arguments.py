@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.argument_groups import add_instance, add_reading, add_target
+from raysm.cli.argument_groups import add_entered, add_reading
 from raysm.cli.parser import add_command
 
 __all__ = ["add_about_jobs", "add_entering"]
@@ -130,8 +130,8 @@ def add_entering(commands: Any) -> None:
     # Which ports there can be is said by whoever opens the way, for Python's users too.
     tunnel.add_argument("port", metavar="PORT", type=int, help="on the instance's loopback, 8265")
     tunnel.add_argument("--local", type=int, default=0, metavar="PORT", help="of this machine (default: any free one)")
-    add_instance(tunnel)
-    add_reading(tunnel)
+    tunnel.add_argument("--json", action="store_true", help="as JSON")
+    add_entered(tunnel)
     shell = add_command(
         commands,
         "shell",
@@ -141,5 +141,4 @@ def add_entering(commands: Any) -> None:
         usage="raysm shell JOB [options] [-- COMMAND]",
     )
     shell.add_argument("job", metavar="JOB", help=JOB)
-    add_instance(shell)
-    add_target(shell)
+    add_entered(shell)

@@ -17,7 +17,7 @@ from raysm.cli.choosing import read_settings
 from raysm.cli.submitting import cluster
 from raysm.client.rendering import sentence
 from raysm.client.service import Service, connect
-from raysm.client.session.card import rows
+from raysm.client.session.card import detached, rows
 from raysm.client.session.finding import sessions
 from raysm.client.session.handle import Session
 from raysm.contract.events import Event, State
@@ -80,7 +80,9 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
 
     session.start(show)
     _tell(session, arguments, console)
-    # It ends by itself when nobody calls it; the command that ends here is no client of it.
+    if not arguments.json:
+        # What was told is the end with this command as a client, which it is no more in a moment.
+        _print_row(console, *detached(session.name, session.limits.idle_timeout_detached_s))
     session.detach()
 
 
@@ -91,7 +93,11 @@ def _tell(session: Session, arguments: Arguments, console: Console) -> None:
         return
     console.print(Text(f"session {session.name}"), soft_wrap=True)
     for label, text in rows(state):
-        console.print(Text(f"  {label:<10}{text}"), soft_wrap=True)
+        _print_row(console, label, text)
+
+
+def _print_row(console: Console, label: str, text: str) -> None:
+    console.print(Text(f"  {label:<10}{text}"), soft_wrap=True)
 
 
 def _list(arguments: Arguments, console: Console, service: Service | None) -> None:

@@ -7,6 +7,7 @@ gets back are a URL and headers. The token travels in a header, and so stands in
 
 import atexit
 import contextlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from raysm.client.service import connect
 from raysm.client.settings import Settings
 from raysm.client.token import token_of
 from raysm.client.ways import place_of, way_to
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import Target
 
 __all__ = ["ClientBuilder", "get_job_submission_client_cluster_info"]
@@ -57,11 +58,14 @@ def get_job_submission_client_cluster_info(
     """
     from ray.dashboard.modules.dashboard_sdk import ClusterInfo
 
-    job = find_job(unquote(address).strip("/"), connect(_target()))
-    # Right after a session's start it is not there yet; what Ray would say then is that nobody answers.
-    place = place_of(job)
-    # Open until the end of the process: `ray job logs --follow` comes back by it for hours.
-    way = _open.enter_context(way_to(job, place))
+    try:
+        job = find_job(unquote(address).strip("/"), connect(_target()))
+        # Right after a session's start it is not there yet; what Ray would say then is that nobody answers.
+        place = place_of(job)
+        # Open until the end of the process: `ray job logs --follow` comes back by it for hours.
+        way = _open.enter_context(way_to(job, place))
+    except RaysmError as error:
+        raise _shown_by_click(error) from error
     return ClusterInfo(
         address=f"http://{way.address}",
         cookies=cookies and dict(cookies),
@@ -86,6 +90,17 @@ class ClientBuilder:
             f"(ray job submit --address raysm://{name} --working-dir . -- python train.py), or call functions in a "
             "session of the cluster (raysm.Session)"
         )
+
+
+def _shown_by_click(error: RaysmError) -> Exception:
+    """Return an error as one line of Ray's commands; whoever catches ours in Python still does."""
+    # They are click's, which prints all frames of Ray for an exception that is none of its own.
+    click = sys.modules.get("click")
+    if click is None or click.get_current_context(silent=True) is None:
+        return error
+    kind = type(error)
+    shown: Exception = type(kind.__name__, (kind, click.ClickException), {})(str(error))
+    return shown
 
 
 def _target() -> Target:

@@ -99,7 +99,7 @@ class TrialTable(list[Trial]):
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in cells)
         hidden = "".join(f"<p>{html.escape(text)}</p>" for text in self._hidden())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{hidden}"
+        return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{hidden}"
 
     def _hidden(self) -> list[str]:
         return [f"… and {len(self) - MOST_SHOWN} more"] if len(self) > MOST_SHOWN else []

@@ -36,7 +36,7 @@ def culprit_of_call(
         is_whole: Whether a value is named itself, and not a part of it that nobody but its author knows.
     """
     parts = [(f"args[{number}]", value) for number, value in enumerate(args)]
-    parts += [(f"{name}=", value) for name, value in kwargs.items()]
+    parts += [(name, value) for name, value in kwargs.items()]
     name = getattr(fn, "__name__", "the function")
 
     def pieces(path: str, value: Any) -> Iterator[Culprit]:
@@ -90,6 +90,6 @@ def _parts_of_function(path: str, function: Any) -> Iterator[Culprit]:
     for name, item in {**variables.nonlocals, **variables.globals}.items():
         yield f"{name} (used by {path})", item
     for name, item in (function.__kwdefaults__ or {}).items():
-        yield f"{name}= (a default of {path})", item
+        yield f"{name} (a default of {path})", item
     for number, item in enumerate(function.__defaults__ or ()):
         yield f"default {number} of {path}", item

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from raysm.bootstrap import environment
+from raysm.bootstrap.variables import RAYS_JOB
 from raysm.contract.events import Metric, line
 from raysm.contract.names import TRIAL
 from raysm.errors import InvalidRequest
@@ -23,7 +24,7 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
 
     Works in a script and in a function; of the workers of a torchrun script, those of rank 0 count. A task of Ray
     returns its figures to whoever called it, who reports them: Ray may merge the lines of its workers. Outside of a
-    job they are printed for people.
+    job, and in a program that was sent by ``ray job submit``, they are printed for people.
 
     Args:
         step: Of the work, where there is one: epoch, batch, trial.
@@ -49,7 +50,8 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
             take(report_made)
             return
         lines = [reports.send(report_made, Path(str(of_trial)))]
-    elif environment.base_paths(variables).resource_config.exists():
+    # What a job of Ray's own prints is in Ray's log alone, which people read and nobody looks through for events.
+    elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
         lines = event_lines(values, step)
     else:
         lines = [words(values, step)]

@@ -1,12 +1,14 @@
 """The table of experiments, a comparison and curves as a notebook's page shows them."""
 
+from dataclasses import replace
+
 import pytest
 
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.experiments.table import jobs
+from raysm.views.experiments.table import Jobs, jobs
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -33,23 +35,29 @@ def run(tmp_path):
 
 @pytest.fixture
 def table(run):
-    """Three jobs: two that went well, the second one better, and one that failed."""
+    """Three jobs: two that went well, the second one better, and one that failed; as if each had run on AWS."""
     run(0.1, 32, 0.9)
     run(0.03, 64, 0.8)
-    return run(0.3, 64, 1.02, "Failed")
+    took_s, usd = iter((95.0, 610.0, 584.0)), iter((0.04, 0.26, 0.25))
+    rows = run(0.3, 64, 1.02, "Failed")
+    billed = [replace(row, is_billed=True, started_s=row.ended_s - next(took_s), cost_usd=next(usd)) for row in rows]
+    return Jobs(billed, rows._service)
 
 
 def show(page, *parts):
     page.set_viewport_size({"width": 1100, "height": 520})
     html = "".join(f"<div>{part._repr_html_()}</div>" for part in parts)
-    page.set_content(f'<body style="background:white;margin:24px;font-family:sans-serif">{html}</body>')
+    # As wide as what is in it, with a margin that its picture has too.
+    look = "background:white;padding:16px;margin:0;font:14px sans-serif;width:max-content"
+    page.set_content(f'<style>th {{ text-align: left }}</style><body style="{look}">{html}</body>')
 
 
 def test_a_table_has_a_row_for_each_job_the_best_first_and_curves(page, table, picture):
     show(page, table.sorted_by("loss"), table.plot("loss"))
     expect(page.locator("tbody tr")).to_have_count(3)
-    for text in ("lr", "batch", "loss"):
+    for text in ("lr", "batch", "loss", "took", "cost"):
         expect(page.get_by_role("columnheader", name=text, exact=True)).to_be_visible()
+    expect(page.locator("tbody tr").first).to_contain_text("0.26 USD")
     expect(page.locator("tbody tr").first).to_contain_text("0.03")
     expect(page.locator("svg path")).not_to_have_count(0)
     picture(page.locator("body"), "experiments")

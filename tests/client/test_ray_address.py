@@ -1,10 +1,12 @@
 """``raysm://NAME`` as an address of Ray's own commands."""
 
+import click
 import pytest
+from click.testing import CliRunner
 
 import raysm
 from raysm.client.ray_address import ClientBuilder, get_job_submission_client_cluster_info
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, JobNotFound
 
 
 def test_ray_finds_by_dir_what_it_asks_for():
@@ -16,3 +18,22 @@ def test_ray_finds_by_dir_what_it_asks_for():
 def test_ray_init_is_refused_with_the_way_out():
     with pytest.raises(InvalidRequest, match=r"ray job submit --address raysm://digits .*raysm.Session"):
         ClientBuilder("digits")
+
+
+def test_what_cannot_be_is_one_line_of_rays_commands_and_raysms_own_error_to_everybody_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYSM_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+    @click.command()
+    def submit():
+        get_job_submission_client_cluster_info("")
+
+    told = CliRunner().invoke(submit)
+    assert (told.exit_code, len(told.output.splitlines())) == (1, 1)
+    assert told.output.startswith("Error: there is no job ''")
+    with pytest.raises(JobNotFound) as caught:
+        submit(standalone_mode=False)
+    assert str(caught.value) == told.output.removeprefix("Error: ").rstrip()
+    with pytest.raises(JobNotFound) as caught:
+        get_job_submission_client_cluster_info("")
+    assert type(caught.value) is JobNotFound

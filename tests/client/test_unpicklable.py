@@ -38,7 +38,7 @@ def path(fn, *args, **kwargs):
     ("args", "kwargs", "expected"),
     [
         ((1, LOCK), {}, "args[1]"),
-        ((), {"model": Model()}, "model=.lock"),
+        ((), {"model": Model()}, "model.lock"),
         (({"a": [1, {"b": LOCK}]},), {}, "args[0]['a'][1]['b']"),
         ((types.SimpleNamespace(inner=Model()),), {}, "args[0].inner.lock"),
         ((Model().fit,), {}, "args[0].__self__.lock"),

@@ -109,10 +109,11 @@ def serving_lab(folder):
     own, token = folder / ".jupyter", secrets.token_hex(16)
     # By a variable: whoever lists processes sees arguments.
     variables = lab_environment(own) | {"JUPYTER_TOKEN": token}
-    settings = own / "config" / "lab" / "user-settings" / "@jupyterlab" / "notebook-extension"
-    settings.mkdir(parents=True)
+    settings = own / "config" / "lab" / "user-settings" / "@jupyterlab"
     # Else it draws only those cells that can be seen, and a test looks for the others in vain.
-    (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
+    _set(settings / "notebook-extension" / "tracker", windowingMode="none")
+    # Else it asks whether it may fetch news, in a box that covers what is looked at.
+    _set(settings / "apputils-extension" / "notification", fetchNews="false")
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
     command += [f"--ServerApp.root_dir={folder}", "--ServerApp.ip=127.0.0.1"]
     command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
@@ -124,6 +125,11 @@ def serving_lab(folder):
     finally:
         process.terminate()
         process.wait(START_S)
+
+
+def _set(path, **settings):
+    path.parent.mkdir(parents=True)
+    path.with_name(f"{path.name}.jupyterlab-settings").write_text(json.dumps(settings))
 
 
 def _port(runtime, process, log):

@@ -20,14 +20,15 @@ class Running(FakeSageMaker):
 
 pathlib.Path("train.py").touch()
 fake = Running(pathlib.Path("home").absolute())
-job = raysm.submit(raysm.Script("train.py"), on=fake, name="digits")
+job = raysm.submit(raysm.Script("train.py"), on=fake, name="digits", cluster=raysm.Cluster(count=2))
 del fake.lines[job.name]  # it has written nothing yet
 """
 
 TELL = f"""
 import time
 hostile = {HOSTILE!r} "\\x1b[31mred\\x1b[0m"
-percent = [("algo-1", "cpu_percent", 87.0), ("algo-2", "cpu_percent", 64.0), ("algo-1", "memory_percent", 41.0)]
+percent = [("algo-1", "cpu_percent", 87.0), ("algo-1", "memory_percent", 41.0)]
+percent += [("algo-2", "cpu_percent", 64.0), ("algo-2", "memory_percent", 38.0)]
 fake.lines[job.name] = (
     line(State(name="formed", host="algo-1", count=2, total=2)),
     *(line(Progress(phase="training", done=step, total=20, unit="epochs", time_s=time.time() - 0.5 * (16 - step)))

@@ -51,6 +51,10 @@ def test_outside_of_a_job_they_are_printed_for_people(tmp_path):
     ]
 
 
+def test_in_a_program_of_rays_own_jobs_they_are_printed_for_people_too(job):
+    assert printed("raysm.report(loss=0.5, step=3)", job, RAY_JOB_CONFIG_JSON_ENV_VAR="{}") == ["step 3: loss 0.5"]
+
+
 def test_of_the_workers_of_a_torchrun_script_the_first_one_reports(job):
     assert printed("raysm.report(loss=0.5)", job, RANK="1") == []
     assert len(printed("raysm.report(loss=0.5)", job, RANK="0")) == 1

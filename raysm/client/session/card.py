@@ -3,7 +3,7 @@
 from raysm.client.costs.bill import dollars
 from raysm.contract.session import SessionState
 
-__all__ = ["rows", "text"]
+__all__ = ["detached", "rows", "text"]
 
 
 def rows(state: SessionState) -> list[tuple[str, str]]:
@@ -24,6 +24,19 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
         ("end", end),
         ("job", state.job),
     ]
+
+
+def detached(name: str, idle_s: float) -> tuple[str, str]:
+    """Return what becomes of a session whose only client goes now, and its label.
+
+    Args:
+        name: The session's.
+        idle_s: After which it ends without one.
+    """
+    return (
+        "detached",
+        f"from now on: ends after {_minutes(idle_s)} without a call; raysm session keep {name} 60m puts that off",
+    )
 
 
 def text(state: SessionState | None, name: str | None) -> str:

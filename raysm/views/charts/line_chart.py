@@ -173,13 +173,15 @@ def _frame(points: list[Point], axes: Axes, top: float) -> _Frame:
 def _x_scale(points: list[Point], axes: Axes, width: float) -> Scale:
     xs = [min(max(x, -LARGEST), LARGEST) for x, _ in points]
     make = scale.elapsed if axes.is_time else scale.linear
-    # Between two steps of a training there is none: no mark at 0.5.
-    whole = int(max(xs) - min(xs)) + 1 if xs and not axes.is_time and all(x == int(x) for x in xs) else math.inf
+    # Between two steps of a training there is none: no mark at 0.5, and none at 2.5.
+    is_whole = not axes.is_time and all(x == int(x) for x in xs)
+    whole = int(max(xs) - min(xs)) + 1 if xs and is_whole else math.inf
     # The wider the labels the fewer of them: until none touches its neighbour.
     for most in (10, 8, 6, 5, 4, 3):
         x_scale = make(xs, int(min(most, max(2, whole))))
         room = width / max(1, len(x_scale.ticks) - 1)
-        if all(text_width(label, FONT) + FONT <= room for _, label in x_scale.ticks):
+        has_room = all(text_width(label, FONT) + FONT <= room for _, label in x_scale.ticks)
+        if has_room and not (is_whole and any(value % 1 for value, _ in x_scale.ticks)):
             return _tight(x_scale, xs)
     return _tight(make(xs, 2), xs)
 

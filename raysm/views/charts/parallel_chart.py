@@ -83,7 +83,8 @@ def parallel_chart(axes: Sequence[Axis], traces: Sequence[Trace], *, size: tuple
         size: Width and height in pixels.
     """
     width, height = size
-    top, bottom = LINE * 1.8, height - LINE
+    # Above and below there is a line of text each, over the labels of the ends the names.
+    top, bottom = LINE * 2.2, height - LINE
     gap = (width - 2 * SIDE) / max(1, len(axes) - 1)
     at = {axis.name: SIDE + number * gap for number, axis in enumerate(axes)}
     # The best ones: beyond some hundreds a chart is one color.
@@ -93,7 +94,11 @@ def parallel_chart(axes: Sequence[Axis], traces: Sequence[Trace], *, size: tuple
         _line(trace, axes, at, (top, bottom), rank, len(drawn))
         for rank, trace in reversed(list(enumerate(drawn)))
     ]
-    marks = [mark for axis in axes for mark in _axis(axis, at[axis.name], top, bottom, gap)]
+    marks = [
+        mark
+        for number, axis in enumerate(axes)
+        for mark in _axis(axis, at[axis.name], (top, bottom), gap, is_first=number == 0)
+    ]
     empty = [] if drawn else [_text("no trials with a value", width / 2, height / 2)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="trials" viewBox="0 0 {width} {height}" '
@@ -138,12 +143,21 @@ def _line(
     )
 
 
-def _axis(axis: Axis, x: float, top: float, bottom: float, gap: float) -> list[str]:
+def _axis(axis: Axis, x: float, span: tuple[float, float], gap: float, *, is_first: bool) -> list[str]:
+    top, bottom = span
     rule = f'<line x1="{x:.1f}" y1="{top:.1f}" x2="{x:.1f}" y2="{bottom:.1f}" stroke="currentColor" opacity="0.5"/>'
-    labels = [
-        _text(_cut(label, gap), x + 4, bottom - place * (bottom - top) + FONT / 3, "start", 0.8)
-        for place, label in axis.ticks
-    ]
+    # Where no line goes: beyond the ends, and to the left of the first axis.
+    beside = (x - 6, "end") if is_first else (x + 6, "start")
+    labels = []
+    for place, label in axis.ticks:
+        match place:
+            case 0:
+                at, anchor, y = x, "middle", bottom + FONT + 2
+            case 1:
+                at, anchor, y = x, "middle", top - FONT / 2
+            case _:
+                (at, anchor), y = beside, bottom - place * (bottom - top) + FONT / 3
+        labels.append(_text(_cut(label, gap), at, y, anchor, 0.8))
     return [rule, *labels, _text(_cut(axis.name, gap), x, FONT + 2, "middle")]
 
 

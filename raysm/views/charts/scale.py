@@ -58,6 +58,9 @@ def elapsed(values: Iterable[float], most: int) -> Scale:
     """Return an axis for seconds, in the largest unit of which they have two or more."""
     every = list(values)
     low, high = _range(every)
+    if every and min(every) == max(every):
+        # A single moment: of a second before and behind it nobody knows anything.
+        return _scale(low, high, [(every[0], f"{every[0]:.3g} s")])
     size, unit = next(((size, unit) for size, unit in CLOCK if high - low >= 2 * size), CLOCK[-1])
     inner = linear([low / size, high / size], most)
     ticks = [(value * size, f"{text} {unit}") for value, text in inner.ticks]

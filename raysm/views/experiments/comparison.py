@@ -50,7 +50,7 @@ class Comparison:
             for item in self.differences
         )
         alike = f"<p>alike: {html.escape(', '.join(self.alike))}</p>" if self.alike else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{alike}"
+        return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{alike}"
 
 
 def comparison_of(jobs: Sequence[Experiment]) -> Comparison:

@@ -147,7 +147,7 @@ class Jobs(list[Experiment]):
         head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
         body = "".join(_html_row(row, columns) for row in self[:MOST_ROWS])
         rest = "".join(f"<p>{html.escape(line.strip())}</p>" for line in _rest(self))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+        return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 
 
 def jobs(

@@ -37,7 +37,8 @@ def usd_range(usd: tuple[float, float] | None) -> str:
     if usd is None:
         return UNKNOWN
     low, high = map(dollars, usd)
-    return low if low == high else f"{low} to {high}"
+    # The unit once: in the report both stand in a box of a few words.
+    return low if low == high else f"{low.removesuffix(' USD')} to {high}"
 
 
 def _moved(plan: GridPlan) -> str:

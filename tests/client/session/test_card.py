@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.session.card import rows, text
+from raysm.client.session.card import detached, rows, text
 from tests.support.sessions import state
 
 
@@ -33,3 +33,10 @@ def test_as_text_it_is_one_line_with_its_name():
     assert text(state(), "digits").startswith("<session digits: state open, instances 2: 8 CPUs,")
     assert text(None, "digits") == "<session digits: not open>"
     assert text(None, None) == "<session: not open>"
+
+
+def test_what_becomes_of_it_without_a_client_has_the_time_and_what_puts_it_off():
+    assert detached("digits", 300.0) == (
+        "detached",
+        "from now on: ends after 5 min without a call; raysm session keep digits 60m puts that off",
+    )

@@ -43,6 +43,12 @@ def test_a_curve_is_drawn_with_its_axes_and_its_name():
     assert path.find(f"{SVG}title").text == "loss"
 
 
+def test_steps_are_marked_by_whole_numbers():
+    for count in range(2, 60):
+        steps = Series(name="", points=[(step, 1_000 * step) for step in range(count)])
+        assert not [text for text in texts(drawn(steps, width=760)) if "." in text and "k" not in text]
+
+
 def test_a_curve_alone_under_its_own_name_is_named_once():
     assert texts(drawn(falling(11), title="loss")).count("loss") == 1
     two = drawn(falling(11), falling(11, name="other"), title="both")

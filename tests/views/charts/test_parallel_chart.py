@@ -58,3 +58,14 @@ def test_of_thousands_the_best_are_drawn_and_without_any_it_says_so():
     rows = [{"lr": float(n), "kind": "a"} for n in range(MOST_LINES + 50)]
     assert len(chart(rows).findall(f"{SVG}polyline")) == MOST_LINES
     assert "no trials with a value" in parallel_chart([], [])
+
+
+def test_labels_stand_where_no_line_goes():
+    rows = [{"lr": lr, "batch": batch} for lr, batch in ((0.001, 32), (0.002, 64), (0.003, 32))]
+    root = chart(rows, ("lr", "batch"))
+    lines = [[tuple(map(float, at.split(","))) for at in line.get("points").split()] for line in root[:3]]
+    xs, ys = ([point[axis] for points in lines for point in points] for axis in (0, 1))
+    for text in root.findall(f"{SVG}text"):
+        x, y = float(text.get("x")), float(text.get("y"))
+        is_left = text.get("text-anchor") == "end" and x < min(xs)
+        assert is_left or y < min(ys) or y - 8 > max(ys), text.text

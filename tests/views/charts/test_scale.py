@@ -52,6 +52,7 @@ def test_every_value_has_its_place_and_no_two_marks_read_alike(values, most):
 
 
 def test_a_duration_is_marked_in_its_largest_unit():
+    assert labels(elapsed([0.0], 4)) == ["0 s"]
     assert labels(elapsed([0, 90], 4)) == ["0 s", "50 s"]
     assert labels(elapsed([0, 600], 6)) == ["0 min", "2 min", "4 min", "6 min", "8 min", "10 min"]
     assert labels(elapsed([0, 3 * 86400], 4)) == ["0 d", "1 d", "2 d", "3 d"]

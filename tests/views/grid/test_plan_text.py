@@ -29,7 +29,7 @@ def test_a_line_of_a_place_has_its_price_with_date_and_version():
     assert text[0] == "grid drives: 0 rows, nothing is sent"
     assert text[3].split("  ")[0] == "us-east-1"
     assert "2026-11-01 (v1)" in text[3]
-    assert "1.00 USD to 10.00 USD" in text[3]
+    assert "1.00 to 10.00 USD" in text[3]
 
 
 def test_what_is_not_known_is_said_so():

@@ -84,7 +84,7 @@ def test_a_row_says_where_it_ran_and_what_it_cost():
 
 def test_the_rate_and_what_was_planned_are_figures_and_the_rate_is_a_curve():
     page = Page(report_page(view(), []))
-    for text in ("3,600images/s now", "40.00 USD to 60.00 USDplanned", "images/s, all jobs together"):
+    for text in ("3,600images/s now", "40.00 to 60.00 USDplanned", "images/s, all jobs together"):
         assert text in page.text
     over = Page(report_page(view(rate=None), []))
     assert "4,800images/s at most" in over.text

@@ -112,7 +112,7 @@ def test_of_a_thousand_rows_in_four_regions_a_frame_and_the_page_are_there_at_on
 def test_the_rate_of_all_jobs_is_told_with_its_curve_and_what_was_planned():
     text = screen(regions=(region(rate=2400.0),))
     assert "rate    3,600 images/s combined, at most 4,800 so far  ▂█▆" in text
-    assert "planned 40.00 USD to 60.00 USD" in text
+    assert "planned 40.00 to 60.00 USD" in text
     assert "2,400" in text
 
 
