@@ -48,14 +48,14 @@ def kept_library(package: Path, *, keep: bool = True) -> bytes:
     """
     paths = sorted(_travelling(package))
     folder = package / BYTECODE
-    kept = folder / f"{LIBRARY}.{sys.implementation.cache_tag}.{_state_of(package, paths)}"
+    archive = folder / f"{LIBRARY}.{sys.implementation.cache_tag}.{_state_of(package, paths)}"
     with contextlib.suppress(OSError):
-        return kept.read_bytes()
+        return archive.read_bytes()
     content = _packed(package, paths)
     if keep:
         with contextlib.suppress(OSError):  # a folder of another user's: it is packed anew each time
-            put(kept, content)
-            for older in set(folder.glob(f"{LIBRARY}.{sys.implementation.cache_tag}.*")) - {kept}:
+            put(archive, content)
+            for older in set(folder.glob(f"{LIBRARY}.{sys.implementation.cache_tag}.*")) - {archive}:
                 older.unlink(missing_ok=True)
     return content
 

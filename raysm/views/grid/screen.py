@@ -127,8 +127,8 @@ def _pace(view: Snapshot) -> str:
 
 def _table(view: Snapshot) -> list[str]:
     columns = zip(HEADER, *map(_cells, view.regions), strict=True)
-    kept = [column for column in columns if any(cell not in NOTHING for cell in column[1:])]
-    table = list(zip(*kept, strict=True))
+    filled = [column for column in columns if any(cell not in NOTHING for cell in column[1:])]
+    table = list(zip(*filled, strict=True))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         "  ".join(
