@@ -160,6 +160,11 @@ class Upstream:
             if not answering.done():
                 raise ConnectionError("the dashboard was closed")
             return answering.result()
+        except BaseException:
+            # Who asked may have gone in the very turn in which the answer came: nobody else would close it.
+            if answering.done() and not answering.cancelled() and answering.exception() is None:
+                answering.result().close()
+            raise
         finally:
             answering.cancel()
 
