@@ -27,6 +27,7 @@ from raysm.client.polling import Polling
 from raysm.client.service import Service
 from raysm.client.storage import file_path
 from raysm.contract import payload
+from raysm.contract.clock import Clock
 from raysm.contract.job_api import TRAINING, JobApi
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
@@ -38,6 +39,9 @@ __all__ = ["Answer", "FakeSageMaker"]
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 """When every object was written: no time passes here."""
+
+SPEED = 100.0
+"""Of a fake's seconds, how many pass in one second: a grid looks at its jobs every ten, and all have ended by then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +73,7 @@ class FakeSageMaker(Service):
             # Nothing runs here that could be waited for: the usual pauses would only make tests slow.
             polling=Polling(first_s=0.001, most_s=0.01),
         )
+        self._clock = Clock(speed=SPEED, begun_s=time.time())
         self.submitted: list[Plan] = []
         self.objects: dict[tuple[str, str], bytes] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -86,6 +91,11 @@ class FakeSageMaker(Service):
             InvalidRequest: There is no such kind.
         """
         self._answers[Workload.named(getattr(kind, "kind", kind)).kind].append(answer)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which grids wait: nothing happens here meanwhile."""
+        return self._clock
 
     def at(self, target: Target) -> Service:
         """Return itself: it plays every region, so that a whole grid is one test."""

@@ -30,13 +30,15 @@ class _Heard:
 class Printing:
     """The socket, and the calls whose output comes by it."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, *, drain_s: float = DRAIN_S) -> None:
         """Prepare.
 
         Args:
             socket: In a folder that nobody else can enter.
+            drain_s: How long the last of a call's output is waited for.
         """
         self.socket = str(socket)
+        self._drain_s = drain_s
         self._calls: dict[str, _Heard] = {}
         self._server: asyncio.Server | None = None
 
@@ -65,7 +67,7 @@ class Printing:
         with contextlib.suppress(asyncio.TimeoutError):
             while heard.messages < messages:
                 heard.more.clear()
-                await asyncio.wait_for(heard.more.wait(), DRAIN_S)
+                await asyncio.wait_for(heard.more.wait(), self._drain_s)
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -12,13 +12,13 @@ from raysm.workloads.session.calls import Call
 from raysm.workloads.session.printing import Printing
 
 
-def listening(script):
+def listening(script, **options):
     """Run the coroutine function ``script(printing, send)``; ``send`` sends bytes to the socket."""
 
     async def go():
         # Short: a socket's path has at most 107 bytes.
         private = Path(tempfile.mkdtemp(prefix="rp"))
-        printing = Printing(private / "s")
+        printing = Printing(private / "s", **options)
         await printing.start()
         _, writer = await asyncio.open_unix_connection(printing.socket)
 
@@ -92,4 +92,4 @@ def test_output_that_never_comes_is_waited_for_no_longer_than_its_while():
         with printing.of(call):
             await printing.drain(call, 1)
 
-    listening(script)
+    listening(script, drain_s=0.5)
