@@ -33,7 +33,7 @@ SLEEPS = '%%raysm\nimport time\nprint("sleeping", flush=True)\ntime.sleep(3600)'
 
 
 @pytest.fixture
-def notebook(browser, lab, tmp_path):
+def notebook(browser, lab, tmp_path, picture):
     """The notebook, open, whose session is connected to in its first cell."""
     with serving(tmp_path) as port, looking(browser) as (context, seen):
         opened = OPEN.format(root=str(ROOT), folder=str(tmp_path), port=port)
@@ -42,6 +42,7 @@ def notebook(browser, lab, tmp_path):
         notebook = lab.open(context.new_page(), path).begin()
         notebook.run()
         expect(notebook.output(0).get_by_text("digits").first).to_be_visible()
+        picture(notebook.page, "session-in-jupyterlab")
         yield notebook
         notebook.run()
         expect(notebook.output(5)).to_contain_text("the session digits is closed")

@@ -15,6 +15,9 @@ __all__ = ["check_columns", "metric_columns", "order", "parameter_columns", "sho
 WHICH = ("last", "min", "max", "best")
 """What may stand behind a metric's name: ``loss:min``."""
 
+SPACE = "space."
+"""Before the name of a sweep's parameter: the sweep's own row has where it was sought, its trials what it was."""
+
 
 def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
     """Return the names of all parameters, those that differ between jobs first."""
@@ -47,6 +50,11 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
             continue
         if colon and name in every:
             raise InvalidRequest(f"no column {column!r}: behind a metric stand {', '.join(WHICH)}")
+        if f"{SPACE}{column}" in every:
+            raise InvalidRequest(
+                f"{column!r} is a parameter of a sweep's trials, and these jobs have its range alone, {SPACE}{column}; "
+                "take the trials along: with_trials(), or raysm jobs --trials"
+            )
         near = difflib.get_close_matches(column, every, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(every - {*FACTS})) or 'none'}"
         raise InvalidRequest(f"no job has the parameter or metric {column!r}; {hint}")

@@ -16,6 +16,9 @@ from raysm.views.magics.words import ALL, CELL, HEAD, CellLine
 
 __all__ = ["await_future", "run_cell"]
 
+OF_IPYTHON = ("In", "Out", "exit", "get_ipython", "open", "quit")
+"""Variables of each notebook that nobody has made; no message names them."""
+
 
 def run_cell(session: Session, line: CellLine, source: str, variables: MutableMapping[str, Any], number: int) -> Any:
     """Run ``source`` in the session; print here what it prints there; Ctrl-C interrupts it, and it alone.
@@ -83,7 +86,7 @@ def _hosts(session: Session, line: CellLine) -> list[str | None]:
 def _push(session: Session, line: CellLine, variables: Mapping[str, Any], host: str | None) -> None:
     missing = [name for name in line.push if name not in variables]
     if missing:
-        names = [name for name in variables if not name.startswith("_")]
+        names = [name for name in variables if not name.startswith("_") and name not in OF_IPYTHON]
         hint = nearest(missing[0], names) if names else ""
         raise InvalidRequest(f"{CELL} --push: the notebook has no variable {missing[0]!r}{hint}")
     if line.push:

@@ -49,6 +49,12 @@ def test_a_column_that_no_job_has_is_refused_with_the_nearest(column, message):
         check_columns([FULL], [column])
 
 
+def test_who_asks_for_a_trials_parameter_among_sweeps_alone_is_told_how_to_take_the_trials_along():
+    sweep = row(parameters={"space.lr": "loguniform(0.0001, 0.1)", "trials": 6})
+    with pytest.raises(InvalidRequest, match=r"these jobs have its range alone, space\.lr; .*raysm jobs --trials"):
+        check_columns([sweep], ["lr"])
+
+
 def test_they_are_ordered_by_a_column_and_those_without_a_value_come_last():
     rows = [
         row(name=name, metrics={} if value is None else {"loss": summary(value)})

@@ -39,6 +39,8 @@ def test_nothing_runs_where_a_variable_is_missing():
     session = FakeSession()
     with pytest.raises(InvalidRequest, match=r"the notebook has no variable 'modle'; did you mean model\?"):
         run(session, "--push modle", variables={"model": 1, "_": 2})
+    with pytest.raises(InvalidRequest, match=r"no variable 'pixels'; there are model$"):
+        run(session, "--push pixels", variables={"In": [], "Out": {}, "get_ipython": None, "model": 1})
     assert session.cells == []
 
 
