@@ -22,6 +22,11 @@ typedef int32_t i8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef element e8 __attribute__((vector_size(8 * sizeof(element)), aligned(sizeof(element)), may_alias));
 #endif
 #define COLUMNS (LANES * VECTORS)
+/* Where a row's groups of 4 bytes begin in `cheap`, and where group g lies from there. */
+#if !defined(ROW_START)
+#define ROW_START(i, groups) ((i) * (groups))
+#define GROUP_AT(g) (g)
+#endif
 #define FINER 254 /* s / s': what q leaves is at most s / 2, and q' at most 127 */
 
 /* The rows of a side less their centres, made cheap. */
@@ -29,7 +34,7 @@ typedef struct {
     const double *centres, *squares; /* c, and c.c, of each place */
     const double *radii; /* whoever is farther from its centre has no place; NULL: nobody is */
     int32_t *places;     /* of each row the centre that it has, -1 for none; NULL: all have the first */
-    int32_t *cheap;      /* [n][groups], q, with rows of zeros up to a multiple of ROWS */
+    int32_t *cheap;      /* [n / ROWS][ROWS][groups], q, with rows of zeros up to ROWS; see ROW_START */
     int32_t *finer;      /* [n][groups], q' */
     int32_t *panels;     /* [n / COLUMNS][groups][COLUMNS], q */
     int32_t *first;      /* what a row's sums begin with */
