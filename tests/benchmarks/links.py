@@ -1,12 +1,13 @@
 """The model beside what is measured on links that are throttled: rows that are shared out, compared.
 
-    python3 tests/benchmarks/links.py [--instances 3] [--rates 20 10 5] [--rows 3000] [--columns 8192]
+    python3 tests/benchmarks/links.py [--instances 3] [--rates 50 20 10] [--rows 3000] [--columns 8192]
 
 Needs Linux, root and `tc` (instances of kind namespace, the kernel's token bucket). Rows of many columns are much to
 bring and little to compute, so that the link is what is waited for. Each instance's link takes so many Mbit/s of what
 it sends, in turn in one job. One line for each rate: how long the comparing took, what the model says of all of it, and
 its terms `travel` and `alone`, and what was seen to leave the busiest instance. The first line, without a limit, is the
 computing alone, which the model takes for its term `product`: these cores, and what else they do, it does not know.
+A link takes frames, of which all but headers is rows: so much less than its rate is what the model has for them.
 """
 
 import argparse
@@ -25,6 +26,9 @@ from raysm.workloads.similarity.sizing.scaling import alone_s
 from raysm.workloads.similarity.sizing.spread import ring_share
 from tests.support.jobs import completed, script_request
 
+FRAME_SHARE = 1448 / 1514
+"""What TCP brings in a frame of Ethernet, of what the link's token bucket counts of it."""
+
 SCRIPT = """
 import json, subprocess, sys
 from pathlib import Path
@@ -42,8 +46,9 @@ model = Path("/opt/ml/model")
 
 @ray.remote(num_cpus=0)
 def limit(rate):
-    # What an instance may send: all that comes to one was sent by others.
-    kept = [] if rate is None else ["tbf", "rate", f"{rate}mbit", "burst", "256kb", "latency", "400ms"]
+    # What an instance may send: all that comes to one was sent by others. The queue is short: one of half a second
+    # lies before the acknowledgements of what the others send, too, and who waits for those lets its own link idle.
+    kept = [] if rate is None else ["tbf", "rate", f"{rate}mbit", "burst", "32kb", "latency", "20ms"]
     change = "replace" if kept else "del"
     subprocess.run(["tc", "qdisc", change, "dev", "eth0", "root", *kept], check=bool(kept), capture_output=True)
 
@@ -102,7 +107,7 @@ def model(instances, rate, line, rows, columns, product_s):
     share = ring_share(instances)
     # Every two chunks are a task, and each with itself.
     chunks = (math.isqrt(8 * int(line["tasks"]) + 1) - 1) / 2
-    travel = rows * columns * 4 * share / (rate * 125_000)
+    travel = rows * columns * 4 * share / (rate * 125_000 * FRAME_SHARE)
     alone = alone_s(chunks * share, product_s, travel, instances)
     return max(product_s, travel + alone), travel, alone
 
@@ -110,7 +115,7 @@ def model(instances, rate, line, rows, columns, product_s):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--instances", type=int, default=3)
-    parser.add_argument("--rates", type=int, nargs="+", default=[20, 10, 5], help="Mbit/s of an instance's link")
+    parser.add_argument("--rates", type=int, nargs="+", default=[50, 20, 10], help="Mbit/s of an instance's link")
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--columns", type=int, default=8192)
     asked = parser.parse_args()
