@@ -7,7 +7,7 @@ bring and little to compute, so that the link is what is waited for. Each instan
 it sends, in turn in one job. One line for each rate: how long the comparing took, what the model says of all of it, and
 its terms `travel` and `alone`, and what was seen to leave the busiest instance. The first line, without a limit, is the
 computing alone, which the model takes for its term `product`: these cores, and what else they do, it does not know.
-A link takes frames, of which all but headers is rows: so much less than its rate is what the model has for them.
+What leaves there beside rows (keys, acknowledgements, Ray's own messages), and the headers of frames, travel too.
 """
 
 import argparse
@@ -102,12 +102,17 @@ def measured(folder, instances, rates, rows, columns):
     return json.loads((model / "links.json").read_text())
 
 
-def model(instances, rate, line, rows, columns, product_s):
-    """Return the model's seconds for comparing, and of them its terms ``travel`` and ``alone``."""
+def model(instances, rate, line, rows, columns, free):
+    """Return the model's seconds for comparing, and of them its terms ``travel`` and ``alone``.
+
+    The line that was measured without a limit, ``free``, says what is not the model's to know: what the comparing takes
+    here, and what leaves the busiest instance beside its rows.
+    """
+    product_s = free["seconds"]
     share = ring_share(instances)
     # Every two chunks are a task, and each with itself.
     chunks = (math.isqrt(8 * int(line["tasks"]) + 1) - 1) / 2
-    travel = rows * columns * 4 * share / (rate * 125_000 * FRAME_SHARE)
+    travel = (rows * columns * 4 * share / FRAME_SHARE + free["left"] - free["rows"]) / (rate * 125_000)
     alone = alone_s(chunks * share, product_s, travel, instances)
     return max(product_s, travel + alone), travel, alone
 
@@ -121,13 +126,12 @@ def main():
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="raysm-links-") as folder:
         lines = measured(Path(folder), asked.instances, asked.rates, asked.rows, asked.columns)
-    product_s = lines[0]["seconds"]
     print("| Mbit/s | compared in, s | model, s | of which travel | alone | left the busiest, MB | of them rows, MB |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for line in lines:
         rate, said = line["rate"], ("", "", "")
         if rate is not None:
-            costs = model(asked.instances, rate, line, asked.rows, asked.columns, product_s)
+            costs = model(asked.instances, rate, line, asked.rows, asked.columns, lines[0])
             said = tuple(f"{seconds:.1f}" for seconds in costs)
         figures = (f"{line['seconds']:.1f}", *said, f"{line['left'] / 1e6:.1f}", f"{line['rows'] / 1e6:.1f}")
         print(f"| {' | '.join([str(rate or 'no limit'), *figures])} |")

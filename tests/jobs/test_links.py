@@ -16,7 +16,7 @@ GENEROUS = 1.8
 
 def test_over_throttled_links_a_similarity_takes_what_the_model_says(tmp_path):
     free, throttled = measured(tmp_path, INSTANCES, [MEGABITS], ROWS, COLUMNS)
-    said, travel, _ = model(INSTANCES, MEGABITS, throttled, ROWS, COLUMNS, free["seconds"])
+    said, travel, _ = model(INSTANCES, MEGABITS, throttled, ROWS, COLUMNS, free)
     assert travel < throttled["seconds"] < GENEROUS * said
     # Each chunk once, though links are slow.
     assert throttled["rows"] == ROWS * COLUMNS * 4 * ring_share(INSTANCES)
