@@ -10,8 +10,9 @@ pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(600)]
 
 INSTANCES, MEGABITS, ROWS, COLUMNS = 3, 20, 1500, 8192
 
-GENEROUS = 1.8
-"""Above the model: it knows no start of processes, nor other work on these cores; alone it is 1.2."""
+GENEROUS = 2.5
+"""Above the model, which knows no start of processes, nor other work on these cores: alone it is 1.1, and 1.8 where
+thirty others want each core."""
 
 
 def test_over_throttled_links_a_similarity_takes_what_the_model_says(tmp_path):
