@@ -11,7 +11,7 @@ With N rows of D columns in B blocks of n rows, T = B (B + 1) / 2 tiles, and W i
              begin        head       cores    MERGING_S, where instances merge
     compare  product      tasks      cores    N**2 / 2 D PRODUCT_S / slots
              travel       tasks      network  bytes of rows that come to an instance / rate, where they are shared out
-             alone        tasks      network  own rows, but for the first chunk's travel; the last chunk: none travels
+             alone        tasks      network  own rows, but for the first chunks' travel; the last chunk: none travels
              dispatch     head       cores    tasks of the head, or batches of the instances' * PART_S
              dealing      instances  cores    tasks of an instance * PART_S, where each hands out its own
              merging      whoever    cores    parts * PART_S + their rows * row_s, by all who merge
@@ -37,6 +37,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from raysm.workloads.similarity.sizing.spread import AHEAD
 
 __all__ = [
     "GROUPS",
@@ -290,9 +292,9 @@ def alone_s(coming_chunks: float, product_s: float, travel_s: float, instances: 
     if not coming_chunks:
         return 0.0
     own_s = product_s / instances
-    # The first chunk comes beside the instance's own rows, each other one beside the one before, and nothing comes
+    # The first chunks come beside the instance's own rows, each other one beside those before it, and nothing comes
     # beside the last.
-    return max(0.0, own_s - travel_s / coming_chunks) + (product_s - own_s) / coming_chunks
+    return max(0.0, own_s - travel_s * min(1.0, AHEAD / coming_chunks)) + (product_s - own_s) / coming_chunks
 
 
 def _key_bytes(problem: Problem, cut: Cut) -> float:

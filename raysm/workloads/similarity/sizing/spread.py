@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["CHUNK_BYTES", "LEAVING", "WINDOW", "Spread", "ring_share"]
+__all__ = ["AHEAD", "CHUNK_BYTES", "LEAVING", "WINDOW", "Spread", "ring_share"]
 
 CHUNK_BYTES = 256 << 20
 """Largest chunk that travels: a fifth of a second of 10 Gbit/s, so that those of all slots come within seconds.
@@ -24,6 +24,9 @@ What takes Ray more than ten it asks for again, and it comes twice."""
 
 WINDOW = 2
 """Fewest remote chunks of an instance at a time: one is compared, the next one travels."""
+
+AHEAD = 2
+"""Remote chunks of an instance that come before their turn, where it has room for them."""
 
 LEAVING = 2
 """Chunks of an instance that are away at a time, for each that comes to it: instances do not keep exactly in step."""
@@ -99,8 +102,8 @@ class Spread:
 
     def window(self, rows: int) -> int:
         """Return how many remote chunks of so many rows an instance has at a time."""
-        # More than two for each slot are of no use.
-        return int(max(WINDOW, min(self.room(rows), 2 * self.slots)))
+        # Of no use are more than two for each slot, nor more than one that is compared and those that come meanwhile.
+        return int(max(WINDOW, min(self.room(rows), max(2 * self.slots, 1 + AHEAD))))
 
     def room(self, rows: int) -> float:
         """Return how many remote chunks of so many rows an instance has room for at a time."""

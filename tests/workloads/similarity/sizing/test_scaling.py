@@ -148,9 +148,10 @@ def test_rows_that_are_shared_out_travel_beside_the_computing():
 
 
 def test_what_is_compared_while_nothing_travels_adds_up_with_the_travelling():
-    # Of 100 s each of four instances has 25 s to do with its own rows, beside which the first chunk comes; each of the
-    # five that come is 15 s of work, and nothing travels beside the last.
-    assert alone_s(5, product_s=100.0, travel_s=50.0, instances=4) == pytest.approx(25 - 10 + 15)
+    # Of 100 s each of four instances has 25 s to do with its own rows, beside which the first two chunks come; each of
+    # the five that come is 15 s of work, and nothing travels beside the last.
+    assert alone_s(5, product_s=100.0, travel_s=50.0, instances=4) == pytest.approx(25 - 20 + 15)
+    assert alone_s(1, product_s=100.0, travel_s=10.0, instances=4) == pytest.approx(25 - 10 + 75)
     assert alone_s(5, product_s=100.0, travel_s=500.0, instances=4) == pytest.approx(15)
     assert alone_s(0, product_s=100.0, travel_s=0.0, instances=4) == 0
     few = by_name(terms(PROBLEM, MACHINES, replace(OWNED, coming_bytes=1.25e9, coming_chunks=1)))

@@ -1,7 +1,8 @@
 """Hands the pairs of a schedule out, so that rows travel while others are compared, and few are on their way.
 
-Each instance has two unfinished tasks for each slot, so the next one's rows come while a slot computes; and one more,
-the first of the next remote chunk, whose rows come while all tasks before it are done, however many those are. At most
+Each instance has two unfinished tasks for each slot, so the next one's rows come while a slot computes; and ``AHEAD``
+more, each the first of one of the next remote chunks, whose rows come while all tasks before it are done, however many
+those are: a link never waits for whoever is behind the others, nor for the head to hear that a chunk has come. At most
 ``window`` chunks are on their way to an instance or being compared there; at most ``LEAVING`` times as many of an
 instance are on their way elsewhere or being compared. Each travels as an object of Ray's store of its own, made by a
 task on the instance that has the rows (so Ray makes it anew if it is lost), and dropped as soon as it was compared with
@@ -13,6 +14,7 @@ all that it has to be. So
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from raysm.contract.natural_order import natural
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer
-from raysm.workloads.similarity.sizing.spread import LEAVING, WINDOW
+from raysm.workloads.similarity.sizing.spread import AHEAD, LEAVING, WINDOW
 
 __all__ = ["PairScheduler", "BlockPair", "block_pairs"]
 
@@ -92,7 +94,7 @@ class BlockPair(PlacedBlock):
         return f"{self.left} with {self.right}" + (f": {self.piece}" if self.piece is not None else "")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Arrival:
     """A transfer whose pairs are being handed out."""
 
@@ -107,15 +109,21 @@ class HostQueue:
     """What one instance has to do."""
 
     limit: int
-    """Most unfinished pairs, but for the one that is ahead of its turn."""
+    """Most unfinished pairs, but for those that are ahead of their turn."""
     transfers: deque[Transfer]
-    """What is to come in turn, that which is ahead among it."""
+    """What is to come in turn, what is ahead among it."""
     arrivals: list[_Arrival] = field(default_factory=list)
     """What has begun."""
-    ahead: _Arrival | None = None
-    """What has begun before its turn."""
+    ahead: deque[_Arrival] = field(default_factory=deque)
+    """What has begun before its turn: the next remote chunks, in turn."""
     unfinished: int = 0
     """Pairs that are handed out."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a pair may be handed out in its turn."""
+        # What waits for its rows must not keep those out that have theirs.
+        return self.unfinished - sum(arrival.unfinished for arrival in self.ahead) < self.limit
 
 
 class PairScheduler(Iterator[Any]):
@@ -156,7 +164,7 @@ class PairScheduler(Iterator[Any]):
     @property
     def in_flight(self) -> int:
         """Most unfinished pairs at a time."""
-        return sum(queue.limit + 1 for queue in self._hosts.values())
+        return sum(queue.limit + AHEAD for queue in self._hosts.values())
 
     def __next__(self) -> Any:
         """Return a pair, or ``LATER``."""
@@ -188,7 +196,7 @@ class PairScheduler(Iterator[Any]):
         return again
 
     def _next_of(self, queue: HostQueue) -> BlockPair | None:
-        if queue.unfinished < queue.limit and (arrival := _in_turn(queue)) is not None:
+        if queue.has_room and (arrival := _in_turn(queue)) is not None:
             pair = arrival.waiting[0]
             # Of a recorded pair no task reads the rows, so they need not travel.
             if self._recorded(pair) or self._bring(queue, arrival):
@@ -197,12 +205,13 @@ class PairScheduler(Iterator[Any]):
         return self._one_ahead(queue)
 
     def _one_ahead(self, queue: HostQueue) -> BlockPair | None:
-        """Hand out the first pair of the next remote chunk before its turn: Ray brings the rows of what is queued."""
-        # One alone: several would share the link, and the one that is needed first would come later. Nor past one that
-        # has no room yet: whoever holds what others wait for must not wait for them.
-        if queue.unfinished > queue.limit or queue.ahead is not None or any(map(_is_held_up, queue.arrivals)):
+        """Hand out the first pair of a next remote chunk before its turn: Ray brings the rows of what is queued."""
+        # Few: they share the link, and the one that is needed first comes later. Nor past one that has no room yet:
+        # whoever holds what others wait for must not wait for them.
+        if len(queue.ahead) >= AHEAD or any(map(_is_held_up, queue.arrivals)):
             return None
-        transfer = next((transfer for transfer in queue.transfers if not transfer.at_home), None)
+        coming = (transfer for transfer in queue.transfers if not transfer.at_home)
+        transfer = next(islice(coming, len(queue.ahead), None), None)
         if transfer is None or not self._has_room(queue, transfer.chunk):
             return None
         arrival = _Arrival(transfer, deque(block_pairs(transfer)))
@@ -210,7 +219,7 @@ class PairScheduler(Iterator[Any]):
         if not arrival.waiting or self._recorded(arrival.waiting[0]):
             return None
         self._bring(queue, arrival)
-        queue.ahead = arrival
+        queue.ahead.append(arrival)
         queue.arrivals.append(arrival)
         return self._handed(queue, arrival)
 
@@ -249,11 +258,11 @@ def _is_held_up(arrival: _Arrival) -> bool:
 
 def _in_turn(queue: HostQueue) -> _Arrival | None:
     """Return the first arrival with a pair to hand out; begin the next transfer where those that began have none."""
-    arrival = next((arrival for arrival in queue.arrivals if arrival.waiting and arrival is not queue.ahead), None)
+    arrival = next((arrival for arrival in queue.arrivals if arrival.waiting and arrival not in queue.ahead), None)
     while arrival is None and queue.transfers:
         transfer = queue.transfers.popleft()
-        if queue.ahead is not None and queue.ahead.transfer is transfer:
-            coming, queue.ahead = queue.ahead, None
+        if queue.ahead and queue.ahead[0].transfer is transfer:
+            coming = queue.ahead.popleft()
         else:
             coming = _Arrival(transfer, deque(block_pairs(transfer)))
             # Of what an earlier run did whole there is none, and its rows never travel.
