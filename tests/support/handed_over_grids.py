@@ -69,7 +69,7 @@ class HandedOver:
         request = self.request(*args, **more)
         tasks, known = request.tasks(), Known(prices=TABLE, quotas={}, own_region=REGION)
         plan = plan_grid(request, tasks, known.prices, known.quotas, today=DAY, own_region=REGION)
-        return Planned(request=request, tasks=tasks, known=known, plan=plan)
+        return Planned(request=request, tasks=tasks, facts=known, plan=plan)
 
     def send(self, *args, job=JOB, **more):
         return send(self.planned(*args, **more), job, self.services)
