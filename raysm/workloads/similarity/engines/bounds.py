@@ -40,6 +40,11 @@ is monotone, so the score lies between those two numbers, rounded: a row's bound
 at least, and whoever comes behind it with the most that he may reach is not scored. Keys, not scores alone: the scores
 of a tight cluster are few float32 numbers, and most are decided by the index.
 
+**Seeds.** A row of which nothing is known is multiplied with some of the columns first, and k of these are looked at:
+those of the largest products, one of each lane of the vectors, hence k different ones, none of them the row itself nor
+the padding. Which they are is a guess that no proof needs. The least number that one of their scores lies above, k
+columns reach; it becomes the row's floor, a key with the last index of all: whoever ties with it is still let through.
+
 **Limits.** A score of at least the float32 number t comes from a float64 quotient of at least the middle between t and
 the float32 number below, and one above t from at least the middle between t and the one above. The second suffices
 where only a better score can enter: when all that come have higher indices than the row's k-th best. No score is above

@@ -9,6 +9,9 @@
 /* Not the intrinsics: GCC 12's do not tell the compiler what memory they read. */
 #define TILE_LOAD(tile, at, stride) \
     __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #tile ::"r"(at), "r"((int64_t)(stride)) : "memory")
+/* Of what streams by, and is not to drive out of the first-level cache what stays. */
+#define TILE_STREAM(tile, at, stride) \
+    __asm__ volatile("tileloaddt1 (%0, %1, 1), %%tmm" #tile ::"r"(at), "r"((int64_t)(stride)) : "memory")
 #define TILE_STORE(tile, at, stride) \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0, %1, 1)" ::"r"(at), "r"((int64_t)(stride)) : "memory")
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %tmm" #tile)
@@ -27,21 +30,58 @@ static inline void begin_products(void) {
 /* Let go of the tiles: a thread that holds some costs more to suspend. */
 static inline void end_products(void) { __asm__ volatile("tilerelease"); }
 
-static inline void multiply(const int32_t *lines, const int32_t *panel, int64_t groups, int32_t *sums) {
-    const int32_t *more = lines + TILE_ROWS * groups;
+/* Products of the next rows with one panel, made beside the comparison of those before: a tile's product takes as long
+ * as the vectors need for that, and neither waits for the other. */
+typedef struct {
+    _Alignas(64) int32_t sums[2][ROWS * COLUMNS];
+    int now; /* which sums are to be compared */
+    const int32_t *panel;
+    int64_t groups;
+    vf error, length, shift; /* the largest of all columns */
+    vf scale[VECTORS];
+} ahead;
+
+/* Who of some rows may reach a limit, while the products of others are made. */
+typedef struct {
+    const int32_t *sums;
+    const float *row_scale;
+    const vf *scale, *column_least; /* of the columns */
+    const float *least;             /* of the rows */
+    uint16_t *perhaps;              /* perhaps[ROWS]: which lanes, of any vector */
+} coarse;
+
+static inline __attribute__((always_inline)) uint64_t reaches_coarsely(const coarse *c, int r, int v) {
+    vf product = vf_mul(vf_of_int(vi_load(c->sums + r * COLUMNS + v * LANES)), c->scale[v]);
+    return vf_reaches(vf_mul(product, vf_set1(c->row_scale[r])), vf_min(vf_set1(c->least[r]), c->column_least[v]));
+}
+
+static inline __attribute__((always_inline)) void compare_coarsely(const coarse *c, int from, int to) {
+    for (int r = from; r < to; r++)
+        c->perhaps[r] = (uint16_t)(reaches_coarsely(c, r, 0) | reaches_coarsely(c, r, 1));
+}
+
+/* sums[ROWS][COLUMNS]: P of ROWS rows with one panel; beside it compare what `c` has, or with NULL nothing. */
+static inline __attribute__((always_inline)) void multiply_beside(const int32_t *lines, const int32_t *panel,
+                                                                  int64_t groups, int32_t *sums, const coarse *c) {
+    int each = (int)((ROWS * TILE_GROUPS + groups - 1) / groups), done = 0;
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
     for (int64_t g = 0; g < groups; g += TILE_GROUPS, panel += TILE_GROUPS * COLUMNS) {
-        TILE_LOAD(4, lines + g, 4 * groups);
+        const int32_t *here = lines + GROUP_AT(g);
+        TILE_STREAM(4, here, 4 * TILE_GROUPS);
         TILE_LOAD(6, panel, 4 * COLUMNS);
         TILE_LOAD(7, panel + LANES, 4 * COLUMNS);
-        TILE_LOAD(5, more + g, 4 * groups);
+        TILE_STREAM(5, here + TILE_ROWS * TILE_GROUPS, 4 * TILE_GROUPS);
         TILE_ADD(0, 4, 6);
         TILE_ADD(1, 4, 7);
         TILE_ADD(2, 5, 6);
         TILE_ADD(3, 5, 7);
+        if (!c) continue;
+        int to = done + each < ROWS ? done + each : ROWS;
+        compare_coarsely(c, done, to);
+        done = to;
     }
     TILE_STORE(0, sums, 4 * COLUMNS);
     TILE_STORE(1, sums + LANES, 4 * COLUMNS);
@@ -49,54 +89,76 @@ static inline void multiply(const int32_t *lines, const int32_t *panel, int64_t 
     TILE_STORE(3, sums + TILE_ROWS * COLUMNS + LANES, 4 * COLUMNS);
 }
 
+/* sums[ROWS][COLUMNS]: P of ROWS rows with one panel. */
+static inline void multiply(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row, int32_t *sums) {
+    (void)row;
+    multiply_beside(lines, panel, groups, sums, NULL);
+}
+
 static inline float largest(const float *x) { return _mm512_reduce_max_ps(vf_max(vf_load(x), vf_load(x + LANES))); }
 
-static inline float smallest(const float *x) { return _mm512_reduce_min_ps(vf_min(vf_load(x), vf_load(x + LANES))); }
+/* Begin to compare rows with a panel, of which the first are `lines`. */
+static inline void begin_panel(ahead *a, const int32_t *lines, const int32_t *panel, int64_t groups,
+                               column_part column) {
+    a->now = 0, a->panel = panel, a->groups = groups;
+    a->error = vf_set1(largest(column.error)), a->length = vf_set1(largest(column.length));
+    a->shift = vf_set1(largest(column.shift));
+    for (int v = 0; v < VECTORS; v++) a->scale[v] = vf_load(column.scale + v * LANES);
+    multiply_beside(lines, panel, groups, a->sums[0], NULL);
+}
 
-/* Set least[r] so that s_c P below it does not reach, whichever column it is.
+/* Return at most what s_r s_c P has to be where the sum with `most` is to reach a limit.
  *
- * Each step of `reaching` is monotone, rounded or not: with the largest error, length and shift and the smallest limit
- * of all columns, it lets through whoever passes with its own. The quotient is made smaller by more than its rounding,
- * and by that of `reaching`'s last step, half a unit in the last place of what reaches. */
-static inline void coarse_limits(row_part row, column_part column, float *least) {
-    vf error = vf_set1(largest(column.error)), length = vf_set1(largest(column.length));
-    vf shift = vf_set1(largest(column.shift)), limit = vf_set1(smallest(column.limit));
+ * It is made smaller by more than the rounding of `reaching`'s last step, half a unit in the last place of what reaches,
+ * and its own. Of an infinite limit that is not a number, and nobody reaches it: the minimum takes the second then. */
+static inline vf least_product(vf limit, vf most) {
+    vf reach = _mm512_fnmadd_ps(vf_set1(0x1p-22), _mm512_abs_ps(limit), limit);
+    vf least = vf_sub(reach, most);
+    return vf_min(_mm512_fnmadd_ps(vf_set1(0x1p-21), _mm512_abs_ps(least), least), vf_set1(INFINITY));
+}
+
+/* Set who cannot reach: of each row whoever the column is, and of each column whoever the row.
+ *
+ * Each step of `reaching` is monotone, rounded or not: with the largest error, length and shift of all, it lets through
+ * whoever passes with its own. */
+static inline void coarse_limits(const ahead *a, row_part row, column_part column, float *least, vf *column_least) {
     for (int r = 0; r < ROWS; r += LANES) {
-        vf most = vf_fma(vf_load(row.error + r), length, vf_fma(vf_load(row.length + r), error, shift));
-        vf reach = vf_min(vf_load(row.limit + r), vf_sub(limit, vf_load(row.shift + r)));
-        reach = _mm512_fnmadd_ps(vf_set1(0x1p-22), _mm512_abs_ps(reach), reach);
-        vf quotient = _mm512_div_ps(vf_sub(reach, most), vf_load(row.scale + r));
-        _mm512_storeu_ps(least + r, _mm512_fnmadd_ps(vf_set1(0x1p-21), _mm512_abs_ps(quotient), quotient));
+        vf most = vf_fma(vf_load(row.error + r), a->length, vf_fma(vf_load(row.length + r), a->error, a->shift));
+        vf_store(least + r, least_product(vf_load(row.limit + r), most));
+    }
+    vf error = vf_set1(largest(row.error)), length = vf_set1(largest(row.length));
+    vf shift = vf_set1(largest(row.shift));
+    for (int v = 0; v < VECTORS; v++) {
+        vf most = vf_fma(length, vf_load(column.error + v * LANES), vf_load(column.shift + v * LANES));
+        most = vf_fma(error, vf_load(column.length + v * LANES), most);
+        column_least[v] = least_product(vf_sub(vf_load(column.limit + v * LANES), shift), most);
     }
 }
 
-/* Set the bits of `reaching` of ROWS rows with one panel; return those of any row. */
-static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row,
-                               column_part column, uint64_t *reached) {
-    _Alignas(64) int32_t sums[ROWS * COLUMNS];
+/* Set the bits of `reaching` of the rows that are next, of which `row` tells, with the panel; return which rows have
+ * some. `lines`: who comes after them, NULL where nobody does. */
+static inline uint64_t compare(ahead *a, const int32_t *lines, row_part row, column_part column, uint64_t *reached) {
     _Alignas(64) float least[ROWS];
-    _Alignas(64) uint32_t perhaps[ROWS];
-    multiply(lines, panel, groups, sums);
-    coarse_limits(row, column, least);
-    vf scale_0 = vf_load(column.scale), scale_1 = vf_load(column.scale + LANES);
-    for (int r = 0; r < ROWS; r++) {
-        vf limit = vf_set1(least[r]);
-        vf product_0 = vf_mul(vf_of_int(vi_load(sums + r * COLUMNS)), scale_0);
-        vf product_1 = vf_mul(vf_of_int(vi_load(sums + r * COLUMNS + LANES)), scale_1);
-        perhaps[r] = (uint32_t)(vf_reaches(product_0, limit) | vf_reaches(product_1, limit) << LANES);
-    }
-    uint32_t rows = 0;
-    for (int r = 0; r < ROWS; r += LANES)
-        rows |= (uint32_t)_mm512_test_epi32_mask(vi_load(perhaps + r), vi_load(perhaps + r)) << r;
+    _Alignas(64) uint16_t perhaps[ROWS];
+    vf column_least[VECTORS];
+    const int32_t *sums = a->sums[a->now];
+    coarse c = {sums, row.scale, a->scale, column_least, least, perhaps};
+    coarse_limits(a, row, column, least, column_least);
+    a->now = !a->now;
+    if (lines)
+        multiply_beside(lines, a->panel, a->groups, a->sums[a->now], &c);
+    else
+        compare_coarsely(&c, 0, ROWS);
+    uint32_t rows = _mm512_test_epi16_mask(vi_load(perhaps), vi_load(perhaps));
     if (!rows) return 0;
-    uint64_t any = 0;
+    uint64_t some = 0;
     memset(reached, 0, ROWS * sizeof *reached);
     for (; rows; rows &= rows - 1) {
         int r = __builtin_ctz(rows);
         const int32_t *at = sums + r * COLUMNS;
         reached[r] = reaching(PRODUCT(vi_load(at), 0), row, r, column, 0) |
                      reaching(PRODUCT(vi_load(at + LANES), 1), row, r, column, 1);
-        any |= reached[r];
+        some |= (uint64_t)(reached[r] != 0) << r;
     }
-    return any;
+    return some;
 }

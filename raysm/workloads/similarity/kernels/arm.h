@@ -12,6 +12,8 @@ typedef int32x4_t vi;
 #define vf_mul vmulq_f32
 #define vf_sub vsubq_f32
 #define vf_min vminq_f32
+#define vf_max vmaxq_f32
+#define vf_store(p, a) vst1q_f32(p, a)
 #define vf_of_int vcvtq_f32_s32
 #define vi_load(p) vld1q_s32(p)
 #define vi_set1 vdupq_n_s32
@@ -40,6 +42,8 @@ typedef float element;
 #define PANEL_FLIP 0 /* both sides are signed */
 #define FIRST_OF(sum) 0
 #define GROUP_STEP 4 /* what a register takes of a row */
+#define ROW_START(i, groups) ((i) * (groups))
+#define GROUP_AT(g) (g)
 
 /* Eight halves, and one. */
 static inline f8 widen_halves(const char *at) {

@@ -35,7 +35,9 @@ static inline void only_near(const clusters *t, int64_t i, int64_t j, uint64_t *
         crowd += __builtin_popcountll(reached[at] & alike[at]);
     }
     if (crowd < CROWD) return;
-    compare(l->local.cheap + i * l->groups, r->local.panels + j * r->groups, l->groups, rows_of(t->rows, i),
-            columns_of(t->columns, j), near);
+    ahead alone;
+    column_part column = columns_of(t->columns, j);
+    begin_panel(&alone, l->local.cheap + i * l->groups, r->local.panels + j * r->groups, l->groups, column);
+    compare(&alone, NULL, rows_of(t->rows, i), column, near);
     for (int at = 0; at < ROWS; at++) reached[at] &= ~alike[at] | near[at];
 }

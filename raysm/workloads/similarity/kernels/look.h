@@ -5,7 +5,7 @@
 
 /* A second, closer look at one pair, in float64: y_i . y_j within *off. */
 static inline double look(const form *l, int64_t i, const form *r, int64_t j, int64_t groups, double *off) {
-    const int32_t *a = l->cheap + i * groups, *b = r->cheap + j * groups;
+    const int32_t *a = l->cheap + ROW_START(i, groups), *b = r->cheap + ROW_START(j, groups);
     double length_i = l->length[i], length_j = r->length[j], error_i = l->finer_error[i], error_j = r->finer_error[j];
 #if KIND == 8
     double whole, rest;

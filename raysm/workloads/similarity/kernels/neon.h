@@ -6,36 +6,47 @@
  * at that processor's peak of 8 a cycle, and NumPy has its filter yet to run. Not measured on one. */
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
-/* Set the bits of `reaching` of ROWS rows with one panel; return 0 where there is none, and then set nothing. */
-static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row,
-                               column_part column, uint64_t *reached) {
 #define DECLARE_ROW(r) sum_t sum_##r##_0 = BEGIN(r), sum_##r##_1 = sum_##r##_0;
-    EACH_ROW(DECLARE_ROW)
-    for (int64_t g = 0; g < groups; g += GROUP_STEP) {
 #define LOAD_ROW(r) sum_t line_##r = READ(lines + r * groups + g, 0);
-        EACH_ROW(LOAD_ROW)
-#define ADD_ROW(r)                                                          \
-    sum_##r##_0 = accumulate_lane(sum_##r##_0, part_0, line_##r, LANE);     \
-    sum_##r##_1 = accumulate_lane(sum_##r##_1, part_1, line_##r, LANE);
-#define STEP(...)                                                           \
-    {                                                                       \
-        sum_t part_0 = READ(panel, 0), part_1 = READ(panel, 1);             \
-        EACH_ROW(ADD_ROW)                                                   \
-        panel += COLUMNS;                                                   \
+#define ADD_ROW(r, at)                                                    \
+    sum_##r##_0 = accumulate_lane(sum_##r##_0, part_0, line_##r, at);     \
+    sum_##r##_1 = accumulate_lane(sum_##r##_1, part_1, line_##r, at);
+#define ADD_ROW_0(r) ADD_ROW(r, 0)
+#define ADD_ROW_1(r) ADD_ROW(r, 1)
+#define ADD_ROW_2(r) ADD_ROW(r, 2)
+#define ADD_ROW_3(r) ADD_ROW(r, 3)
+#define STEP(at)                                                          \
+    {                                                                     \
+        sum_t part_0 = READ(panel, 0), part_1 = READ(panel, 1);           \
+        EACH_ROW(ADD_ROW_##at)                                            \
+        panel += COLUMNS;                                                 \
     }
-#define LANE 0
-        STEP()
-#undef LANE
-#define LANE 1
-        STEP()
-#undef LANE
-#define LANE 2
-        STEP()
-#undef LANE
-#define LANE 3
-        STEP()
-#undef LANE
+#define SUM_UP                                                            \
+    EACH_ROW(DECLARE_ROW)                                                 \
+    for (int64_t g = 0; g < groups; g += GROUP_STEP) {                    \
+        EACH_ROW(LOAD_ROW)                                                \
+        STEP(0)                                                           \
+        STEP(1)                                                           \
+        STEP(2)                                                           \
+        STEP(3)                                                           \
     }
+
+/* sums[ROWS][COLUMNS]: P of ROWS rows with one panel. */
+static inline void multiply(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row, lane *sums) {
+    (void)row;
+    SUM_UP
+#define STORE_ROW(r)                                                      \
+    memcpy(sums + r * COLUMNS, &sum_##r##_0, sizeof(sum_t));              \
+    memcpy(sums + r * COLUMNS + LANES, &sum_##r##_1, sizeof(sum_t));
+    EACH_ROW(STORE_ROW)
+}
+
+/* Set the bits of `reaching` of ROWS rows with one panel; return which rows have some, and where none has set nothing. */
+static inline uint64_t compare(ahead *a, const int32_t *next, row_part row, column_part column, uint64_t *reached) {
+    const int32_t *lines = a->lines, *panel = a->panel;
+    int64_t groups = a->groups;
+    a->lines = next;
+    SUM_UP
     /* Mostly nobody does. To make bits of a mask takes several times as long as to make the mask, so all are asked
      * together first. */
 #define MASK(r, v) vcgeq_f32(upper(PRODUCT(sum_##r##_##v, v), row, r, column, v), needed(row, r, column, v))
@@ -47,5 +58,7 @@ static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64
     if (vmaxvq_u32(anybody) == 0) return 0;
 #define BITS_ROW(r) reached[r] = bits_of(mask_##r##_0) | bits_of(mask_##r##_1) << LANES;
     EACH_ROW(BITS_ROW)
-    return 1;
+    uint64_t some = 0;
+    for (int r = 0; r < ROWS; r++) some |= (uint64_t)(reached[r] != 0) << r;
+    return some;
 }

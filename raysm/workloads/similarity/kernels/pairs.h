@@ -58,15 +58,21 @@ static inline int may_reach(const pair_search *f, int64_t i, int64_t j) {
 static int pairs_of_panel(pair_search *f, found_pairs *p, int64_t i0, int64_t i1, int64_t j) {
     const side *l = f->l, *r = f->r;
     column_part column = columns_of(&f->columns, j);
+    int64_t end = last_row(i1, r->start + j - l->start, f->same);
+    if (i0 >= end) return 0;
+    const int32_t *lines = l->overall.cheap;
+    ahead a;
+    begin_panel(&a, lines + i0 * l->groups, r->overall.panels + j * r->groups, l->groups, column);
     mark_places(&f->clusters, j, 1);
-    for (int64_t i = i0; i < i1; i += ROWS) {
-        if (f->same && l->start + i >= r->start + j + COLUMNS) break;
+    for (int64_t i = i0; i < end; i += ROWS) {
         uint64_t reached[ROWS];
-        const int32_t *lines = l->overall.cheap + i * l->groups, *panel = r->overall.panels + j * r->groups;
-        if (!compare(lines, panel, l->groups, rows_of(&f->rows, i), column, reached)) continue;
-        if (!only_pairs(reached, l, r, i, j, f->same, f->same)) continue;
+        const int32_t *next = i + ROWS < end ? lines + (i + ROWS) * l->groups : NULL;
+        uint64_t some = compare(&a, next, rows_of(&f->rows, i), column, reached);
+        if (some) some = only_pairs(reached, some, l, r, i, j, f->same, f->same);
+        if (!some) continue;
         only_near(&f->clusters, i, j, reached);
-        for (int at = 0; at < ROWS; at++)
+        for (; some; some &= some - 1) {
+            int at = __builtin_ctzll(some);
             for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
                 int64_t c = j + __builtin_ctzll(bits);
                 if (!may_reach(f, i + at, c)) continue;
@@ -74,6 +80,7 @@ static int pairs_of_panel(pair_search *f, found_pairs *p, int64_t i0, int64_t i1
                 float found = score(l, i + at, r, c);
                 if (found >= f->threshold && keep(p, i + at, c, found)) return 1;
             }
+        }
     }
     mark_places(&f->clusters, j, 0);
     return 0;

@@ -66,8 +66,6 @@ EXPORT int prepare(const side *s, form *f, const double *signs, double most, dou
     if (!x) return 1;
     for (int64_t i = 0; i < s->n; i++) {
         int32_t place = f->places ? f->places[i] : 0;
-        /* Not 0, by which `coarse_limits` would divide. */
-        f->scale[i] = 1;
         if (place < 0) continue;
         const double *centre = f->centres + place * d, squared = f->squares[place];
         double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i], shift = 0;
@@ -94,7 +92,7 @@ EXPORT int prepare(const side *s, form *f, const double *signs, double most, dou
         double largest = largest_in(largest_of_8);
         float scale = KIND == 32 ? 1 : up(fmax(largest / most, 0x1p-44));
         double per_unit = 1 / (double)scale;
-        element *q = (element *)(f->cheap + i * s->groups);
+        int32_t *q = f->cheap + ROW_START(i, s->groups);
         for (c = 0; c < d; c += 8) {
             v8 those = load_part(x + c, d - c);
 #if KIND == 32
@@ -110,7 +108,7 @@ EXPORT int prepare(const side *s, form *f, const double *signs, double most, dou
             rests += off * off;
             element kept[8];
             store8(kept, near);
-            memcpy(q + c, kept, (d - c < 8 ? d - c : 8) * sizeof *q);
+            memcpy(q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, (d - c < 8 ? d - c : 8) * sizeof *kept);
 #if KIND == 8
             v8 more = nearest(off * (per_unit * FINER), 127);
             int8_t also[8];
@@ -132,9 +130,8 @@ EXPORT int prepare(const side *s, form *f, const double *signs, double most, dou
         f->shift[i] = up(f->middle[i] + slop);
         f->scale[i] = scale;
         f->first[i] = FIRST_OF(fold(sums));
-        const int32_t *groups = f->cheap + i * s->groups;
         int32_t *panel = f->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
-        for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = groups[g] ^ PANEL_FLIP;
+        for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = q[GROUP_AT(g)] ^ PANEL_FLIP;
     }
     free(x);
     return 0;

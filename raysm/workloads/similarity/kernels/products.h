@@ -18,6 +18,7 @@ typedef float lane;
 #define BEGIN_LOOK vf_set1(0)
 #define BEGIN(r) vf_set1(0)
 #define READ(panel, v) vf_load((const float *)(panel) + v * LANES)
+#define READ_SUMS vf_load
 #define SPREAD(g, r) vf_set1(((const float *)line_##r)[g])
 #define PRODUCT(sum, v) (sum)
 #else
@@ -25,6 +26,7 @@ typedef int32_t lane;
 #define BEGIN_LOOK vi_set1(0)
 #define BEGIN(r) vi_set1(row.first[r])
 #define READ(panel, v) vi_load((panel) + v * LANES)
+#define READ_SUMS vi_load
 #define SPREAD(g, r) vi_set1(line_##r[g])
 #define PRODUCT(sum, v) vf_mul(vf_of_int(sum), vf_load(column.scale + v * LANES))
 #endif
@@ -54,6 +56,18 @@ static inline __attribute__((always_inline)) uint64_t reaching(vf product, row_p
 #else
 #define begin_products()
 #define end_products()
+/* The rows that are compared with a panel next. */
+typedef struct {
+    const int32_t *lines, *panel;
+    int64_t groups;
+} ahead;
+
+static inline void begin_panel(ahead *a, const int32_t *lines, const int32_t *panel, int64_t groups,
+                               column_part column) {
+    (void)column;
+    *a = (ahead){lines, panel, groups};
+}
+
 #if defined(__aarch64__)
 #include "neon.h"
 #else

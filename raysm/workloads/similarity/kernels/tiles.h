@@ -9,19 +9,30 @@ static int64_t chunk_rows(const side *s) {
     return rows < 4 * ROWS ? 4 * ROWS : rows;
 }
 
+/* Where the rows up to `stop` end that a panel from column j on is compared with: `upper`, before all are behind it. */
+static inline int64_t last_row(int64_t stop, int64_t j, int upper) {
+    return upper && j + COLUMNS < stop ? j + COLUMNS : stop;
+}
+
 static inline uint64_t low_bits(int64_t n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
-/* Take from reached[r] what is no pair: beyond the last row or column, a row and itself, and if asked all before it. */
-static inline uint64_t only_pairs(uint64_t *reached, const side *l, const side *r, int64_t i, int64_t j, int same,
-                                  int upper) {
-    uint64_t any = 0;
-    for (int at = 0; at < ROWS; at++) {
+/* Take from reached[r], of those `rows` that have some, what is no pair: beyond the last row or column, a row and
+ * itself, and if asked all before it. Return who has some left. */
+static inline uint64_t only_pairs(uint64_t *reached, uint64_t rows, const side *l, const side *r, int64_t i, int64_t j,
+                                  int same, int upper) {
+    int64_t first = l->start + i - (r->start + j);
+    int beside = first + ROWS <= 0 || (first >= COLUMNS && !upper);
+    /* Nearly always. */
+    if (r->n - j >= COLUMNS && l->n - i >= ROWS && (beside || !(same || upper))) return rows;
+    uint64_t some = 0;
+    for (; rows; rows &= rows - 1) {
+        int at = __builtin_ctzll(rows);
         if (r->n - j < COLUMNS) reached[at] &= low_bits(r->n - j);
         if (i + at >= l->n) reached[at] = 0;
-        int64_t own = l->start + i + at - (r->start + j);
+        int64_t own = first + at;
         if (same && own >= 0 && own < COLUMNS) reached[at] &= ~((uint64_t)1 << own);
         if (upper && own >= 0) reached[at] &= own + 1 >= COLUMNS ? 0 : ~low_bits(own + 1);
-        any |= reached[at];
+        some |= (uint64_t)(reached[at] != 0) << at;
     }
-    return any;
+    return some;
 }

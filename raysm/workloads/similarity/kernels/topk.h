@@ -6,6 +6,7 @@
 #include "look.h"
 #include "numbers.h"
 #include "scores.h"
+#include "seed.h"
 #include "tiles.h"
 
 /* Who may be among a row's best, not scored yet. */
@@ -17,7 +18,8 @@ typedef struct {
 /* What is asked of each pair of a row: small, for it is read at random. */
 typedef struct {
     uint64_t bound; /* a key that k rows reach, among them some that wait, or the floor's; who has a larger is out */
-    int64_t count;  /* of those that wait */
+    int32_t count;  /* of those that wait */
+    float floor;    /* a score that k rows reach, whoever they are */
 } state;
 
 /* The rows of one side while they are searched. */
@@ -54,10 +56,10 @@ static inline void lower_bound(searched *p, int64_t i) {
 }
 
 /* Take what is known of row i from its keys and its floor; nobody waits. */
-static void begin_row(searched *p, int64_t i) {
+static void begin_row(searched *p, int64_t i, float floor) {
     memcpy(p->reached + i * p->b->k, p->b->keys + i * p->b->k, p->b->k * sizeof *p->reached);
     /* Whoever ties with the floor may have a lower index than those that reach it. */
-    p->states[i] = (state){key_of(p->b->floors[i], UINT32_MAX), 0};
+    p->states[i] = (state){key_of(floor, UINT32_MAX), 0, floor};
     lower_bound(p, i);
 }
 
@@ -70,8 +72,26 @@ static int begin_search(searched *p, const side *s, best *b) {
     p->waiting = p->memory;
     p->states = (state *)(p->waiting + s->n * p->room);
     p->reached = (uint64_t *)(p->states + s->n);
-    for (int64_t i = 0; i < s->n; i++) begin_row(p, i);
+    for (int64_t i = 0; i < s->n; i++) begin_row(p, i, b->floors[i]);
     return 0;
+}
+
+/* Whether nothing is known of row i yet. */
+static inline int is_unknown(const searched *p, int64_t i) { return key_score(p->states[i].bound) == -INFINITY; }
+
+/* Give rows of which nothing is known a floor. */
+static void seed(searched *p, const searched *others, int same, int local) {
+    if (!p->b || !worth_seeding(others->s, p->b->k)) return;
+    seeding s = {p->s, others->s, &p->overall, &others->overall, same, local};
+    float seeds[ROWS];
+    for (int64_t i = 0; i < p->s->n; i += ROWS) {
+        int unknown = 0;
+        for (int64_t at = i; at < i + ROWS && at < p->s->n; at++) unknown |= is_unknown(p, at);
+        if (!unknown) continue;
+        seed_rows(&s, i, p->b->k, seeds);
+        for (int64_t at = i; at < i + ROWS && at < p->s->n; at++)
+            if (is_unknown(p, at)) begin_row(p, at, seeds[at - i]);
+    }
 }
 
 static void end_search(searched *p) {
@@ -112,19 +132,31 @@ static inline uint64_t first_key(const candidate *one, const side *others) {
     return key_of(one->most, others->start + one->index);
 }
 
+/* Fetch the row of the `at`-th that waits for row i, if it will be scored. */
+static inline void fetch_waiting(const searched *p, const side *others, int64_t i, int64_t at) {
+    const candidate *one = p->waiting + i * p->room + at;
+    if (at >= p->states[i].count || first_key(one, others) > p->states[i].bound) return;
+    const char *row = others->rows + one->index * others->stride;
+    for (int64_t c = 0; c < others->d * others->kind; c += 64) __builtin_prefetch(row + c);
+}
+
 /* Score those of row i that may still enter, and forget them all. */
 static void score_waiting(search *f, searched *p, const side *others, int64_t i) {
     const candidate *waiting = p->waiting + i * p->room;
     for (int64_t at = 0; at < p->states[i].count; at++) {
         if (first_key(waiting + at, others) > p->states[i].bound) continue;
-        if (at + 1 < p->states[i].count) {
-            const char *row = others->rows + waiting[at + 1].index * others->stride;
-            for (int64_t c = 0; c < others->d * others->kind; c += 64) __builtin_prefetch(row + c);
-        }
+        fetch_waiting(p, others, i, at + 1);
         f->scored++;
         offer(p->b, i, key_of(score(p->s, i, others, waiting[at].index), others->start + waiting[at].index));
     }
-    begin_row(p, i);
+    begin_row(p, i, p->states[i].floor);
+}
+
+static void score_all_waiting(search *f, searched *p, const side *others) {
+    for (int64_t i = 0; i < p->s->n; i++) {
+        if (i + 1 < p->s->n) fetch_waiting(p, others, i + 1, 0);
+        score_waiting(f, p, others, i);
+    }
 }
 
 /* Note that row i reaches a key, and return whether its limit may rise. */
@@ -181,23 +213,27 @@ static void take_hits(search *f, int64_t next_row, int64_t next_column) {
 
 static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
     const side *l = f->rows->s, *r = f->columns->s;
-    int64_t next_column = r->start + j + COLUMNS, i = i0;
+    int64_t next_column = r->start + j + COLUMNS, i = i0, end = last_row(i1, j, f->diagonal);
     for (int64_t c = j; c < j + COLUMNS && c < r->n; c++) limit_column(f, c, l->start + i0);
     column_part column = columns_of(&f->columns->overall, j);
-    const int32_t *panel = r->overall.panels + j * r->groups;
+    const int32_t *lines = l->overall.cheap;
+    ahead a;
+    begin_panel(&a, lines + i * l->groups, r->overall.panels + j * r->groups, l->groups, column);
     mark_places(&f->clusters, j, 1);
-    for (; i < i1; i += ROWS) {
-        if (f->diagonal && i >= j + COLUMNS) break;
+    for (; i < end; i += ROWS) {
         uint64_t reached[ROWS];
-        row_part row = rows_of(&f->rows->overall, i);
-        if (!compare(l->overall.cheap + i * l->groups, panel, l->groups, row, column, reached)) continue;
-        if (!only_pairs(reached, l, r, i, j, f->same, f->diagonal)) continue;
+        const int32_t *next = i + ROWS < end ? lines + (i + ROWS) * l->groups : NULL;
+        uint64_t some = compare(&a, next, rows_of(&f->rows->overall, i), column, reached);
+        if (some) some = only_pairs(reached, some, l, r, i, j, f->same, f->diagonal);
+        if (!some) continue;
         only_near(&f->clusters, i, j, reached);
-        for (int at = 0; at < ROWS; at++)
+        for (; some; some &= some - 1) {
+            int at = __builtin_ctzll(some);
             for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
                 f->hits[f->count].i = (uint32_t)(i + at);
                 f->hits[f->count++].j = (uint32_t)(j + __builtin_ctzll(bits));
             }
+        }
         if (f->count >= HITS) take_hits(f, l->start + i + ROWS, next_column);
     }
     take_hits(f, l->start + i, next_column);
@@ -218,6 +254,8 @@ EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, int64_t pl
     failed = failed || begin_search(&rows, l, bl) || (!diagonal && begin_search(&columns, r, br));
     int64_t step = chunk_rows(l);
     begin_products();
+    if (!failed) seed(&rows, f.columns, same, f.clusters.there);
+    if (!failed && !diagonal) seed(&columns, &rows, same, f.clusters.there);
     for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
         int64_t i1 = i0 + step < l->n ? i0 + step : l->n;
         int64_t first = diagonal ? i0 / COLUMNS * COLUMNS : 0;
@@ -225,8 +263,8 @@ EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, int64_t pl
         for (int64_t j = first; j < r->n; j += COLUMNS) search_panel(&f, i0, i1, j);
     }
     end_products();
-    for (int64_t i = 0; i < l->n && !failed; i++) score_waiting(&f, &rows, r, i);
-    for (int64_t j = 0; br && !diagonal && j < r->n && !failed; j++) score_waiting(&f, &columns, l, j);
+    if (!failed) score_all_waiting(&f, &rows, r);
+    if (!failed && br && !diagonal) score_all_waiting(&f, &columns, l);
     end_search(&rows);
     end_search(&columns);
     free(f.clusters.alike);

@@ -19,6 +19,7 @@ typedef __m512i vi;
 #define vf_sub _mm512_sub_ps
 #define vf_min _mm512_min_ps
 #define vf_max _mm512_max_ps
+#define vf_store _mm512_storeu_ps
 #define vf_reaches(a, b) ((uint64_t)_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ))
 #define vf_of_int _mm512_cvtepi32_ps
 #define vi_load(p) _mm512_loadu_si512((const void *)(p))
@@ -37,6 +38,8 @@ typedef __m256i vi;
 #define vf_mul _mm256_mul_ps
 #define vf_sub _mm256_sub_ps
 #define vf_min _mm256_min_ps
+#define vf_max _mm256_max_ps
+#define vf_store _mm256_storeu_ps
 #define vf_reaches(a, b) ((uint64_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)))
 #define vf_of_int _mm256_cvtepi32_ps
 #define vi_load(p) _mm256_loadu_si256((const __m256i *)(p))
@@ -76,9 +79,14 @@ typedef float element;
 #if defined(__AMX_INT8__)
 #define PANEL_FLIP 0
 #define GROUP_STEP 16 /* what a tile takes of a row: 64 bytes */
+/* What a tile takes of ROWS rows lies in one piece: 64 bytes of each, then the next 64 of each. */
+#define ROW_START(i, groups) ((i) / ROWS * ROWS * (groups) + (i) % ROWS * GROUP_STEP)
+#define GROUP_AT(g) ((g) / GROUP_STEP * GROUP_STEP * ROWS + (g) % GROUP_STEP)
 #else
 #define PANEL_FLIP (KIND == 8 ? UNSIGNED : 0)
 #define GROUP_STEP 1
+#define ROW_START(i, groups) ((i) * (groups))
+#define GROUP_AT(g) (g)
 #endif
 
 /* VNNI multiplies unsigned by signed numbers: one side is q + 128, and its sums begin with what that adds. */
@@ -97,7 +105,7 @@ static inline void closer(const int32_t *a, const int32_t *b, const int32_t *mor
     vi flip = vi_set1(UNSIGNED), whole = vi_set1(0), between = whole, too = whole;
 #define LOOK(read)                                                                \
     {                                                                             \
-        vi q_a = read(a + g), q_b = read(b + g);                                  \
+        vi q_a = read(a + GROUP_AT(g)), q_b = read(b + GROUP_AT(g));              \
         whole = accumulate(whole, _mm512_xor_si512(q_b, flip), q_a);              \
         between = accumulate(between, _mm512_xor_si512(read(more_b + g), flip), q_a); \
         too = accumulate(too, _mm512_xor_si512(read(more_a + g), flip), q_b);     \

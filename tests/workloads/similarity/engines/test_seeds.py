@@ -1,0 +1,74 @@
+"""Scores that k rows reach, known before a large tile is searched: they decide the speed and never an answer."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from raysm.workloads.similarity.arithmetic.keys import decode
+from raysm.workloads.similarity.engines import Best
+from raysm.workloads.similarity.engines.plain import PlainEngine
+from tests.support.dense_engines import MADE, engine_of
+from tests.support.dense_rows import best_of, centred, clustered_frame, tight_rows, tiles
+
+COLUMNS = 19
+ROWS = 4250
+LARGE, ONE_SMALL = [0, 2100, ROWS], [0, 600, ROWS]
+"""Tiles that are large enough to seed who is compared with them, of which the last panel is not full; and one small."""
+
+
+@functools.cache
+def rows_of(kind):
+    if kind == "tight clusters":
+        return tight_rows(ROWS, COLUMNS, 2, 1e-3)[0]
+    rows = np.random.default_rng(ROWS).standard_normal((ROWS, COLUMNS))
+    if kind == "ties":
+        rows = np.round(rows)
+        rows[::3] = rows[0]
+    if kind == "zero rows":
+        rows[::2] = 0
+    if kind == "against all others":
+        rows = np.abs(rows)
+        rows[::40] *= -1
+    return rows.astype(np.float32)
+
+
+def frame_of(kind):
+    return (clustered_frame if kind == "tight clusters" else centred)(rows_of(kind))
+
+
+@functools.cache
+def expected(kind):
+    return best_of(PlainEngine(), frame_of(kind), rows_of(kind), 60, [0, ROWS])
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("kind", ["random", "ties", "zero rows", "against all others", "tight clusters"])
+def test_rows_of_which_nothing_is_known_find_their_best_in_large_tiles(name, kind):
+    engine = engine_of(name, COLUMNS)
+    # From one to what all lanes have peaks for on some machine, and more than on any.
+    for k, cuts in [(1, LARGE), (6, LARGE), (24, ONE_SMALL), (36, LARGE), (60, LARGE)]:
+        found = best_of(engine, frame_of(kind), rows_of(kind), k, cuts)
+        assert np.array_equal(found, expected(kind)[:, :k])
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_rows_of_which_something_is_known_stand_among_others(name):
+    keys = expected("random")[:, :6]
+    bounds = np.full(ROWS, -np.inf, np.float32)
+    bounds[::7] = decode(keys[::7, -1])[0]
+    found = best_of(engine_of(name, COLUMNS), frame_of("random"), rows_of("random"), 6, LARGE, bounds)
+    assert np.array_equal(found, keys)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_query_is_a_pair_with_the_row_that_has_its_number(name):
+    corpus = rows_of("random")
+    found = []
+    for engine in (engine_of(name, COLUMNS), PlainEngine()):
+        left, right = (engine.prepare(tiles(rows)[0], centred(corpus)) for rows in (corpus[:70], corpus))
+        best = Best.empty(left.tile.norms, 6)
+        engine.topk(left, right, best, None, same=False)
+        found.append(best.keys)
+    assert np.array_equal(*found)
+    assert np.array_equal(decode(found[0])[1][:, 0], np.arange(70))
