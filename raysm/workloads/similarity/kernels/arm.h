@@ -42,6 +42,8 @@ typedef float element;
 #define PANEL_FLIP 0 /* both sides are signed */
 #define FIRST_OF(sum) 0
 #define GROUP_STEP 4 /* what a register takes of a row */
+#define ROW_START(i, groups) ((i) * (groups))
+#define GROUP_AT(g) (g)
 
 /* Eight halves, and one. */
 static inline f8 widen_halves(const char *at) {

@@ -85,6 +85,8 @@ typedef float element;
 #else
 #define PANEL_FLIP (KIND == 8 ? UNSIGNED : 0)
 #define GROUP_STEP 1
+#define ROW_START(i, groups) ((i) * (groups))
+#define GROUP_AT(g) (g)
 #endif
 
 /* VNNI multiplies unsigned by signed numbers: one side is q + 128, and its sums begin with what that adds. */
