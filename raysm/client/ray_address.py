@@ -100,6 +100,8 @@ def _shown_by_click(error: RaysmError) -> Exception:
         return error
     kind = type(error)
     shown: Exception = type(kind.__name__, (kind, click.ClickException), {})(str(error))
+    # Ours is made by Python's own errors, which pass nothing on.
+    click.ClickException.__init__(shown, str(error))
     return shown
 
 

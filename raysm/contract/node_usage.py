@@ -3,6 +3,7 @@
 The names are those that a training writes into its log, so that both make one curve.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,7 +59,8 @@ def _host(node: Mapping[str, Any]) -> str:
 
 def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     # A node that has just joined has told nothing of itself yet.
-    if "cpu" in node:
+    # Of the first look psutil knows no load yet, and says 0.
+    if "cpu" in node and (node["cpu"] or _is_measured(node, "network", "networkSpeed")):
         yield "cpu_percent", float(node["cpu"])
     if node.get("mem"):
         total, _, percent, used = node["mem"][:4]
@@ -69,15 +71,28 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         yield "gpu_percent", sum(gpu["utilizationGpu"] for gpu in gpus) / len(gpus)
         # Of memory the fullest one: a mean would hide the GPU that is about to have none left.
         yield "gpu_memory_percent", 100.0 * max(gpu["memoryUsed"] / max(1, gpu["memoryTotal"]) for gpu in gpus)
-    if node.get("networkSpeed"):
+    if _is_measured(node, "network", "networkSpeed"):
         sent_bytes, received = node["networkSpeed"][:2]
         yield "network_received_bytes_per_s", float(received)
         yield "network_sent_bytes_per_s", float(sent_bytes)
-    if node.get("diskIoSpeed"):
+    if _is_measured(node, "diskIo", "diskIoSpeed"):
         read, written = node["diskIoSpeed"][:2]
         yield "disk_read_bytes_per_s", float(read)
         yield "disk_written_bytes_per_s", float(written)
     yield from _store(node["raylet"])
+
+
+def _is_measured(node: Mapping[str, Any], total: str, speed: str) -> bool:
+    """Return whether a node tells a speed that is one.
+
+    For its first half a minute Ray divides all bytes since the machine was booted by the seconds since 1970:
+    https://github.com/ray-project/ray/blob/ray-2.60.0/python/ray/dashboard/modules/reporter/reporter_agent.py
+    """
+    speeds, totals, now_s = node.get(speed), node.get(total), node.get("now")
+    if not speeds or not totals or not now_s:
+        return bool(speeds)
+    made_up = all(math.isclose(each, of_all / now_s) for each, of_all in zip(speeds, totals, strict=False))
+    return not made_up or not any(totals)
 
 
 def _store(raylet: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -171,12 +171,13 @@ def page(looked):
 def picture():
     """Return a function that writes a picture for the documentation, where somebody asks for pictures.
 
-    Of a page, or of a part of one.
+    Of a page, or of a part of one; where it says so, some seconds later, when there is more to be seen.
     """
 
-    def write(shown, name):
+    def write(shown, name, *, later_s=0.0):
         folder = os.environ.get("RAYSM_PICTURES")
         if folder:
+            time.sleep(later_s)
             shown.screenshot(path=f"{folder}/{name}.png")
 
     return write

@@ -50,7 +50,7 @@ def test_the_metrics_tab_has_charts_of_the_instances_and_of_the_workload(page, d
     for title in ("loss", "CPU", "Memory", "Network, received", "Disk, written", "Nodes"):
         expect(charts.get_by_text(title, exact=True).first).to_be_visible()
     expect(charts.locator("figure", has_text="CPU").get_by_text("algo-2").first).to_be_visible()
-    picture(page, "dashboard-metrics")
+    picture(page, "dashboard-metrics", later_s=60)
 
 
 def test_the_charts_go_on_by_themselves(page, dashboard):

@@ -1,12 +1,14 @@
 """``raysm://NAME`` as an address of Ray's own commands."""
 
+import functools
+
 import click
 import pytest
 from click.testing import CliRunner
 
 import raysm
 from raysm.client.ray_address import ClientBuilder, get_job_submission_client_cluster_info
-from raysm.errors import InvalidRequest, JobNotFound
+from raysm.errors import InvalidRequest
 
 
 def test_ray_finds_by_dir_what_it_asks_for():
@@ -21,19 +23,20 @@ def test_ray_init_is_refused_with_the_way_out():
 
 
 def test_what_cannot_be_is_one_line_of_rays_commands_and_raysms_own_error_to_everybody_else(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAYSM_HOME", str(tmp_path / "home"))
+    # Refused before any service is asked.
+    (tmp_path / "raysm.toml").write_text("nonsense = 1")
     monkeypatch.chdir(tmp_path)
 
     @click.command()
     def submit():
-        get_job_submission_client_cluster_info("")
+        get_job_submission_client_cluster_info("digits")
 
     told = CliRunner().invoke(submit)
-    assert (told.exit_code, len(told.output.splitlines())) == (1, 1)
-    assert told.output.startswith("Error: there is no job ''")
-    with pytest.raises(JobNotFound) as caught:
-        submit(standalone_mode=False)
-    assert str(caught.value) == told.output.removeprefix("Error: ").rstrip()
-    with pytest.raises(JobNotFound) as caught:
-        get_job_submission_client_cluster_info("")
-    assert type(caught.value) is JobNotFound
+    assert (told.exit_code, len(told.output.splitlines())) == (1, 1), told.output
+    assert told.output.startswith("Error: ")
+    assert "nonsense" in told.output
+    in_python = functools.partial(get_job_submission_client_cluster_info, "digits")
+    for ask in (functools.partial(submit, args=[], standalone_mode=False), in_python):
+        with pytest.raises(InvalidRequest) as caught:
+            ask()
+        assert str(caught.value) == told.output.removeprefix("Error: ").rstrip()

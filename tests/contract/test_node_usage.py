@@ -28,6 +28,20 @@ def test_a_node_tells_its_cpu_memory_network_disk_and_store():
     }
 
 
+def test_a_speed_that_is_all_bytes_by_the_seconds_since_1970_is_none_yet():
+    made_up = {"now": 1.8e9, "network": [3.6e9, 9.0e9], "networkSpeed": [2.0, 5.0]}
+    told = values(listed({**NODE, **made_up}))
+    assert not any(name.startswith("network") for _, name in told)
+    assert told["algo-1", "disk_read_bytes_per_s"] == 30.0
+    assert ("algo-1", "cpu_percent") not in values(listed({**NODE, **made_up, "cpu": 0.0}))
+    told = values(listed({**NODE, **made_up, "networkSpeed": [2.0, 7.5], "cpu": 0.0}))
+    assert told["algo-1", "network_received_bytes_per_s"] == 7.5
+    assert told["algo-1", "cpu_percent"] == 0.0
+    # A machine that has neither read nor written.
+    told = values(listed({**NODE, "now": 1.8e9, "diskIo": [0, 0], "diskIoSpeed": [0.0, 0.0]}))
+    assert told["algo-1", "disk_read_bytes_per_s"] == 0.0
+
+
 def test_of_several_gpus_the_mean_work_and_the_fullest_memory_count():
     gpus = [
         {"utilizationGpu": 20, "memoryUsed": 1, "memoryTotal": 10},
