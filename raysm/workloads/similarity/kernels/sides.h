@@ -22,11 +22,6 @@ typedef int32_t i8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef element e8 __attribute__((vector_size(8 * sizeof(element)), aligned(sizeof(element)), may_alias));
 #endif
 #define COLUMNS (LANES * VECTORS)
-/* Where a row's groups of 4 bytes begin in `cheap`, and where group g lies from there. */
-#if !defined(ROW_START)
-#define ROW_START(i, groups) ((i) * (groups))
-#define GROUP_AT(g) (g)
-#endif
 #define FINER 254 /* s / s': what q leaves is at most s / 2, and q' at most 127 */
 
 /* The rows of a side less their centres, made cheap. */
