@@ -69,9 +69,11 @@ def start_patiently(folder):
             return
         except Exception:
             # A busy machine has taken longer.
-            shut_down()
             if attempt == STARTS:
+                shut_down()
                 raise
+        # Behind the exception, whose frames hold Ray's processes: dropped later, they would fail a test.
+        shut_down()
 
 
 @pytest.fixture(scope="session")

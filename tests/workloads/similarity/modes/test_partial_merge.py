@@ -233,14 +233,20 @@ def go(folder: Path, merged_tiles=None, emit_event=lambda event: None, rows=ROWS
     )
 
 
+@pytest.fixture(scope="module")
+def merged_by_the_head(ray_here, tmp_path_factory):
+    """The digest of the result whose parts the head merges, of the same tiles."""
+    return go(tmp_path_factory.mktemp("head") / "one", 1, block_rows=40).files[0].sha256
+
+
 @pytest.mark.parametrize("merged_tiles", [2, 3, 32])
-def test_the_neighbors_are_those_of_float64_wherever_parts_are_merged(ray_here, tmp_path, merged_tiles):
+def test_the_neighbors_are_those_of_float64_wherever_parts_are_merged(tmp_path, merged_tiles, merged_by_the_head):
     manifest = go(tmp_path, merged_tiles, block_rows=40)
     table = pq.read_table(tmp_path / "result" / "neighbors.parquet")
     expected = neighbors(ROWS, 7)
     assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
     assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
-    assert manifest.files[0].sha256 == go(tmp_path / "other", 1, block_rows=40).files[0].sha256
+    assert manifest.files[0].sha256 == merged_by_the_head
     groups = -(-15 // merged_tiles)
     assert manifest.measures["blocks"] == groups * (groups + 1) / 2
     assert manifest.notes[0].startswith("the parts of 120 tiles are merged on the instances, in ")
@@ -251,8 +257,7 @@ def test_on_one_instance_the_head_merges_all(ray_here, tmp_path):
     assert (manifest.measures["blocks"], manifest.notes) == (120, ())
 
 
-def test_a_restarted_job_computes_no_group_that_is_recorded(ray_here, tmp_path):
-    expected = go(tmp_path / "other", 1, block_rows=40).files[0].sha256
+def test_a_restarted_job_computes_no_group_that_is_recorded(tmp_path, merged_by_the_head):
     recorded = {}
 
     def stop(event):
@@ -272,7 +277,7 @@ def test_a_restarted_job_computes_no_group_that_is_recorded(ray_here, tmp_path):
     recorded["before"] = files()
     # What the first run chose holds, whatever the model says of the cluster of the second.
     manifest = go(tmp_path, None, look, block_rows=40)
-    assert manifest.files[0].sha256 == expected
+    assert manifest.files[0].sha256 == merged_by_the_head
     assert manifest.measures["blocks"] == 15
     assert manifest.measures["blocks_found"] >= 5
     assert recorded["before"].items() <= recorded["after"].items()
