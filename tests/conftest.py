@@ -1,5 +1,6 @@
 """What every test shares: a home for jobs, and the reason why a machine cannot run those that need namespaces."""
 
+import gc
 import os
 import signal
 import sys
@@ -44,6 +45,17 @@ def pytest_addoption(parser):
 def pytest_ignore_collect(collection_path, config):
     """Leave out the files that have no test of the one mark that is asked for."""
     return True if has_none(collection_path, config.option.markexpr) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Look for no garbage while all tests are read, nor among them later: they and their modules stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_auto_num_workers():
