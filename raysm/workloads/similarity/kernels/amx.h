@@ -109,8 +109,8 @@ static inline void begin_panel(ahead *a, const int32_t *lines, const int32_t *pa
 
 /* Return at most what s_r s_c P has to be where the sum with `most` is to reach a limit.
  *
- * It is made smaller by more than the rounding of `reaching`'s last step, half a unit in the last place of what reaches,
- * and its own. Of an infinite limit that is not a number, and nobody reaches it: the minimum takes the second then. */
+ * It is made smaller by more than the rounding of `reaching`'s last step, half a unit in the last place of what
+ * reaches, and its own. Of an infinite limit that is not a number, and the minimum takes the second: nobody reaches. */
 static inline vf least_product(vf limit, vf most) {
     vf reach = _mm512_fnmadd_ps(vf_set1(0x1p-22), _mm512_abs_ps(limit), limit);
     vf least = vf_sub(reach, most);

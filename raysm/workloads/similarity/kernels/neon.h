@@ -41,7 +41,7 @@ static inline void multiply(const int32_t *lines, const int32_t *panel, int64_t 
     EACH_ROW(STORE_ROW)
 }
 
-/* Set the bits of `reaching` of ROWS rows with one panel; return which rows have some, and where none has set nothing. */
+/* Set the bits of `reaching` of ROWS rows with one panel; return which rows have some. Where none has, set nothing. */
 static inline uint64_t compare(ahead *a, const int32_t *next, row_part row, column_part column, uint64_t *reached) {
     const int32_t *lines = a->lines, *panel = a->panel;
     int64_t groups = a->groups;

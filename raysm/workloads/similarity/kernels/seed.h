@@ -1,9 +1,9 @@
 /* Scores that k rows reach, known before any pair is searched; part of dense.c.
  *
- * Without one, every row looks at all pairs of its first panels, and at ever fewer: some 160 of 8,192 by int8, a third
- * of what such a tile takes. A lane of the vectors meets every COLUMNS-th column, so the largest products of k lanes are
- * those of k columns; the least that these are found to reach when they are looked at, k columns reach. It is about the
- * 1.2 k-th best of those that were multiplied, and a few of all will do.
+ * Without one, every row looks at all pairs of its first panels, and at ever fewer: some 160 of 8,192 by int8, twice as
+ * many. A lane of the vectors meets every COLUMNS-th column, so the largest products of k lanes are those of k columns;
+ * the least that these are found to reach when they are looked at, k columns reach. It is about the 1.2 k-th best of
+ * those that were multiplied, and a few of all will do.
  */
 #pragma once
 

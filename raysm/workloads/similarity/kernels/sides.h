@@ -29,7 +29,8 @@ typedef struct {
     const double *centres, *squares; /* c, and c.c, of each place */
     const double *radii; /* whoever is farther from its centre has no place; NULL: nobody is */
     int32_t *places;     /* of each row the centre that it has, -1 for none; NULL: all have the first */
-    int32_t *cheap;      /* [n / ROWS][ROWS][groups], q, with rows of zeros; row i begins at ROW_START, its group g is at GROUP_AT from there */
+    int32_t *cheap;      /* [n][groups], q, with rows of zeros up to a multiple of ROWS; of a row, group g stands at
+                            ROW_START + GROUP_AT */
     int32_t *finer;      /* [n][groups], q' */
     int32_t *panels;     /* [n / COLUMNS][groups][COLUMNS], q */
     int32_t *first;      /* what a row's sums begin with */

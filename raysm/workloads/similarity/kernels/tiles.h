@@ -3,9 +3,14 @@
 
 #include "products.h"
 
-/* Rows whose cheap products stay in the second-level cache while the panels pass by. */
+/* Rows whose cheap products stay in the second-level cache while the panels pass by; all that have AMX have 2 MB. */
+#if defined(__AMX_INT8__)
+#define CHUNK_BYTES (512 << 10)
+#else
+#define CHUNK_BYTES (256 << 10)
+#endif
 static int64_t chunk_rows(const side *s) {
-    int64_t rows = (256 << 10) / (4 * s->groups) / ROWS * ROWS;
+    int64_t rows = CHUNK_BYTES / (4 * s->groups) / ROWS * ROWS;
     return rows < 4 * ROWS ? 4 * ROWS : rows;
 }
 
