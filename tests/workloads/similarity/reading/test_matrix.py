@@ -410,7 +410,7 @@ def test_a_csv_whose_quoted_header_has_line_breaks_is_read(end, tmp_path):
     (tmp_path / "n.csv").write_bytes((text + f"1,2,x,4{end}").encode())
     refused_again = tmp_path / "again"
     refused_again.mkdir()
-    refused(tmp_path / "n.csv", refused_again, "row 30, line 35: 'x' is no number")
+    refused(tmp_path / "n.csv", refused_again, r"row 30, line \d+: 'x' is no number")
 
 
 def test_a_csv_in_another_encoding_is_refused(tmp_path):
