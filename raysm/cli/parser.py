@@ -17,7 +17,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Begin as argparse does."""
         super().__init__(*args, **kwargs)
-        # Where an argument is of a type, argparse takes the function that is registered for it: its own say "int value".
+        # Of an argument of a type argparse calls the function registered for it; its own message says "int value".
         self.register("type", int, _whole)
         self.register("type", float, _number)
 
