@@ -66,6 +66,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     """
     ours, theirs = _split(list(argv))
     parser = build_parser()
+    if not argv:
+        # Short: the list of all commands and their options is what --help is for.
+        parser.exit(2, f"{parser.description}\n\n{EPILOG}\nraysm --help lists every command\n")
     # parse_args would refuse these itself, without the hint at what a script's arguments are given behind.
     arguments, unread = parser.parse_known_args(ours)
     if unread:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
@@ -24,6 +23,10 @@ __all__ = ["print_jobs"]
 
 EVERY = "*"
 """``--params`` without names."""
+GAP = "  "
+"""Between two columns."""
+LEAST_STATUS = 16
+"""So many characters of a status are shown, however narrow a terminal is: ``Starting: waits…``."""
 
 
 def print_jobs(arguments: Arguments, service: Service, console: Console) -> None:
@@ -53,11 +56,16 @@ def _latest(arguments: Arguments, service: Service, console: Console) -> None:
         console.print("no jobs", highlight=False)
         return
     # Not how long it took: the list does not tell when a job began to run, and from its sending it may have waited.
-    table = Table("name", "status", "sent", "ended", box=None, pad_edge=False)
-    for job in listed:
-        status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
-        table.add_row(Text(job.name), Text(status), f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job))
-    console.print(table)
+    statuses = [f"{job.secondary}: {job.message}" if job.message else str(job.status) for job in listed]
+    rows = [[job.name, "", f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job)] for job in listed]
+    head = ["name", "status", "sent", "ended"]
+    # The name is what one copies, so that the status gives way: of it the beginning says most.
+    others = sum(max(len(row[i]) for row in [head, *rows]) + len(GAP) for i in (0, 2, 3)) - len(GAP)
+    room = max(LEAST_STATUS, console.width - others - len(GAP))
+    for row, status in zip(rows, statuses, strict=True):
+        row[1] = status if len(status) <= room else status[: room - 1] + "…"
+    for number, line in enumerate(_columns([head, *rows])):
+        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
 
 
 def _ended(job: Listed) -> str:
@@ -125,8 +133,12 @@ def _aligned(rows: Jobs, columns: Sequence[str]) -> list[str]:
     facts = ("created_s", "duration_s", "cost_usd")
     table = [["name", "status", *columns, "sent", "took", "cost"]]
     table += [[row.name, str(row.status), *(shown(row, column) for column in (*columns, *facts))] for row in rows]
+    return _columns(table)
+
+
+def _columns(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return [GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def _say_more(arguments: Arguments, count: int) -> None:

@@ -2,6 +2,8 @@
 
 import argparse
 import difflib
+import shlex
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 __all__ = ["BEHIND", "Parser", "add_command"]
@@ -10,7 +12,14 @@ BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- 
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong, the nearest option and the way to the help, instead of the whole usage."""
+    """Says what is wrong, the nearest option or command and the way to the help, instead of the whole usage."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Begin as argparse does."""
+        super().__init__(*args, **kwargs)
+        # Of an argument of a type argparse calls the function registered for it; its own message says "int value".
+        self.register("type", int, _whole)
+        self.register("type", float, _number)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse an option that nobody knows before anything else is looked at."""
@@ -18,16 +27,49 @@ class Parser(argparse.ArgumentParser):
         # A parser of commands hands their options on to theirs, and knows none of them itself.
         if self._subparsers is None:
             for text in args or ():
-                option = text.partition("=")[0]
-                if option.startswith("--") and option not in self._option_string_actions:
-                    self.error(self._unknown(option))
+                if self._is_unknown(text):
+                    self.error(self._unknown(text.partition("=")[0], args))
         return super().parse_known_args(args, namespace)
 
-    def _unknown(self, option: str) -> str:
+    def _is_unknown(self, text: str) -> bool:
+        return text.startswith("--") and text.partition("=")[0] not in self._option_string_actions
+
+    def _unknown(self, option: str, args: Sequence[str]) -> str:
         near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
-        hints = [f"; did you mean {near[0]}?" if near else ""]
-        hints += [f" ({BEHIND})"] if self.get_default("is_scripted") else []
-        return f"there is no option {option}{''.join(hints)}"
+        if not self.get_default("is_scripted"):
+            return f"there is no option {option}" + (f"; did you mean {near[0]}?" if near else "")
+        # The script's first: whoever runs one more often forgot the -- than how an option is spelt.
+        moved = self._moved_behind(args)
+        behind = f"if it is the script's: {moved}" if moved else BEHIND
+        return f"there is no option {option}; {behind}" + (f"; or did you mean {near[0]}?" if near else "")
+
+    def _moved_behind(self, args: Sequence[str]) -> str | None:
+        """Return the command line with the unknown options behind ``--``; None where no script stands before them."""
+        ours: list[str] = []
+        theirs: list[str] = []
+        has_script = False
+        into = ours
+        # Whether the next word is the value of an option before it.
+        is_value = False
+        for text in args:
+            if text.startswith("-"):
+                into = theirs if self._is_unknown(text) else ours
+                action = self._option_string_actions.get(text)
+                is_value = action is not None and action.nargs != 0
+            else:
+                has_script |= into is ours and not is_value
+                is_value = False
+            into.append(text)
+        return f"{self.prog} {shlex.join([*ours, '--', *theirs])}" if has_script else None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = [] if action.choices is None else [str(choice) for choice in action.choices]
+        near = [] if value in choices else difflib.get_close_matches(str(value), choices, n=2)
+        # Without a near one argparse lists them all.
+        if near:
+            meant = " or ".join(map(repr, near))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {meant}?")
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2, one line and the way to the help."""
@@ -67,3 +109,17 @@ def add_command(
 
 def _lacks_nothing(arguments: argparse.Namespace) -> str | None:
     return None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None

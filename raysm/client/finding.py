@@ -51,11 +51,16 @@ def find_running(name: str, service: Service, *, sole: bool = False) -> Job:
         JobNotFound: There is none; the message has the names that are like it.
         InvalidRequest: There are several, and it has to be the only one.
     """
-    running = list(_running(name, service))
+    named = list(_named(name, service))
+    # Only those: by the same name its user may have sent a hundred that have ended.
+    running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
     if not running:
+        missing = f"there is no job {name!r} {service.target.describe()}, nor a session of that name that runs"
+        if named:
+            api, item = max(named, key=lambda one: one[1]["CreationTime"])
+            raise JobNotFound(f"{missing}; the last one of that name was {item[api.name_key]}")
         raise JobNotFound(
-            f"there is no job {name!r} {service.target.describe()}, nor a session of that name that runs: "
-            f"raysm jobs and raysm session list show those that there are{_hint(name, service)}"
+            f"{missing}: raysm jobs and raysm session list show those that there are{_hint(name, service)}"
         )
     if len(running) > 1:
         # Two sessions of one name there are not; but a job of that name may have been sent beside it.
@@ -66,15 +71,14 @@ def find_running(name: str, service: Service, *, sole: bool = False) -> Job:
     return attach(names[0], service)
 
 
-def _running(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
-    """Yield the jobs that run, or wait, and were named so by their users: of each API the latest first."""
+def _named(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
+    """Yield the jobs that were named so by their users: of each API the latest first."""
     # The service refuses to look for a name that no job can have.
     if not NAME_PATTERN.fullmatch(name):
         return
     for api in APIS:
         for item in service.summaries(api, contains=name, limit=LISTED):
-            # Only those: by the same name its user may have sent a hundred that have ended.
-            if task_of(item[api.name_key]) == name and not Status(item[api.status_key]).is_terminal:
+            if task_of(item[api.name_key]) == name:
                 yield api, item
 
 

@@ -102,13 +102,17 @@ class Metrics(list[Metric]):
         return pandas.DataFrame([row for _, _, row in rows], index=index)
 
     def __repr__(self) -> str:
-        lines = [f"<{len(self)} values of {len(self.names)} metrics>" if self else "<no metrics>"]
+        lines = [f"<{_count(self, 'value')} of {_count(self.names, 'metric')}>" if self else "<no metrics>"]
         for name in self.names[:MOST_SHOWN]:
             values = [one for one in self if one.name == name]
             step = "" if values[-1].step is None else f" at step {values[-1].step}"
-            lines.append(f"  {name}: {metric_value(values[-1].value)}{step}, {len(values)} values")
+            lines.append(f"  {name}: {metric_value(values[-1].value)}{step}, {_count(values, 'value')}")
         hidden = self.names[MOST_SHOWN:]
         return "\n".join(lines + ([f"  and {len(hidden)} more"] if hidden else []))
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 class FoundByService:

@@ -64,6 +64,21 @@ def test_alone_it_tells_when_a_job_ended_and_not_for_how_long_it_also_waited(rem
     assert (ended[three[0]], ended[three[1]]) == (["03:05:05"], ["01-04", "03:05:05"])
 
 
+def test_a_long_status_gives_way_and_never_the_name(remote, tmp_path):
+    (tmp_path / "train.py").touch()
+    name = "a-name-that-says-much-of-what-is-tried"
+    job = submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=remote.service, name=name)
+    remote.sagemaker.jobs[job.name]["answer"] |= {
+        "SecondaryStatus": "Pending",
+        "SecondaryStatusTransitions": [
+            {"Status": "Pending", "StartTime": job.describe().created, "StatusMessage": "waits for 2 of 2 cores, " * 5}
+        ],
+    }
+    _, line = printed(remote).splitlines()
+    assert line.startswith(f"{job.name}  Pending: ")
+    assert "…" in line
+
+
 def test_parameters_and_metrics_are_columns_and_it_is_sorted_by_one(remote, three):
     head, *body = rows(printed(remote, "--params", "lr,batch", "--metrics", "loss,loss:max", "--sort", "loss"))
     assert head == ["name", "status", "lr", "batch", "loss", "loss:max", "sent", "took", "cost"]

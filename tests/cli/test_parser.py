@@ -13,6 +13,10 @@ def parser():
     for name in ("run", "show"):
         command = add_command(commands, name, "paint a wall", run="paint:run", is_scripted=name == "run")
         command.add_argument("--colour", required=True)
+        command.add_argument("--dry", action="store_true")
+        command.add_argument("--coats", type=int)
+        command.add_argument("--litres", type=float)
+        command.add_argument("walls", nargs="*")
     return parser
 
 
@@ -32,7 +36,38 @@ def test_of_a_misspelt_option_the_nearest_is_named_and_not_the_one_that_is_missi
 
 def test_a_command_that_runs_a_script_says_where_the_scripts_own_arguments_go(parser, capsys):
     refusal, _ = said(parser, capsys, "run", "--epochs=10")
-    assert "there is no option --epochs (the arguments of a script go behind --" in refusal
+    assert "there is no option --epochs; the arguments of a script go behind --" in refusal
+
+
+@pytest.mark.parametrize(
+    ("argv", "moved"),
+    [
+        ("wall.py --n 4", "wall.py -- --n 4"),
+        ("wall.py --n=4 --colour red", "wall.py --colour red -- --n=4"),
+        ("--dry wall.py --n 4 --m", "--dry wall.py -- --n 4 --m"),
+    ],
+)
+def test_it_says_so_in_the_users_own_words_before_it_proposes_an_option(parser, capsys, argv, moved):
+    refusal, _ = said(parser, capsys, "run", *argv.split())
+    assert (
+        refusal
+        == f"paint run: there is no option {argv[argv.index('--n') :][:3]}; if it is the script's: paint run {moved}"
+    )
+
+
+def test_a_script_that_is_not_there_is_not_made_up(parser, capsys):
+    assert "; the arguments of a script go behind --" in said(parser, capsys, "run", "--colour", "red", "--n", "4")[0]
+
+
+def test_of_a_misspelt_command_the_nearest_is_named(parser, capsys):
+    assert said(parser, capsys, "shaw")[0].endswith("invalid choice: 'shaw'; did you mean 'show'?")
+    assert "choose from" in said(parser, capsys, "zzzzzz")[0]
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--coats", "a whole number"), ("--litres", "a number")])
+def test_what_is_no_number_is_refused_in_words_of_people(parser, capsys, option, kind):
+    refusal, _ = said(parser, capsys, "show", "--colour", "red", option, "two")
+    assert refusal == f"paint show: argument {option}: expected {kind}, got 'two'"
 
 
 def test_what_is_missing_is_said_in_two_lines(parser, capsys):

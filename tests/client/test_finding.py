@@ -1,5 +1,7 @@
 """The job that a user means by a name."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from raysm.client.finding import find_job, find_running
@@ -8,6 +10,8 @@ from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Script
 from raysm.request.session import SessionWorkload
 from tests.support.client_jobs import M5
+
+SENT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_a_job_is_found_by_its_name(remote, job):
@@ -21,6 +25,15 @@ def test_the_latest_job_that_runs_is_found_by_the_name_that_its_user_gave_it(rem
     assert found in (first, second)
     remote.sagemaker.end(found.name, "Completed")
     assert find_job("digits", remote.service) in {first, second} - {found}
+
+
+def test_where_all_of_a_name_have_ended_the_last_one_is_named(remote, script):
+    jobs = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    for seconds, job in enumerate(jobs):
+        remote.sagemaker.jobs[job.name]["answer"]["CreationTime"] = SENT + timedelta(seconds=seconds)
+        remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(JobNotFound, match=f"nor a session .*; the last one of that name was {jobs[1].name}$"):
+        find_job("digits", remote.service)
 
 
 def test_a_session_goes_before_a_job_of_the_same_name_that_was_sent_behind_it(remote, script):

@@ -47,10 +47,11 @@ def test_the_repr_says_what_there_is_and_how_it_ended():
     assert repr(CURVE).splitlines() == [
         "<4 values of 3 metrics>",
         "  loss: 0.5 at step 2, 2 values",
-        "  val/loss: 1.5 at step 1, 1 values",
-        "  cpu_percent: 50, 1 values",
+        "  val/loss: 1.5 at step 1, 1 value",
+        "  cpu_percent: 50, 1 value",
     ]
     assert repr(Metrics()) == "<no metrics>"
+    assert repr(Metrics([Metric(name="loss", value=1.0)])).splitlines()[0] == "<1 value of 1 metric>"
     assert len(repr(Metrics(Metric(name=f"m{at}", value=0.0) for at in range(100))).splitlines()) < 20
 
 

@@ -21,6 +21,9 @@ __all__ = ["Batch", "Table", "csv_table", "parquet_table", "read_csv", "read_par
 BATCH_BYTES = 16 << 20
 """Size of the batches that flow."""
 
+OTHER_DELIMITERS = (";", "\t", "|")
+"""Delimiters that others write between the fields of a CSV."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -54,11 +57,25 @@ class Table:
 
 def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidInput:
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return InvalidInput(f"{path.name} has no column {id_column!r} that could name its rows; its columns are {shown}")
+    return InvalidInput(
+        f"{path.name} has no column {id_column!r} that could name its rows; its columns are {shown}"
+        f"{_as_delimiter(names, names[0])}"
+    )
 
 
 def _as_ids(column: str) -> str:
     return f"; if that column names the rows, give {option('id_column', column)}"
+
+
+def _as_delimiter(names: tuple[str, ...], text: str) -> str:
+    """Return a hint where a table of one column has another program's delimiter in this text of it."""
+    found = next((one for one in OTHER_DELIMITERS if one in text), None)
+    if found is None or len(names) > 1:
+        return ""
+    return (
+        f"; one column was found, and its fields hold {found!r}: is that the delimiter? A comma is expected: "
+        f"pandas.read_csv(…, sep={found!r}).to_csv(…, index=False) writes it so"
+    )
 
 
 def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> None:
@@ -182,9 +199,12 @@ def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput |
             if table.header_lines:
                 next(lines)
             for row, fields in enumerate(line for line in lines if line):
+                # The header is no row, and rows count from 0: an editor goes to the line.
+                at = f"row {row}, line {lines.line_num}"
                 if len(fields) != len(table.names):
                     return InvalidInput(
-                        f"{path.name}: row {row} has {len(fields)} fields, the first line has {len(table.names)}"
+                        f"{path.name}: {at}, has {len(fields)} fields, the first line has {len(table.names)}"
+                        f"{_as_delimiter(table.names, table.names[0])}"
                     )
                 for i, field in enumerate(fields):
                     if i == id_index and field:
@@ -192,9 +212,10 @@ def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput |
                     # Python takes 1_000 for a number, Arrow does not.
                     if not field or not _is_number(field) or "_" in field:
                         what = f"{field!r} is no number" if field else "the field is empty"
-                        as_ids = field and table.header_lines and id_index is None
-                        suggestion = _as_ids(table.names[i]) if as_ids else ""
-                        return InvalidInput(f"{path.name}: column {table.names[i]!r}, row {row}: {what}{suggestion}")
+                        remedy = _as_delimiter(table.names, field)
+                        if field and not remedy and table.header_lines and id_index is None:
+                            remedy = _as_ids(table.names[i])
+                        return InvalidInput(f"{path.name}: column {table.names[i]!r}, {at}: {what}{remedy}")
     except (csv.Error, ValueError, EOFError, OSError):
         return None
     return None

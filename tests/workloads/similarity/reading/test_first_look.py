@@ -66,11 +66,11 @@ def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
         ("a,b\n", "m.csv has no rows below its header; there is nothing to compute"),
         (
             "id,x\none,1\ntwo,2\n",
-            "column 'id', row 0: 'one' is no number; if that column names the rows",
+            "column 'id', row 0, line 2: 'one' is no number; if that column names the rows",
         ),
         ("a,b\n1,2\n3,nan\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity, the first such row"),
         ("1,2\n3,inf\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity"),
-        ("a,b\n1,2\n3,\n", "column 'b', row 1: the field is empty"),
+        ("a,b\n1,2\n3,\n", "column 'b', row 1, line 3: the field is empty"),
         ("a,b\n1,2\n", None),
     ],
 )

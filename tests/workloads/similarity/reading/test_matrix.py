@@ -313,12 +313,12 @@ def test_files_of_different_widths_are_refused(tmp_path):
     [
         (
             "a,b\n1,2\n3,x\n",
-            r"column 'b', row 1: 'x' is no number; if that column names the rows, give --id-column b \(in",
+            r"column 'b', row 1, line 3: 'x' is no number; if that column names the rows, give --id-column b \(in",
         ),
-        ("a,b\n1,2\n3,\n", r"column 'b', row 1: the field is empty"),
-        ("a,b\n1,2\n3\n", r"row 1 has 1 fields, the first line has 2"),
-        ("1,2\n3,4,5\n", r"row 1 has 3 fields, the first line has 2"),
-        ("1,2\n3,NA\n", r"row 1: 'NA' is no number"),
+        ("a,b\n1,2\n3,\n", r"column 'b', row 1, line 3: the field is empty"),
+        ("a,b\n1,2\n3\n", r"row 1, line 3, has 1 fields, the first line has 2"),
+        ("1,2\n3,4,5\n", r"row 1, line 2, has 3 fields, the first line has 2"),
+        ("1,2\n3,NA\n", r"row 1, line 2: 'NA' is no number"),
         ("a,b\n", r"no rows"),
         ("\n", r"empty"),
     ],
@@ -410,7 +410,7 @@ def test_a_csv_whose_quoted_header_has_line_breaks_is_read(end, tmp_path):
     (tmp_path / "n.csv").write_bytes((text + f"1,2,x,4{end}").encode())
     refused_again = tmp_path / "again"
     refused_again.mkdir()
-    refused(tmp_path / "n.csv", refused_again, "row 30: 'x' is no number")
+    refused(tmp_path / "n.csv", refused_again, r"row 30, line \d+: 'x' is no number")
 
 
 def test_a_csv_in_another_encoding_is_refused(tmp_path):
@@ -453,7 +453,7 @@ def test_a_long_csv_streams_in_several_batches(tmp_path):
     (tmp_path / "m.csv").write_text(lines + "\n")
     assert np.array_equal(all_rows(opened(tmp_path / "m.csv", tmp_path)), rows)
     (tmp_path / "m.csv").write_text(lines + "\n" + ",".join(["oops"] * 25) + "\n")
-    with pytest.raises(InvalidInput, match="row 120000: 'oops' is no number"):
+    with pytest.raises(InvalidInput, match="row 120000, line 120001: 'oops' is no number"):
         opened(tmp_path / "m.csv", tmp_path)
 
 

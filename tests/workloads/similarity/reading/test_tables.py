@@ -36,10 +36,27 @@ def test_a_csv_streams_its_numbers_and_keeps_ids_as_text(tmp_path):
     assert batch.ids.to_pylist() == ["007", "08"]
 
 
-def test_a_csv_that_is_wrong_says_in_which_column_and_row(tmp_path):
+def test_a_csv_that_is_wrong_says_in_which_column_and_row_and_in_which_line_of_the_file(tmp_path):
     (tmp_path / "m.csv").write_text("a,b\n1,2\n3,\n")
-    with pytest.raises(InvalidInput, match="m.csv: column 'b', row 1: the field is empty"):
+    with pytest.raises(InvalidInput, match="m.csv: column 'b', row 1, line 3: the field is empty"):
         list(read_csv(tmp_path / "m.csv", None))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+@pytest.mark.parametrize("number", ["2", "2,5"])
+@pytest.mark.parametrize("id_column", [None, "a"])
+def test_a_delimiter_that_is_no_comma_is_named_and_no_id_column_is_proposed(tmp_path, delimiter, number, id_column):
+    (tmp_path / "m.csv").write_text(f"a{delimiter}b\n1{delimiter}{number}\n")
+    with pytest.raises(InvalidInput) as refused:
+        list(read_csv(tmp_path / "m.csv", id_column))
+    assert f"one column was found, and its fields hold {delimiter!r}: is that the delimiter?" in str(refused.value)
+    assert "id-column" not in str(refused.value)
+
+
+def test_a_single_column_whose_name_holds_a_semicolon_is_read(tmp_path):
+    (tmp_path / "m.csv").write_text("a;b\n1\n2\n")
+    (batch,) = read_csv(tmp_path / "m.csv", None)
+    np.testing.assert_array_equal(batch.rows, [[1], [2]])
 
 
 def test_parquet_has_numeric_columns_or_one_list_of_numbers(tmp_path):
