@@ -165,7 +165,8 @@ def test_the_python_of_a_page_is_taken_as_it_stands(page, tmp_path, monkeypatch)
     submit = functools.partial(raysm.submit, on=fake)
     jobs = functools.partial(raysm.jobs, fake)
     code = python_of(page).replace("raysm.submit(", "submit(").replace("raysm.jobs(", "jobs(")
-    exec(compile(code, str(page), "exec"), {"__name__": "page", "submit": submit, "jobs": jobs})
+    # As by python3 FILE: what stands below the guard of a page's program is taken too.
+    exec(compile(code, str(page), "exec"), {"__name__": "__main__", "submit": submit, "jobs": jobs})
 
 
 @pytest.mark.usefixtures("home")

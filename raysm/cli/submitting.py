@@ -14,6 +14,7 @@ from raysm.cli.display import Display
 from raysm.client.costs.forecast import most_expensive
 from raysm.client.job import Job
 from raysm.client.options import default_of
+from raysm.client.pending import reasons_told
 from raysm.client.prepared import Prepared
 from raysm.client.project import absolute
 from raysm.client.result_folder import check_folder
@@ -178,8 +179,9 @@ def follow(job: Job, display: Display) -> None:
     """
     with terminated_as_interrupted():
         try:
-            for line in job.lines(follow=True):
-                display.line(line.host, line.text)
+            with reasons_told(job, display.say):
+                for line in job.lines(follow=True):
+                    display.line(line.host, line.text)
         except KeyboardInterrupt:
             if job.service.target.is_billed:
                 display.say(

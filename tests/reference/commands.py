@@ -110,5 +110,7 @@ def _shown(action):
     value = action.metavar or ("|".join(action.choices) if action.choices else (action.dest.upper()))
     if not action.option_strings:
         return value
+    # Of an option that takes several words each has a name of its own.
+    value = " ".join(value) if isinstance(value, tuple) else value
     flags = ", ".join(action.option_strings)
     return flags if action.nargs == 0 else f"{flags} {value}"

@@ -4,6 +4,7 @@ import contextlib
 import types
 from pathlib import Path
 
+from raysm.client.description import Status
 from raysm.client.session.handle import Session
 from raysm.contract.events import State, line, parse
 from raysm.contract.session import SERVING
@@ -56,7 +57,7 @@ class StubJob:
         self.tunnels.remove((port, on))
 
     def describe(self):
-        return types.SimpleNamespace(answer=self.answer, status="Failed", reason=self.reason or "")
+        return types.SimpleNamespace(answer=self.answer, status=Status.FAILED, reason=self.reason or "")
 
     def done(self):
         return self.reason is not None

@@ -110,11 +110,12 @@ class Session(SessionFunctions, SessionNamespace):
         session._connect(job, lambda event: None)
         return session
 
-    def start(self, show: Show = lambda event: None) -> Self:
-        """Send its job, and wait until it takes calls.
+    def start(self, show: Show | None = None) -> Self:
+        """Send its job, and wait until it takes calls; why a job waits is a warning of the logger ``raysm``.
 
         Args:
-            show: Called with what the job says of itself meanwhile.
+            show: Called with what the job says of itself meanwhile; None tells it to the logger ``raysm``, once the
+                start has taken some seconds.
 
         Raises:
             InvalidRequest: What was asked for cannot be, or the name is taken; nothing was sent.
@@ -138,7 +139,7 @@ class Session(SessionFunctions, SessionNamespace):
             raise
         return self
 
-    def _connect(self, job: Job, show: Show) -> None:
+    def _connect(self, job: Job, show: Show | None) -> None:
         opened = Opened(job, self._name or job.name, place_of(job, show))
         try:
             opened.begin()

@@ -4,13 +4,17 @@ What flows in are options of a job and of a session; what flows out are a job an
 """
 
 import dataclasses
+import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.client.costs.prices import price_of, price_of_user, volume_usd_per_hour
 from raysm.client.job import Job
+from raysm.client.pending import AFTER_S, reasons_told
 from raysm.client.prepared import Prepared
+from raysm.client.rendering import sentence
 from raysm.client.service import Service
 from raysm.client.session.arguments import check_number, check_whole
 from raysm.client.submit import prepare
@@ -23,6 +27,8 @@ from raysm.request.session import SessionWorkload
 __all__ = ["SessionLimits", "place_of", "prepared", "usd_per_hour", "why_ended"]
 
 Show = Callable[[Event], None]
+
+_log = logging.getLogger("raysm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,28 +100,44 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
     return total
 
 
-def place_of(job: Job, show: Show = lambda event: None) -> tuple[str, int]:
+def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:
     """Wait until a session takes calls; return the name of its head, and its server's port on the loopback there.
 
     Args:
         job: The session's.
-        show: Called with what the job says of itself meanwhile.
+        show: Called with what the job says of itself meanwhile; None tells it to the logger.
+        quiet_s: Seconds before the logger hears of anything.
 
     Raises:
         JobFailed: It ended before.
     """
-    # By the job's log, the one way out of an instance that every network and every role has.
-    for line in job.lines(follow=True):
-        event = parse(line.text)
-        if event is None:
-            continue
-        show(event)
-        match event:
-            case State(name=name, host=host, address=str(address)) if name == SERVING:
-                port = urlsplit(address).port
-                assert port is not None, "the driver listens on one"
-                return host, port
+    show = show or _to_logger(quiet_s)
+    # By the logger: a print would stand in the middle of what a program prints, and its user may silence this one.
+    with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s):
+        # By the job's log, the one way out of an instance that every network and every role has.
+        for line in job.lines(follow=True):
+            event = parse(line.text)
+            if event is None:
+                continue
+            show(event)
+            match event:
+                case State(name=name, host=host, address=str(address)) if name == SERVING:
+                    port = urlsplit(address).port
+                    assert port is not None, "the driver listens on one"
+                    return host, port
     raise job.exception() or JobFailed(f"the session's job {job.name} ended before it took calls", job=job.name)
+
+
+def _to_logger(quiet_s: float) -> Show:
+    begun_s = time.monotonic()
+
+    def show(event: Event) -> None:
+        match event:
+            case State() if time.monotonic() - begun_s >= quiet_s:
+                # In the argument: what a job says may hold a percent sign.
+                _log.warning("%s", sentence(event))
+
+    return show
 
 
 def why_ended(job: Job, name: str) -> str | None:

@@ -1,9 +1,12 @@
 """From what the user says to a session that takes calls."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import raysm
 from raysm.client.costs.prices import all_prices, volume_usd_per_hour
+from raysm.client.description import SecondaryStatus, Status
 from raysm.client.service import Service
 from raysm.client.session.starting import SessionLimits, place_of, prepared, usd_per_hour, why_ended
 from raysm.contract.events import State, line
@@ -11,7 +14,7 @@ from raysm.contract.session import CLOSING
 from raysm.errors import InvalidRequest, JobFailed
 from raysm.testing import FakeSageMaker
 from tests.support.client_jobs import M5
-from tests.support.sessions import StubJob
+from tests.support.sessions import StubJob, until
 
 
 @pytest.fixture
@@ -74,6 +77,31 @@ def test_who_waits_hears_what_the_job_says_and_where_the_server_is(tmp_path):
     heard = []
     assert place_of(StubJob(tmp_path, 4567), heard.append) == ("algo-1", 4567)
     assert [event.name for event in heard] == ["formed", "session"]
+
+
+def test_a_start_that_takes_long_is_told_to_the_logger_and_a_quick_one_is_not(tmp_path, caplog):
+    job = StubJob(tmp_path, 4567)
+    place_of(job)
+    assert caplog.messages == []
+    place_of(job, quiet_s=0.0)
+    assert len(caplog.messages) == 2
+
+
+def test_a_job_that_waits_for_its_instances_says_why_while_a_session_starts(tmp_path, caplog):
+    class Waiting(StubJob):
+        """Takes calls once somebody has been told why it does not."""
+
+        def describe(self):
+            return SimpleNamespace(
+                status=Status.IN_PROGRESS, secondary=SecondaryStatus.PENDING, message="100% of the cores are taken"
+            )
+
+        def lines(self, *, follow=False):
+            until(lambda: caplog.messages)
+            yield from super().lines(follow=follow)
+
+    place_of(Waiting(tmp_path, 4567), lambda event: None, quiet_s=0.001)
+    assert caplog.messages == ["digits-20261122-120000-abcd1234 is Pending: 100% of the cores are taken"]
 
 
 def test_a_job_that_ends_before_it_serves_is_its_failure(tmp_path):
