@@ -172,12 +172,23 @@ def _down(record: ServerRecord | None) -> bool:
             f"the embedded SageMaker (pid {record.pid}) belongs to another user, who alone can end it"
         ) from error
     deadline_s = time.monotonic() + END_S
-    # The lock goes when the process does, however it ends; as no child of this process it cannot be waited for.
-    while endpoint.is_locked(home()):
+    # Both: the lock tells of a server that was killed, and a loaded machine takes long from its release to the exit.
+    while endpoint.is_locked(home()) or _lives(record.pid):
         if time.monotonic() > deadline_s:
             raise ServiceError(f"the embedded SageMaker (pid {record.pid}) did not end within {END_S:.0f} s")
         time.sleep(0.05)
     return True
+
+
+def _lives(pid: int) -> bool:
+    # Not above: of the commands about the server only this one needs it, and where there is a server, it is there.
+    import psutil
+
+    try:
+        # As no child of this process it cannot be waited for; a zombie has ended, whoever may reap it.
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _interrupt(job: str) -> None:

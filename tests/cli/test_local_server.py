@@ -217,3 +217,13 @@ def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monke
             command("local", "up", "--scenario", str(other))
         command("local", "down")
         assert not (home / "scenario.toml").exists()
+
+
+def test_down_waits_for_the_process_and_not_for_its_lock_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYSM_HOME", str(tmp_path))
+    slow = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), sys.exit(3)))\n"
+    slow += "print('ready', flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        assert _down(ServerRecord(pid=server.pid, port=1, started_s=0.0, version="1"))
+        assert server.poll() == 3
