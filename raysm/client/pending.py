@@ -38,7 +38,7 @@ def reasons_told(job: Job, say: Callable[[str], None], *, every_s: float = AFTER
 
 
 def _tell(job: Job, say: Callable[[str], None], every_s: float, over: threading.Event) -> None:
-    told = ""
+    reason = ""
     while not over.wait(every_s):
         try:
             how = job.describe()
@@ -47,6 +47,6 @@ def _tell(job: Job, say: Callable[[str], None], every_s: float, over: threading.
             continue
         if how.status.is_terminal or how.secondary not in WAITING:
             return
-        if how.secondary is SecondaryStatus.PENDING and how.message not in ("", told) and not over.is_set():
-            told = how.message
-            say(f"{job.name} is Pending: {told}")
+        if how.secondary is SecondaryStatus.PENDING and how.message not in ("", reason) and not over.is_set():
+            reason = how.message
+            say(f"{job.name} is Pending: {reason}")

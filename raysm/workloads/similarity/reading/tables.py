@@ -69,12 +69,12 @@ def _as_ids(column: str) -> str:
 
 def _as_delimiter(names: tuple[str, ...], text: str) -> str:
     """Return a hint where a table of one column has another program's delimiter in this text of it."""
-    found = next((one for one in OTHER_DELIMITERS if one in text), None)
-    if found is None or len(names) > 1:
+    delimiter = next((one for one in OTHER_DELIMITERS if one in text), None)
+    if delimiter is None or len(names) > 1:
         return ""
     return (
-        f"; one column was found, and its fields hold {found!r}: is that the delimiter? A comma is expected: "
-        f"pandas.read_csv(…, sep={found!r}).to_csv(…, index=False) writes it so"
+        f"; one column was found, and its fields hold {delimiter!r}: is that the delimiter? A comma is expected: "
+        f"pandas.read_csv(…, sep={delimiter!r}).to_csv(…, index=False) writes it so"
     )
 
 
