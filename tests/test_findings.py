@@ -42,7 +42,7 @@ FINDINGS = {
     ),
     7: (
         "an image's Ray of another release is not used",
-        "bootstrap/test_packages.py::test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which_it_has",
+        "bootstrap/test_lacking.py::test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which_it_has",
         "jobs/test_images.py::test_an_image_with_a_real_older_ray_has_the_right_one_beside_it_or_ends_in_one_sentence",
         "client/test_ray_requirement.py::test_a_job_that_requires_another_ray_is_not_prepared",
     ),

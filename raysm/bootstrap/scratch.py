@@ -89,7 +89,16 @@ def choose(disks: Sequence[Disk]) -> Disk | None:
     One that is memory is taken only where there is no other: what fills it ends the job.
     """
     usable = [disk for disk in disks if not disk.obstacle]
-    return max(usable, key=lambda disk: (not disk.in_memory, disk.free_bytes), default=None)
+    rooms: dict[str, int] = {}
+    for disk in usable:
+        # Of one device the first look counts: between two, others write on it, and chance would decide.
+        rooms.setdefault(_device_of(disk), disk.free_bytes)
+    return max(usable, key=lambda disk: (not disk.in_memory, rooms[_device_of(disk)]), default=None)
+
+
+def _device_of(disk: Disk) -> str:
+    # Every file system in memory has the same name.
+    return disk.device if disk.device and not disk.in_memory else str(disk.folder)
 
 
 def look_at(folder: Path, scratch: Path, mounts: Path = MOUNTS) -> Disk:

@@ -25,6 +25,14 @@ def test_the_disk_with_the_most_room_is_chosen_and_of_equal_ones_the_first():
     assert choose([alike, large]) == alike
 
 
+def test_of_two_places_of_one_device_the_first_is_chosen_though_somebody_deletes_between_the_looks():
+    temp, base = disk("/tmp", 90, device="/dev/vda"), disk("/opt/ml", 91, device="/dev/vda")
+    assert choose([temp, base]) == temp
+    # File systems in memory are all called alike.
+    small, large = (disk(name, gb, device="tmpfs", in_memory=True) for name, gb in (("/tmp", 1), ("/opt/ml", 9)))
+    assert choose([small, large]) == large
+
+
 def test_what_cannot_be_written_is_never_chosen():
     blocked = disk("/tmp", 90, obstacle="Read-only file system")
     assert choose([blocked, disk("/opt/ml", 1)]) == disk("/opt/ml", 1)

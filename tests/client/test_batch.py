@@ -66,7 +66,7 @@ def test_an_option_with_a_typing_error_is_named():
 
 
 def test_what_does_not_pickle_is_named():
-    with pytest.raises(InvalidRequest, match=r"cannot be pickled: weights= is a generator"):
+    with pytest.raises(InvalidRequest, match=r"cannot be pickled: weights is a generator"):
         Batch(Model, batch_size=4, arguments={"weights": (i for i in "ab")}).pickled()
 
 

@@ -77,28 +77,6 @@ def test_a_way_that_is_refused_says_why():
         read(way, "api/version")
 
 
-def test_an_answer_that_comes_as_who_asked_for_it_goes_is_closed(head):
-    async def run():
-        upstream = Upstream(partial(way_to, head), TOKEN)
-        await upstream.reach()
-        reading = asyncio.create_task(upstream.read("api/version"))
-        others = asyncio.all_tasks() | {reading}
-        while not (asked := [task for task in asyncio.all_tasks() - others if "request" in repr(task.get_coro())]):
-            await asyncio.sleep(0)
-        # Behind the one that tells the reader: that is already to go on, and goes on to its end.
-        asked[0].add_done_callback(lambda _: reading.cancel())
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        answer = asked[0].result()
-        try:
-            return answer.closed
-        finally:
-            answer.close()
-            await upstream.close()
-
-    assert asyncio.run(run())
-
-
 def test_redirects_are_not_followed(head):
     head.answers["away"] = Answer(b"", 302, (("Location", "http://192.0.2.1/"),))
     with pytest.raises(OSError, match="away is answered with 302"):
