@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import raysm
 from raysm.client.batch import Batch
 from raysm.contract.events import Progress, parse
 from raysm.contract.result import Manifest
@@ -109,3 +110,17 @@ def test_each_instance_predicts_its_share_of_a_sharded_channel(images, tmp_path)
     by_file = dict(zip(table["file"].to_pylist(), table["brightness"].to_pylist(), strict=True))
     assert len(by_file) == IMAGES
     np.testing.assert_allclose([by_file[f"{n:03}.png"] for n in range(IMAGES)], pixels.reshape(IMAGES, -1).mean(axis=1))
+
+
+@pytest.mark.long
+def test_a_processing_job_predicts_as_a_training_job_does(home, images, by_value):
+    folder, pixels = images
+    job = raysm.submit(
+        raysm.Batch(Brightness, batch_size=4, piece_rows=8),
+        inputs={"images": str(folder)},
+        kind="processing",
+        cluster=Cluster(count=2),
+    )
+    table = job.result().table().sort_by("file")
+    assert job.describe().status.name == "COMPLETED"
+    assert np.allclose(table["brightness"], pixels.reshape(IMAGES, -1).mean(axis=1))
