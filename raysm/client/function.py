@@ -10,7 +10,7 @@ import inspect
 import io
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from raysm.client.own_modules import late_source, own_modules
@@ -30,6 +30,9 @@ __all__ = [
     "pickled_value",
     "pickling",
 ]
+
+_NO_FILE = "<dynamic-code>"
+"""What cloudpickle, from 3.1.3 on, writes in place of the file that code is from."""
 
 
 class Function:
@@ -174,7 +177,7 @@ def _pickled(value: object, cloudpickle: Any, meet: Callable[[Any], None] = lamb
     """Return ``value`` pickled, with modules by their names also where they are of a class of their own.
 
     cloudpickle knows plain modules only, and takes along ``torch.classes``, which is none, with every function that
-    uses torch and has anything by the name ``classes``.
+    uses torch and has anything by the name ``classes``. And with the file that code is from, which a traceback names.
     """
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -182,6 +185,9 @@ def _pickled(value: object, cloudpickle: Any, meet: Callable[[Any], None] = lamb
             meet(item)
             if isinstance(item, ModuleType) and type(item) is not ModuleType and item.__name__ in sys.modules:
                 return importlib.import_module, (item.__name__,)
+            if isinstance(item, CodeType):
+                rebuild, parts = self.dispatch_table[CodeType](item)
+                return rebuild, tuple(item.co_filename if part == _NO_FILE else part for part in parts)
             return super().reducer_override(item)
 
     file = io.BytesIO()

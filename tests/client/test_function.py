@@ -27,3 +27,8 @@ def test_what_cannot_be_pickled_is_named():
         InvalidRequest, match="count_classes or one of its arguments cannot be pickled: .*is a lock: TypeError"
     ):
         pickled_call(count_classes, (threading.Lock(),), {})
+
+
+def test_code_travels_with_the_file_that_it_is_from():
+    function, *_ = pickle.loads(pickled_call(count_classes, (), {}))
+    assert function.__code__.co_filename == __file__

@@ -3,10 +3,10 @@
 import pickle
 import platform
 
-import cloudpickle
 import pytest
 
 from raysm.bootstrap.failure_record import exception_beside
+from raysm.client.function import pickled_call
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidPayload
@@ -43,7 +43,7 @@ def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_trace
 
     python = ".".join(platform.python_version_tuple()[:2])
     request = JobRequest(name="job", workload=PickledFunction(name="fail", python=python))
-    payload.pack(request, Paths(base).payload, function=cloudpickle.dumps((fail, (), {})))
+    payload.pack(request, Paths(base).payload, function=pickled_call(fail, (), {}))
     done, failure = drive(Paths(base), tmp_path)
     assert done.returncode == failure.exit_code == 1
     assert failure.headline.endswith("Own: ('no', 7)")
