@@ -1,7 +1,6 @@
 """Objects by URI: ``s3://bucket/key`` in moto, and ``file:///path`` of this machine wherever AWS takes ``s3://``."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -173,14 +172,6 @@ class Objects:
         extra = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else None
         with _translated(uri):
             self._s3.upload_file(str(path), bucket, key, ExtraArgs=extra)
-
-    def upload_folder(self, folder: Path, uri: str, kms_key: str | None = None) -> int:
-        """Put every file below ``folder`` below ``uri``; return how many there were."""
-        # All of them before the first is sent: to file:// they are moved out of the tree that is walked.
-        paths = [Path(at, name) for at, _, names in os.walk(folder) for name in names]
-        for path in sorted(paths):
-            self.upload(path, join(uri, path.relative_to(folder).as_posix()), kms_key)
-        return len(paths)
 
     def remove(self, uri: str) -> None:
         """Remove an object of S3; harmless if it is not there."""
