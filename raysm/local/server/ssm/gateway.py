@@ -135,6 +135,10 @@ class Gateway:
             try:
                 await channel.prepare(request)
                 await self._admit(channel, request)
+            except ConnectionResetError:
+                # Who asked has gone as it connected, by a Ctrl-C: no fault of the server's. A channel that was not
+                # opened cannot be given back: aiohttp would close it.
+                return web.Response()
             finally:
                 closed.set()
             return channel

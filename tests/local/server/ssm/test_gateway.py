@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import struct
 import threading
 import time
 from random import Random
@@ -15,7 +16,7 @@ import pytest
 
 from raysm.local.scenario import Ssm
 from raysm.local.server.ssm.documents import work_of
-from raysm.local.server.ssm.gateway import Gateway
+from raysm.local.server.ssm.gateway import PATH, Gateway
 from tests.support.echo import exchange
 from tests.support.ssm import Here, Served, echoing
 
@@ -179,6 +180,27 @@ def test_a_session_that_was_ended_cannot_be_resumed():
         served.gateway.terminate(mine.session)
         assert served.gateway.resume(mine.session) is None
         assert got(served, mine.url, opening_with(mine.token)) == []
+
+
+UPGRADE = f"""GET {PATH}nobody HTTP/1.1
+Host: here
+Upgrade: websocket
+Connection: Upgrade
+Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==
+Sec-WebSocket-Version: 13
+
+""".replace("\n", "\r\n").encode()
+
+
+@pytest.mark.parametrize("is_reset", [0, 1], ids=["closed", "reset"])
+def test_a_client_that_has_gone_before_it_is_let_in_is_no_fault(is_reset, caplog):
+    with Served() as served, socket.create_server(("127.0.0.1", 0)) as listening:
+        with socket.create_connection(listening.getsockname()) as client:
+            connection, _ = listening.accept()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_reset, 0))
+        with connection:
+            served.gateway.adopt(connection, UPGRADE)
+    assert not caplog.records
 
 
 def test_a_gateway_that_nobody_used_runs_no_thread_and_closes():
