@@ -6,7 +6,8 @@ from tests.support.batch_queues import make_queue, make_service_queue
 from tests.support.sagemaker_server import serving
 
 
-@pytest.fixture(scope="package")
+# Not of the package: pytest takes a folder without an __init__.py for none, and the fixture for the session's.
+@pytest.fixture(scope="session")
 def server(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("home")) as running:
         make_queue(running.client("batch"))
