@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -9,6 +10,12 @@ from typing import Any, NoReturn
 __all__ = ["BEHIND", "Parser", "add_command"]
 
 BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
+
+HABITS = {"-n": "--instances", "-o": "--output", "-k": "--top-k", "-i": "--input", "-e": "--env", "-d": "--detach"}
+"""What other programs (mpirun, docker, cc) call by a letter, and we by a word."""
+
+NUMBER = re.compile(r"-\d*\.?\d+(e-?\d+)?")
+"""A value below 0, which is no option."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,16 +33,38 @@ class Parser(argparse.ArgumentParser):
         # Ahead of argparse, which of a misspelt option says only which other one is missing.
         # A parser of commands hands their options on to theirs, and knows none of them itself.
         if self._subparsers is None:
+            before = ""
             for text in args or ():
-                if self._is_unknown(text):
+                # Behind an option that takes a value argparse says itself that the value is missing.
+                if self._is_unknown(text) and (text.startswith("--") or not self._takes_value(before)):
                     self.error(self._unknown(text.partition("=")[0], args))
+                before = text
         return super().parse_known_args(args, namespace)
 
     def _is_unknown(self, text: str) -> bool:
-        return text.startswith("--") and text.partition("=")[0] not in self._option_string_actions
+        if text.startswith("--"):
+            return text.partition("=")[0] not in self._option_string_actions
+        # Letters may be written together, and a dash alone is stdin to many.
+        is_letter = len(text) > 1 and text.startswith("-") and not NUMBER.fullmatch(text)
+        return is_letter and text[:2] not in self._option_string_actions
+
+    def _takes_value(self, text: str) -> bool:
+        action = self._option_string_actions.get(text)
+        return action is not None and action.nargs != 0
+
+    def _near(self, option: str) -> list[str]:
+        known = self._option_string_actions
+        if option.startswith("--"):
+            return difflib.get_close_matches(option, known, n=1, cutoff=0.75)
+        # -name is --name with a dash too few; -n4 is -n 4.
+        is_word = len(option) > 2 and not option[2:].isdecimal()
+        words = difflib.get_close_matches(f"-{option}", known, n=1, cutoff=0.75) if is_word else []
+        habits = [name for name in known if name == HABITS.get(option[:2])]
+        letters = [name for name in known if name.startswith(f"-{option[:2]}")]
+        return (words or habits or letters)[:1]
 
     def _unknown(self, option: str, args: Sequence[str]) -> str:
-        near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
+        near = self._near(option)
         if not self.get_default("is_scripted"):
             return f"there is no option {option}" + (f"; did you mean {near[0]}?" if near else "")
         # The script's first: whoever runs one more often forgot the -- than how an option is spelt.
@@ -54,8 +83,7 @@ class Parser(argparse.ArgumentParser):
         for text in args:
             if text.startswith("-"):
                 into = theirs if self._is_unknown(text) else ours
-                action = self._option_string_actions.get(text)
-                is_value = action is not None and action.nargs != 0
+                is_value = self._takes_value(text)
             else:
                 has_script |= into is ours and not is_value
                 is_value = False

@@ -1,16 +1,14 @@
 """The commands that send a job: what applies to a prepared job, and what a person sees until its result is there."""
 
-import contextlib
 import re
-import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from raysm.cli.display import Display
+from raysm.cli.interrupts import interruptible
 from raysm.client.costs.forecast import most_expensive
 from raysm.client.job import Job
 from raysm.client.options import default_of
@@ -33,7 +31,6 @@ __all__ = [
     "facts",
     "follow",
     "prepared",
-    "terminated_as_interrupted",
 ]
 
 
@@ -177,11 +174,13 @@ def follow(job: Job, display: Display) -> None:
     Raises:
         KeyboardInterrupt: The user ended it; a job of this machine is gone by then.
     """
-    with terminated_as_interrupted():
+    with interruptible() as interrupts:
         try:
             with reasons_told(job, display.say):
                 for line in job.lines(follow=True):
-                    display.line(line.host, line.text)
+                    # Between two lines: a console that is interrupted while it writes would write the same once more.
+                    with interrupts.held():
+                        display.line(line.host, line.text)
         except KeyboardInterrupt:
             if job.service.target.is_billed:
                 display.say(
@@ -191,20 +190,3 @@ def follow(job: Job, display: Display) -> None:
             display.say("stopping: user code has its grace to save its work; Ctrl-C again leaves it to the server")
             job.stop()
             raise
-
-
-@contextlib.contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM and a closed terminal are taken like Ctrl-C."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    # Windows has no SIGHUP.
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    previous = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
-    try:
-        yield
-    finally:
-        for name, action in previous.items():
-            signal.signal(getattr(signal, name), action)

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
+from raysm.cli.interrupts import interruptible
 from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import as_request, check_output, facts, prepared, terminated_as_interrupted
+from raysm.cli.submitting import as_request, check_output, facts, prepared
 from raysm.client.result_folder import check_folder
 from raysm.client.settings import Settings
 from raysm.client.tuning.call import TuningOptions
@@ -75,7 +76,7 @@ def _check(settings: Settings) -> None:
 
 def _follow(tuning: Tuning, console: Console) -> None:
     """Show each trial as it ends. On this machine Ctrl-C stops the tuning job; on AWS it only ends the showing."""
-    with terminated_as_interrupted():
+    with interruptible():
         try:
             tuning.wait(ended=teller(tuning, console))
         except KeyboardInterrupt:

@@ -16,6 +16,8 @@ def parser():
         command.add_argument("--dry", action="store_true")
         command.add_argument("--coats", type=int)
         command.add_argument("--litres", type=float)
+        command.add_argument("--output", metavar="DIR")
+        command.add_argument("-v", "--verbose", action="store_true")
         command.add_argument("walls", nargs="*")
     return parser
 
@@ -85,3 +87,32 @@ def test_the_description_of_a_command_is_its_help_as_a_sentence(parser, capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(["show", "--help"])
     assert "Paint a wall." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("-c", "--colour"),  # the first of that letter
+        ("-c=red", "--colour"),
+        ("-o", "--output"),  # as compilers have it
+        ("-coats", "--coats"),
+        ("-l7", "--litres"),
+    ],
+)
+def test_of_a_letter_the_option_is_named_that_others_call_so(parser, capsys, typed, meant):
+    refusal, _ = said(parser, capsys, "show", "--colour", "red", typed)
+    assert refusal == f"paint show: there is no option {typed.partition('=')[0]}; did you mean {meant}?"
+
+
+def test_a_letter_that_may_be_the_scripts_is_put_behind_the_dashes(parser, capsys):
+    refusal, _ = said(parser, capsys, "run", "wall.py", "-c", "4")
+    assert refusal.endswith("if it is the script's: paint run wall.py -- -c 4; or did you mean --colour?")
+
+
+def test_letters_that_are_options_and_numbers_below_0_are_left_alone(parser):
+    arguments = parser.parse_args(["show", "-v", "--colour", "red", "--coats", "-2", "--litres", "-.5"])
+    assert (arguments.verbose, arguments.coats, arguments.litres) == (True, -2, -0.5)
+
+
+def test_a_letter_in_the_place_of_a_value_is_a_value_that_is_missing(parser, capsys):
+    assert said(parser, capsys, "show", "--colour", "-r")[0].endswith("argument --colour: expected one argument")

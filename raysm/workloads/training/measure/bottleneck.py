@@ -24,6 +24,9 @@ IMBALANCE = 1.25
 FULL_PERCENT = 85.0
 """Of a resource that can give no more."""
 
+LONG_STEPS, LONG_S = 100, 60.0
+"""A run that has fewer steps, or is shorter, is a try: what it waited for is told, and nothing to buy or to change."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTimes:
@@ -35,6 +38,18 @@ class RankTimes:
     """Its instance."""
     computing_s: float
     """Of one step, without communication."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the time went into, and what to do about it."""
+
+    share: str
+    """With its number: ``41 % of the step waits for data``."""
+    remedy: str
+    """What to try."""
+    but: str = ""
+    """What else is to be known before one tries it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,9 +85,15 @@ class Picture:
 
 
 def bottleneck(picture: Picture) -> str:
-    """Return the sentence."""
+    """Return the sentence; without what to try where the run was too short for advice."""
     if picture.steps < 1:
         return "too few steps to say where the time went"
+    found = _find(picture)
+    is_long = picture.steps >= LONG_STEPS and picture.steps * picture.step_s >= LONG_S
+    return f"{found.share}{found.but}: {found.remedy}" if is_long else found.share
+
+
+def _find(picture: Picture) -> Finding:
     slow = _slowest(picture)
     parts = [
         (picture.data, _data),
@@ -87,7 +108,7 @@ def bottleneck(picture: Picture) -> str:
     return say(picture) if share >= least else _computing(picture)
 
 
-def _data(picture: Picture) -> str:
+def _data(picture: Picture) -> Finding:
     cpu = picture.usage.get("cpu_percent", 0.0)
     # More loader workers would only take turns on full CPUs.
     if cpu >= FULL_PERCENT:
@@ -96,21 +117,21 @@ def _data(picture: Picture) -> str:
         remedy = f"more loader workers (loader_workers={2 * picture.loader_workers}), or fewer, larger files"
     else:
         remedy = "more loader workers (loader_workers=2 in training.batches), or data that is ready to use"
-    return f"{_percent(picture.data)} of the step waits for data: {remedy}"
+    return Finding(f"{_percent(picture.data)} of the step waits for data", remedy)
 
 
-def _checkpoint(picture: Picture) -> str:
+def _checkpoint(picture: Picture) -> Finding:
     factor = max(2, round(picture.checkpoint / CHECKPOINT_GOAL))
-    return (
-        f"{_percent(picture.checkpoint)} of the time goes into checkpoints: save {factor} times more rarely "
-        "(Checkpoints(every_steps=…))"
+    return Finding(
+        f"{_percent(picture.checkpoint)} of the time goes into checkpoints",
+        f"save {factor} times more rarely (Checkpoints(every_steps=…))",
     )
 
 
-def _communication(picture: Picture) -> str:
+def _communication(picture: Picture) -> Finding:
     share = f"{_percent(picture.communication or 0.0)} of the step waits for communication"
     if picture.pipeline > 1:
-        return f"{share} and the pipeline's bubble: more micro-batches, or the schedule 'interleaved'"
+        return Finding(f"{share} and the pipeline's bubble", "more micro-batches, or the schedule 'interleaved'")
     # What costs nothing comes first, what has to be bought last.
     remedies = ["a larger batch per worker"]
     if picture.device == "cuda" and picture.precision == "fp32":
@@ -118,40 +139,42 @@ def _communication(picture: Picture) -> str:
     remedies.append("instances with a faster network, or fewer of them")
     bytes_per_s = picture.usage.get("network_sent_bytes_per_s", 0.0)
     rate = f" ({bytes_per_s / 1e6:,.0f} MB/s sent per instance)" if bytes_per_s >= 1e6 else ""
-    return f"{share}{rate}: {', or '.join(remedies)}"
+    return Finding(share, ", or ".join(remedies), but=rate)
 
 
-def _imbalance(picture: Picture) -> str:
+def _imbalance(picture: Picture) -> Finding:
     slow = _slowest(picture)
     assert slow is not None
     ratio = slow.computing_s / _median([rank.computing_s for rank in picture.ranks]) - 1
     remedy = "split the stages by blocks='…' elsewhere" if picture.pipeline > 1 else "give it the same work and CPUs"
-    return (
+    return Finding(
         f"{_percent(picture.communication or 0.0)} of the step waits for rank {slow.rank} on {slow.host}, which "
-        f"computes {_percent(ratio)} longer than the median: {remedy}, or look at what else runs there"
+        f"computes {_percent(ratio)} longer than the median",
+        f"{remedy}, or look at what else runs there",
     )
 
 
-def _other(picture: Picture) -> str:
-    return (
-        f"{_percent(picture.other)} of the time goes into the loop's own code between the steps: compute metrics and "
-        "print more rarely"
+def _other(picture: Picture) -> Finding:
+    return Finding(
+        f"{_percent(picture.other)} of the time goes into the loop's own code between the steps",
+        "compute metrics and print more rarely",
     )
 
 
-def _computing(picture: Picture) -> str:
+def _computing(picture: Picture) -> Finding:
     share = f"{_percent(picture.computing)} of the step computes"
     gpu, cpu = picture.usage.get("gpu_percent"), picture.usage.get("cpu_percent", 0.0)
     if picture.device == "cuda":
         # A GPU that computes all the time and is half idle has kernels that are too small for it.
         if gpu is not None and gpu < 100 - FULL_PERCENT * 0.5:
-            return f"{share}, and yet the GPU is {gpu:.0f} % busy: a larger batch, or torch.compile"
+            return Finding(share, "a larger batch, or torch.compile", but=f", and yet the GPU is {gpu:.0f} % busy")
         precision = "precision='bf16', or " if picture.precision == "fp32" else ""
-        return f"{share}, and nothing else holds it up: {precision}more or faster GPUs"
+        return Finding(share, f"{precision}more or faster GPUs", but=", and nothing else holds it up")
     # 0 is where nobody looked: without psutil the usage stays unknown.
     if 0 < cpu < 100 - FULL_PERCENT * 0.5:
-        return f"{share}, and yet the CPUs are {cpu:.0f} % busy: a larger batch, or more workers per instance"
-    return f"{share}, and nothing else holds it up: more or faster instances, or GPUs"
+        remedy = "a larger batch, or more workers per instance"
+        return Finding(share, remedy, but=f", and yet the CPUs are {cpu:.0f} % busy")
+    return Finding(share, "more or faster instances, or GPUs", but=", and nothing else holds it up")
 
 
 def _slowest(picture: Picture) -> RankTimes | None:

@@ -101,11 +101,9 @@ class Measuring(Observer):
         if self._steps == WARM_UP_STEPS:
             self.spans.restart()
         now_s = self._clock()
-        # Outside of a job nobody reads events; there the two lines at the end are enough.
-        is_told = self._session.in_job and self._session.rank == 0 and self.spans.recent.steps > 0
-        if is_told and now_s - self._emitted_s >= EMIT_EVERY_S:
+        if self._steps > WARM_UP_STEPS and now_s - self._emitted_s >= EMIT_EVERY_S:
             self._emitted_s = now_s
-            self._emit(step, self.spans.take_recent())
+            self._emit(step)
 
     def on_end(self) -> None:
         """Say where the time went, once; on rank 0."""
@@ -118,8 +116,10 @@ class Measuring(Observer):
         total = self.spans.total
         if self._session.rank != 0 or total.steps == 0:
             return
+        # The last steps, so that the figures end where the training did.
+        self._emit(self._session.steps)
         measured = Measured(summary=bottleneck(self.picture()), measures=self.measures())
-        self._session.say(_shares(total, self._communicated()))
+        self._session.say(_shares(total, self._communicated(), self._session.steps))
         self._session.say(measured.summary)
         if self._session.in_job:
             measured.write(environment.base_paths().model)
@@ -151,7 +151,8 @@ class Measuring(Observer):
         total = self.spans.total
         if total.steps == 0 or total.wall_s <= 0:
             return {}
-        measures: dict[str, float] = {"steps": total.steps, "steps_per_s": total.steps / total.wall_s}
+        # How many there were, as the log counts them; the seconds are means of those after the warm-up.
+        measures: dict[str, float] = {"steps": self._steps, "steps_per_s": total.steps / total.wall_s}
         measures |= _per_step(total, self._communicated())
         measures |= {f"mean_{name}": value for name, value in (self._usage.means() if self._usage else {}).items()}
         return {name: round(value, 6) for name, value in measures.items() if math.isfinite(value)}
@@ -186,7 +187,12 @@ class Measuring(Observer):
             if not any(map(math.isnan, seconds))
         )
 
-    def _emit(self, step: int, recent: Totals) -> None:
+    def _emit(self, step: int) -> None:
+        """Announce the means of the steps up to ``step`` that were not announced yet; of rank 0 in a job."""
+        # Outside of a job nobody reads events; there the two lines at the end are enough.
+        if not self._session.in_job or self._session.rank != 0 or self.spans.recent.steps == 0:
+            return
+        recent = self.spans.take_recent()
         for name, value in _per_step(recent, self._communicated()).items():
             emit_event(Metric(name=name, value=round(value, 6), step=step))
 
@@ -210,8 +216,10 @@ def _per_step(totals: Totals, communicated: float | None) -> dict[str, float]:
     return per_step | {"checkpoint_s": seconds(CHECKPOINT), "between_steps_s": seconds(OTHER)}
 
 
-def _shares(totals: Totals, communicated: float | None) -> str:
+def _shares(totals: Totals, communicated: float | None, last: int) -> str:
+    """Say what the steps up to ``last`` took; which these are, because the first ones do not count."""
     per_step = _per_step(totals, communicated)
     step_s = max(1e-12, per_step.pop("step_s"))
     shares = ", ".join(f"{name[:-2].replace('_', ' ')} {100 * s / step_s:.0f} %" for name, s in per_step.items())
-    return f"{totals.steps} steps, {1 / step_s:.2f} a second; of the time: {shares}"
+    measured = f"steps {last - totals.steps + 1} to {last}, after {WARM_UP_STEPS} of warm-up"
+    return f"{measured}: {1 / step_s:.2f} a second; of the time: {shares}"

@@ -9,7 +9,7 @@ def picture(**fields):
     shares = {"data": 0.01, "checkpoint": 0.0, "communication": 0.02, "other": 0.01}
     shares |= {name: fields.pop(name) for name in shares.keys() & fields.keys()}
     computing = 1 - sum(share or 0 for share in shares.values())
-    return Picture(steps=100, step_s=0.1, computing=computing, **shares, **fields)
+    return Picture(**{"steps": 1000, "step_s": 0.1, "computing": computing} | shares | fields)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,11 @@ def test_a_run_without_steps_says_so():
     assert "too few steps" in bottleneck(
         Picture(steps=0, step_s=0, data=0, checkpoint=0, communication=None, computing=0, other=0)
     )
+
+
+@pytest.mark.parametrize(("steps", "step_s"), [(28, 3.0), (99, 10.0), (5000, 0.01)])
+def test_a_try_is_given_no_advice(steps, step_s):
+    short = {"steps": steps, "step_s": step_s, "usage": {"cpu_percent": 30.0}}
+    assert bottleneck(picture(data=0.41, **short)) == "41 % of the step waits for data"
+    assert bottleneck(picture(communication=0.3, **short)) == "30 % of the step waits for communication"
+    assert bottleneck(picture(**short)) == "96 % of the step computes"

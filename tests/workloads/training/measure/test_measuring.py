@@ -61,15 +61,30 @@ def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys)
     train(30)
     session.end()
     found = Measured.read(job)
-    assert found.measures["steps"] == 30 - measuring.WARM_UP_STEPS
+    assert found.measures["steps"] == 30
     parts = ("data_s", "forward_backward_s", "communication_s", "checkpoint_s", "between_steps_s")
     assert sum(found.measures[name] for name in parts) == pytest.approx(found.measures["step_s"], abs=5e-6)
     assert found.measures["steps_per_s"] == pytest.approx(1 / found.measures["step_s"], rel=0.05)
     said = capsys.readouterr().out
-    assert "28 steps, " in said
+    assert "raysm: steps 3 to 30, after 2 of warm-up: " in said
     assert f"raysm: {found.summary}\n" in said
     assert " % of the " in found.summary
     assert (job / TRAINING).exists()
+
+
+def test_the_figures_of_the_last_step_are_announced_too(job, capsys):
+    train(30)
+    session.end()
+    found = [event for event in map(parse, capsys.readouterr().out.splitlines()) if isinstance(event, Metric)]
+    assert {event.step for event in found if event.name == "step_s"} == {30}
+
+
+def test_the_first_step_is_none_that_counts_however_long_it_takes(job, capsys):
+    train(1)
+    observer()._emitted_s -= measuring.EMIT_EVERY_S
+    session.current().steps = 0
+    observer().on_step_end(1, 0.5)
+    assert not any(map(parse, capsys.readouterr().out.splitlines()))
 
 
 def test_steps_are_announced_as_metrics_now_and_then(job, capsys):

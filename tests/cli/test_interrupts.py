@@ -1,0 +1,86 @@
+"""Ctrl-C while a job is followed: a line is shown once, and what is ignored stays so."""
+
+import contextlib
+import io
+import signal
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from raysm.cli.display import Display
+from raysm.cli.interrupts import Interrupts, interruptible
+from raysm.cli.submitting import follow
+from raysm.client.logs import LogLine
+
+
+class Terminal(io.StringIO):
+    """Gets a signal in the midst of writing the line that says so."""
+
+    def write(self, text):
+        written = super().write(text)
+        if "now" in text:
+            signal.raise_signal(signal.SIGINT)
+        return written
+
+
+class RunningJob:
+    """One of this machine that writes on and on."""
+
+    name = "digits-1"
+    service = SimpleNamespace(target=SimpleNamespace(is_billed=False))
+
+    def __init__(self):
+        self.stops = 0
+
+    def lines(self, *, follow):
+        for text in ("first", "now", "never"):
+            yield LogLine(time_s=0.0, host="algo-1", text=text)
+
+    def stop(self):
+        self.stops += 1
+
+
+def test_a_line_during_which_ctrl_c_comes_is_shown_once():
+    terminal, job = Terminal(), RunningJob()
+    with pytest.raises(KeyboardInterrupt):
+        follow(job, Display(Console(file=terminal, width=80)))
+    first, now, stopping = terminal.getvalue().splitlines()
+    assert (first, now) == ("algo-1 | first", "algo-1 | now")
+    assert stopping.startswith("stopping: ")
+    assert job.stops == 1
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_line_that_cannot_be_written():
+    interrupts = Interrupts()
+    with contextlib.suppress(KeyboardInterrupt), interrupts.held():
+        interrupts.take(signal.SIGINT, None)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.take(signal.SIGINT, None)
+
+
+def test_what_came_while_it_was_held_comes_once():
+    interrupts = Interrupts()
+    with pytest.raises(KeyboardInterrupt), interrupts.held():
+        interrupts.take(signal.SIGTERM, None)
+    with interrupts.held():
+        pass
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_each_signal_is_an_interrupt_within_the_block_alone(name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_command_that_nohup_began_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible():
+            signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
