@@ -56,6 +56,16 @@ class Session:
     def map(self, items):
         return list(self.session.map(one_more, items))
 
+    def interrupt(self):
+        """Return the seconds in which a cell that sleeps is interrupted."""
+        cell = self.session.cell("import time; time.sleep(600)")
+        while cell.status.state != "running":
+            time.sleep(0.01)
+        began_s = time.perf_counter()
+        self.session.interrupt()
+        cell.exception()
+        return time.perf_counter() - began_s
+
     def close(self):
         self.session.close()
 
@@ -181,6 +191,8 @@ def asked(contender):
         began_s = time.perf_counter()
         assert contender.map(range(ITEMS)) == list(range(1, ITEMS + 1))
         figures[f"map of {ITEMS} items, s"] = time.perf_counter() - began_s
+    if not is_slow and hasattr(contender, "interrupt"):
+        figures["interrupt of a cell, s"] = contender.interrupt()
     return figures
 
 

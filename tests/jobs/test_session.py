@@ -46,6 +46,12 @@ def pid_of(_):
     return os.getpid()
 
 
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.05)
+    return "waited"
+
+
 def test_a_function_runs_there_and_what_it_prints_is_printed_here(digits, capsys):
     assert digits.run(doubled, 21) == 42
     assert capsys.readouterr().out == "doubling 21\n"
@@ -133,14 +139,17 @@ def test_values_are_pushed_and_pulled(digits):
     assert "model" in digits.complete("mod")
 
 
-def test_a_cell_is_interrupted_alone_and_the_namespace_stays(digits):
+def test_a_cell_is_interrupted_alone_and_the_namespace_stays(digits, tmp_path):
     digits.exec("kept = 1")
+    beside = digits.submit(wait_for, tmp_path / "go")
     cell = digits.cell("import time\nkept = 2\ntime.sleep(600)")
-    until(lambda: cell.status.state == "running")
+    until(lambda: cell.status.state == beside.status.state == "running")
     until(lambda: digits.interrupt() or cell.done())
     with pytest.raises(CallCancelled):
         cell.result(timeout=60)
     assert digits.pull("kept") in (1, 2)
+    (tmp_path / "go").touch()
+    assert beside.result(timeout=60) == "waited"
 
 
 def test_ctrl_c_interrupts_the_cell_that_is_waited_for(digits):
