@@ -1,22 +1,18 @@
 """One small Ray on this machine for these tests, with a token of its own and without the home folder."""
 
 import contextlib
-import gc
 import json
 import os
 import shutil
 import tempfile
-import warnings
 from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.variables import import_variables
-from raysm.contract.names import BASE_DIR, LABEL_HOST
+from raysm.bootstrap.variables import import_variables, ray_variables
+from raysm.contract.names import BASE_DIR
 from raysm.contract.paths import Paths
-
-STARTS = 3
-"""Of a Ray that does not come up; each waits 30 s, which is Ray's own and cannot be set."""
+from tests.support.small_ray import small_ray
 
 
 @contextlib.contextmanager
@@ -25,9 +21,8 @@ def environment(folder):
     wanted = {
         "HOME": str(folder),
         BASE_DIR: str(folder / "ml"),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        **ray_variables(folder / "token"),
         **import_variables(os.environ),
     }
     names = [*wanted, "RAY_AUTH_TOKEN", "RAY_ADDRESS"]
@@ -41,57 +36,25 @@ def environment(folder):
         os.environ.update(before)
 
 
-def shut_down():
-    import ray
-
-    ray.shutdown()
-    with warnings.catch_warnings():
-        # Ray does not wait for the processes that it ends, and drops their handles.
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-def start_patiently(folder):
-    import ray
-
-    for attempt in range(1, STARTS + 1):
-        try:
-            ray.init(
-                address="local",
-                num_cpus=2,
-                include_dashboard=False,
-                object_store_memory=256 << 20,
-                labels={LABEL_HOST: "algo-1"},
-                log_to_driver=False,
-                configure_logging=False,
-                _temp_dir=str(folder / f"r{attempt}"),
-            )
-            return
-        except Exception:
-            # A busy machine has taken longer.
-            if attempt == STARTS:
-                shut_down()
-                raise
-        # Behind the exception, whose frames hold Ray's processes: dropped later, they would fail a test.
-        shut_down()
-
-
 @pytest.fixture(scope="session")
 def one_ray():
     """Start a Ray of two CPUs whose one node is the instance algo-1; yield its folder."""
+    import ray
     from ray._private.authentication_test_utils import reset_auth_token_state
 
     # Short: Ray keeps sockets below it.
     folder = Path(tempfile.mkdtemp(prefix="rw", dir="/tmp"))
     (folder / "token").write_text("0" * 64)
     try:
-        with environment(folder):
-            # Ray reads mode and token once for a process, when it is imported: make it read them again.
-            reset_auth_token_state()
-            start_patiently(folder)
-        yield folder
+        with contextlib.ExitStack() as stack:
+            with environment(folder):
+                # Ray reads mode and token once for a process, when it is imported: make it read them again.
+                reset_auth_token_state()
+                address = stack.enter_context(small_ray(folder / "r"))
+                ray.init(address=address, log_to_driver=False, configure_logging=False)
+                stack.callback(ray.shutdown)
+            yield folder
     finally:
-        shut_down()
         reset_auth_token_state()
         shutil.rmtree(folder, ignore_errors=True)
 
