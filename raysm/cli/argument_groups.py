@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.cli.flags import CHANGE, TARGET, Flag, add_flags
+from raysm.cli.parser import FILES_GROUP, titled
 from raysm.client.settings import TARGETS
 
 __all__ = ["add_change", "add_entered", "add_files_of_project", "add_reading", "add_target"]
@@ -16,9 +17,9 @@ INSTANCE = re.compile(r"algo-\d+")
 """How SageMaker names the instances of a job."""
 
 
-def add_change(command: Any) -> None:
+def add_change(command: argparse.ArgumentParser) -> None:
     """Add ``--set``, for every option that has no flag of its own."""
-    command.add_argument(
+    titled(command, FILES_GROUP).add_argument(
         CHANGE, action="append", metavar="OPTION=VALUE", help="any option, as in security.isolation=true; repeatable"
     )
 
@@ -29,14 +30,13 @@ def add_target(command: argparse.ArgumentParser) -> None:
 
 
 def _add_where(command: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
-    # A group of its own in --help: nearly every command has it, and nobody needs to read it twice.
-    group = command.add_argument_group("where")
-    add_flags(group, flags)
-    add_files_of_project(group)
+    add_flags(command, flags)
+    add_files_of_project(command)
 
 
-def add_files_of_project(group: Any) -> None:
+def add_files_of_project(command: argparse.ArgumentParser) -> None:
     """Add what says which project file counts."""
+    group = titled(command, FILES_GROUP)
     group.add_argument(
         "--project-file",
         type=Path,

@@ -1,10 +1,11 @@
 """The arguments of the command line. Pure: text in, a namespace out; nothing is read, nothing started."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raysm import __version__
+from raysm.cli.examples import EXAMPLES
 from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_about_jobs, add_entering
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local
@@ -21,7 +22,7 @@ from raysm.cli.sending_arguments import (
 )
 from raysm.cli.session_arguments import add_sessions
 
-__all__ = ["Arguments", "build_parser", "parse"]
+__all__ = ["FAMILIES", "Arguments", "build_parser", "parse"]
 
 Arguments = argparse.Namespace
 
@@ -55,7 +56,17 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_prices,
     add_quotas,
 )
-"""Each adds one command, or a family of them, and says what carries it out; in the order in which --help shows them."""
+"""Each adds one command, or a family of them, and says what carries it out."""
+
+FAMILIES: Mapping[str, Sequence[str]] = {
+    "run something": ("demo", "similarity", "run", "train", "sweep", "tune", "submit"),
+    "look after jobs": ("jobs", "status", "logs", "result", "metrics", "dashboard", "stop", "rm"),
+    "go into a running job": ("shell", "tunnel", "token", "debug"),
+    "keep a cluster for many calls": ("session", "exec"),
+    "run a job for each row of a table": ("grid",),
+    "set up": ("doctor", "config", "local", "image", "prices", "quotas"),
+}
+"""The commands as --help shows them."""
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -96,13 +107,31 @@ def build_parser() -> argparse.ArgumentParser:
         prog="raysm",
         description="One Ray cluster, one workload and one gathered result, on the instances of a SageMaker job "
         "or on this machine.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"{EPILOG}\nraysm COMMAND --help has its options and examples.",
+        usage="raysm COMMAND [options]",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
-    # Required, since argparse by itself lets a command line without a command pass.
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # Required, since argparse by itself lets a command line without a command pass. Not shown, since it would list
+    # all commands as one; with a prog of its own, which argparse would else take from the usage.
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="raysm"
+    )
     for add in COMMANDS:
         add(commands)
+    shown = {action.dest: action for action in commands._choices_actions}
+    for title, names in FAMILIES.items():
+        parser.add_argument_group(title)._group_actions.extend(shown[name] for name in names)
+    for name, command in commands.choices.items():
+        _add_examples(f"raysm {name}", command)
     return parser
+
+
+def _add_examples(name: str, command: argparse.ArgumentParser) -> None:
+    nested = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in nested:
+        for verb, parser in action.choices.items():
+            _add_examples(f"{name} {verb}", parser)
+    if name in EXAMPLES:
+        lines = EXAMPLES[name].splitlines()
+        command.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])

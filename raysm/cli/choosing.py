@@ -6,7 +6,8 @@ What flows in are the parsed arguments, what flows out are Settings; nothing is 
 from pathlib import Path
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.flags import WORKLOADS, flag_layer
+from raysm.cli.flag_layer import flag_layer
+from raysm.cli.flags import WORKLOADS
 from raysm.client.project import Project, find_project_file, read_request
 from raysm.client.settings import Key, Layer, Settings
 from raysm.errors import InvalidRequest

@@ -5,15 +5,23 @@ name with a value) follows from the option's type.
 """
 
 import argparse
-import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from raysm.client.settings import TARGETS, Key, Layer, check_values, hint_of, nested, schema
-from raysm.errors import InvalidRequest
+from raysm.cli.parser import (
+    ACCOUNT_GROUP,
+    JOB_GROUP,
+    LIMITS_GROUP,
+    NETWORK_GROUP,
+    PACKAGES_GROUP,
+    RECORDS_GROUP,
+    WHERE_GROUP,
+    titled,
+)
+from raysm.client.settings import TARGETS, Key, hint_of
 from raysm.request import Local, Script, Similarity, TorchScript
 from raysm.request.codec import hints_of
 from raysm.request.instance_kinds import INSTANCE_KINDS
@@ -32,7 +40,6 @@ __all__ = [
     "WORKLOADS",
     "Flag",
     "add_flags",
-    "flag_layer",
 ]
 
 CHANGE = "--set"
@@ -60,6 +67,8 @@ class Flag:
     """The type of what is typed, where the option's own has several parts, of which a name stands for all."""
     action: type[argparse.Action] | None = field(default=None, kw_only=True)
     """What takes the value; None is what follows from its type."""
+    group: str = field(default="", kw_only=True)
+    """The title below which ``--help`` has it; empty is among the command's own."""
 
     @property
     def text(self) -> str:
@@ -85,60 +94,92 @@ def _describe_instance_kinds() -> str:
     return f"on this machine: {', '.join(first)}, or {last}"
 
 
+def _grouped(title: str, *flags: Flag) -> tuple[Flag, ...]:
+    return tuple(replace(flag, group=title) for flag in flags)
+
+
 COMMON = (
     Flag("--instances", "cluster.count", "number of instances (default 1)", metavar="N"),
-    Flag("--instance-type", "cluster.instance_type", "ml.c5.4xlarge …; needed on AWS", metavar="TYPE"),
     Flag("--name", "name", "the task's name; each job gets a name of its own, made from it"),
-    Flag("--project", "project", "jobs of one project lie together (default: default)"),
-    Flag("--requirement", "requirements", "pip installs it; or a requirements.txt; repeatable", metavar="PACKAGE"),
-    Flag("--pip-index", "pip_index", "where pip gets them from: an address, or a CodeArtifact ARN", metavar="URL"),
-    Flag("--wheel", "wheels", "a package that travels along and is installed; repeatable", metavar="FILE"),
-    Flag(
-        "--env",
-        "environment",
-        "a variable of every instance; no secrets: whoever may describe the job reads it; repeatable",
-        metavar="NAME=VALUE",
+    *_grouped(
+        PACKAGES_GROUP,
+        Flag("--requirement", "requirements", "pip installs it; or a requirements.txt; repeatable", metavar="PACKAGE"),
+        Flag("--pip-index", "pip_index", "where pip gets them from: an address, or a CodeArtifact ARN", metavar="URL"),
+        Flag("--wheel", "wheels", "a package that travels along and is installed; repeatable", metavar="FILE"),
+        Flag(
+            "--env",
+            "environment",
+            "a variable of every instance; no secrets: whoever may describe the job reads it; repeatable",
+            metavar="NAME=VALUE",
+        ),
     ),
-    Flag("--hyperparameter", "hyperparameters", "told to the job, and shown with it; repeatable", metavar="NAME=VALUE"),
-    Flag("--tag", "tags", "a tag of the job, by which costs are told apart; repeatable", metavar="NAME=VALUE"),
-    Flag("--tracking", "tracking", "mirror metrics to MLflow: sqlite:///mlflow.db, http://…, an ARN", metavar="URI"),
-    Flag("--max-runtime", "limits.max_runtime_s", "seconds (default: one day)", metavar="S"),
-    Flag("--max-restarts", "limits.max_restarts", "follow-up jobs after --max-runtime", metavar="N"),
-    Flag("--spot", "limits.spot", "spot capacity, which can be interrupted"),
-    Flag("--max-wait", "limits.max_wait_s", "seconds to wait for spot capacity and to run", metavar="S"),
-    Flag("--kind", "kind", "which of SageMaker's APIs runs it (default: training)"),
-    Flag("--volume-gb", "cluster.volume_gb", "of each instance, for inputs and scratch (default 30)", metavar="GB"),
-    Flag("--keep-alive", "cluster.keep_alive_s", "seconds to keep the instances for the next job", metavar="S"),
-    Flag("--subnet", "security.subnets", "of the VPC that the instances join; repeatable", metavar="ID"),
-    Flag("--security-group", "security.security_groups", "of that VPC; repeatable", metavar="ID"),
-    Flag("--volume-kms-key", "security.volume_kms_key", "encrypts the volumes: an ID or ARN", metavar="KEY"),
-    Flag("--output-kms-key", "security.output_kms_key", "encrypts what is left in S3", metavar="KEY"),
-    Flag("--encrypt-traffic", "security.encrypt_traffic", "encrypt what the instances send each other; slower"),
-    Flag("--isolation", "security.isolation", "no network but between the instances"),
-    Flag("--output-uri", "output_uri", "where results go: s3://bucket/prefix", metavar="URI"),
-    Flag("--checkpoint-uri", "checkpoint_uri", "where the state goes that survives runs", metavar="URI"),
-    Flag(
-        "--debug",
-        "security.remote_debug",
-        "on AWS: a shell in each instance, and Ray's dashboard, through SSM (default: none)",
+    *_grouped(
+        RECORDS_GROUP,
+        Flag("--project", "project", "jobs of one project lie together (default: default)"),
+        Flag(
+            "--hyperparameter",
+            "hyperparameters",
+            "told to the job, and shown with it; repeatable",
+            metavar="NAME=VALUE",
+        ),
+        Flag("--tag", "tags", "a tag of the job, by which costs are told apart; repeatable", metavar="NAME=VALUE"),
+        Flag(
+            "--tracking", "tracking", "mirror metrics to MLflow: sqlite:///mlflow.db, http://…, an ARN", metavar="URI"
+        ),
     ),
-    Flag("--resume", "resume", "go on with the state of the task's latest job"),
-    Flag("--if-done", "if_done", "skip: return what the same task did before"),
+    *_grouped(
+        LIMITS_GROUP,
+        Flag("--max-runtime", "limits.max_runtime_s", "seconds (default: one day)", metavar="S"),
+        Flag("--max-restarts", "limits.max_restarts", "follow-up jobs after --max-runtime", metavar="N"),
+        Flag("--resume", "resume", "go on with the state of the task's latest job"),
+        Flag("--if-done", "if_done", "skip: return what the same task did before"),
+    ),
+    *_grouped(
+        JOB_GROUP,
+        Flag("--instance-type", "cluster.instance_type", "ml.c5.4xlarge …; needed on AWS", metavar="TYPE"),
+        Flag("--spot", "limits.spot", "spot capacity, which can be interrupted"),
+        Flag("--max-wait", "limits.max_wait_s", "seconds to wait for spot capacity and to run", metavar="S"),
+        Flag("--kind", "kind", "which of SageMaker's APIs runs it (default: training)"),
+        Flag("--volume-gb", "cluster.volume_gb", "of each instance, for inputs and scratch (default 30)", metavar="GB"),
+        Flag("--keep-alive", "cluster.keep_alive_s", "seconds to keep the instances for the next job", metavar="S"),
+        Flag("--output-uri", "output_uri", "where results go: s3://bucket/prefix", metavar="URI"),
+        Flag("--checkpoint-uri", "checkpoint_uri", "where the state goes that survives runs", metavar="URI"),
+        Flag(
+            "--debug",
+            "security.remote_debug",
+            "a shell in each instance, and Ray's dashboard, through SSM (default: none)",
+        ),
+    ),
+    *_grouped(
+        NETWORK_GROUP,
+        Flag("--subnet", "security.subnets", "of the VPC that the instances join; repeatable", metavar="ID"),
+        Flag("--security-group", "security.security_groups", "of that VPC; repeatable", metavar="ID"),
+        Flag("--volume-kms-key", "security.volume_kms_key", "encrypts the volumes: an ID or ARN", metavar="KEY"),
+        Flag("--output-kms-key", "security.output_kms_key", "encrypts what is left in S3", metavar="KEY"),
+        Flag("--encrypt-traffic", "security.encrypt_traffic", "encrypt what the instances send each other; slower"),
+        Flag("--isolation", "security.isolation", "no network but between the instances"),
+    ),
 )
 """Of every command that sends a job."""
 
 TARGET = (
-    Flag("--on", "on", "this machine (default), or AWS"),
-    Flag("--instance-kind", "target.instance_kind", _describe_instance_kinds, choices=lambda: (*INSTANCE_KINDS,)),
-    Flag("--role", "target.role", "on AWS: the role that the job runs as", metavar="ARN"),
-    Flag("--region", "target.region", "on AWS (default: of the AWS configuration)"),
-    Flag("--profile", "target.profile", "on AWS: of the AWS configuration"),
-    Flag("--bucket", "target.bucket", "on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
-    Flag(
-        "--image",
-        "target.image",
-        "the container image, on AWS (default: AWS's PyTorch of the region) and for --instance-kind docker",
-        metavar="URI",
+    *_grouped(
+        WHERE_GROUP,
+        Flag("--on", "on", "this machine (default), or AWS"),
+        Flag("--instance-kind", "target.instance_kind", _describe_instance_kinds, choices=lambda: (*INSTANCE_KINDS,)),
+    ),
+    *_grouped(
+        ACCOUNT_GROUP,
+        Flag("--role", "target.role", "that the job runs as", metavar="ARN"),
+        Flag("--region", "target.region", "(default: of the AWS configuration)"),
+        Flag("--profile", "target.profile", "of the AWS configuration"),
+        Flag("--bucket", "target.bucket", "for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
+        Flag(
+            "--image",
+            "target.image",
+            "the container image (default: AWS's PyTorch of the region); for --instance-kind docker, too",
+            metavar="URI",
+        ),
     ),
 )
 """Of every command that asks a service."""
@@ -241,10 +282,10 @@ WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] =
 
 
 def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> None:
-    """Add flags to a parser, or to a group of one; what nobody gives is None.
+    """Add flags to a parser, each to its group there; what nobody gives is None.
 
     Args:
-        parser: The parser.
+        parser: The parser; of flags without a group it may be a group, too.
         flags: Of the table.
         command: The one whose workload the flags may choose options of.
     """
@@ -252,7 +293,8 @@ def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> N
     for flag in flags:
         hint = flag.takes or _hint(flag, command)
         own = {} if flag.action is None else {"action": flag.action}
-        parser.add_argument(flag.name, help=flag.text, **_way_of(hint, flag), **own)
+        group = titled(parser, flag.group) if flag.group else parser
+        group.add_argument(flag.name, help=flag.text, **_way_of(hint, flag), **own)
     # Told beside the values: another command's --name chooses a metric, not the name of a task.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
 
@@ -280,101 +322,3 @@ def _way_of(hint: Any, flag: Flag) -> dict[str, Any]:
     if typing.get_origin(hint) in (tuple, Mapping):
         return {"action": "append", "metavar": flag.metavar}
     return {"metavar": flag.metavar, "choices": flag.choices() if flag.choices else None, "type": hint}
-
-
-def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
-    """Return what the flags of a command line choose.
-
-    Args:
-        arguments: The parsed ones, and which flags the command has.
-        on: Where the job goes, as far as other places say it.
-
-    Raises:
-        InvalidRequest: A value is malformed, or belongs to another target.
-    """
-    # What target a flag is of depends on where the job goes, and that may be said by a flag beside it.
-    on = arguments.on or on
-    values: dict[Key, Any] = {}
-    names: dict[Key, str] = {}
-    for flag in arguments.flags:
-        value = getattr(arguments, flag.dest)
-        if value is not None:
-            chosen = dict(_choices(flag, value, on))
-            values |= chosen
-            names |= dict.fromkeys(chosen, flag.name)
-    for text in getattr(arguments, "set", None) or ():
-        key, value = _changed(text)
-        values[key], names[key] = value, CHANGE
-
-    def origin(key: Key) -> str:
-        return next((name for chosen, name in names.items() if chosen[: len(key)] == key or key == chosen), "a flag")
-
-    # Checked as the tables of a file are, so that a message has the flag where it would have the line.
-    return Layer(values=check_values(nested(values), schema(workload=True), origin), origin=origin)
-
-
-def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
-    key = flag.key
-    if key[0] == TARGETS_OWN:
-        key = (_target_of(flag, on), key[1])
-    if flag.metavar is None or "=" not in flag.metavar:
-        yield key, value
-        return
-    for name, text in _named(value, flag).items():
-        # Of a channel its URI alone: what a file says of it beside that still applies.
-        yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
-
-
-def _target_of(flag: Flag, on: str) -> str:
-    """Return the table of the target that a flag is of: the chosen one's."""
-    having = [name for name, kind in TARGETS.items() if flag.key[1] in hints_of(kind)]
-    if on not in having:
-        raise InvalidRequest(f"{flag.name} belongs to --on {having[0]}")
-    return on
-
-
-NOUNS = {
-    "inputs": "channel",
-    "environment": "variable",
-    "hyperparameters": "hyperparameter",
-    "tags": "tag",
-    "workload.space": "parameter",
-}
-
-
-def _named(texts: list[str], flag: Flag) -> dict[str, str]:
-    """Return the values of a repeated NAME=VALUE flag by their names."""
-    values: dict[str, str] = {}
-    noun = NOUNS[flag.path]
-    for text in texts:
-        name, equals, content = text.partition("=")
-        # A variable may be empty on purpose; a channel or a tag without content is a slip.
-        if not (name and equals and (content or noun == "variable")):
-            raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}")
-        # Else the last one would win without a word.
-        if name in values:
-            raise InvalidRequest(f"the {noun} {name!r} is given twice: {flag.name} {name}={values[name]} and {text}")
-        values[name] = content
-    return values
-
-
-def _changed(text: str) -> tuple[Key, Any]:
-    """Return the option and the value of a ``--set OPTION=VALUE``; what is no text is written as in TOML."""
-    path, equals, value = text.partition("=")
-    key = tuple(path.strip().split("."))
-    if not (path and equals):
-        raise InvalidRequest(f"{CHANGE} takes OPTION=VALUE, as in {CHANGE} cluster.volume_gb=100, got {text!r}")
-    try:
-        data: Any = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        data = value  # ml.m5.large needs no quotes here
-    return key, value if _is_text(key) and not isinstance(data, str) else data
-
-
-def _is_text(key: Key) -> bool:
-    """Whether the option takes text alone: then 10 is "10"."""
-    try:
-        hint = hint_of(key)
-    except (KeyError, TypeError):  # said later, with the nearest one
-        return False
-    return hint is str or (isinstance(hint, types.UnionType) and typing.get_args(hint)[0] is str)

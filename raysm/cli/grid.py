@@ -12,7 +12,7 @@ from rich.text import Text
 from raysm.cli import grid_by_batch, grid_row, grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.cli.flags import flag_layer
+from raysm.cli.flag_layer import flag_layer
 from raysm.cli.grid_events import follow
 from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.cli.argument_groups import add_target
-from raysm.cli.flags import COMMON, TARGET, add_flags
+from raysm.cli.flags import COMMON, add_flags
 from raysm.cli.market_arguments import names
 from raysm.cli.parser import add_command
 from raysm.grid.batch_job.asked import DEFINITION
@@ -13,21 +13,21 @@ from raysm.grid.batch_job.asked import DEFINITION
 __all__ = ["add_grid"]
 
 ASKING = {
-    "plan": "places, dollars, hours, and what is impossible and why; nothing is sent",
+    "plan": "what a grid would be: places, dollars, hours, and what is impossible and why; nothing is sent",
     "run": "a job for each row, until all are done; the same command again goes on where it stopped",
     "row": "the job of one row, by its index: in the child of an AWS Batch array; sent once, however often it is tried",
 }
 """Verbs that take a whole grid, and what they do."""
 
 NAMING = {
-    "status": "how it stands: states by region, dollars, blocked places, time left",
-    "watch": "the same, drawn again and again until it is over",
-    "rows": "its rows, with the state and the reason of each",
-    "report": "the same as one HTML file, without any network",
-    "table": "the tables that its rows have left, predictions above all, as one Parquet file with the rows' keys",
-    "stop": "stop it: no further job is sent, and those that are open are stopped",
-    "retry": "try its failed rows again",
-    "extend": "read its source once more: rows that are new join, known ones stay as they are",
+    "status": "how a grid stands: states by region, dollars, blocked places, time left",
+    "watch": "how a grid stands, drawn again and again until it is over",
+    "rows": "a grid's rows, with the state and the reason of each",
+    "report": "how a grid stands, as one HTML file, without any network",
+    "table": "the tables that a grid's rows have left, predictions above all, as one Parquet file with the rows' keys",
+    "stop": "stop a grid: no further job is sent, and those that are open are stopped",
+    "retry": "try a grid's failed rows again",
+    "extend": "read a grid's source once more: rows that are new join, known ones stay as they are",
 }
 """Verbs that take the name of a grid that there is."""
 
@@ -205,15 +205,7 @@ def _add_request(verb: Any) -> None:
     )
     rules.add_argument("--retries", type=int, metavar="N", help="of a row whose program fails (default 2)")
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
-    where = verb.add_argument_group("where")
-    add_flags(where, TARGET)
-    where.add_argument(
-        "--project-file",
-        type=Path,
-        metavar="FILE",
-        help="options for all jobs of a project (default: the nearest raysm.toml, here or above)",
-    )
-    where.add_argument("--config-profile", metavar="NAME", help="one of the project file's profiles, [profile.NAME.…]")
+    add_target(verb)
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 

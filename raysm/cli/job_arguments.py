@@ -14,7 +14,7 @@ __all__ = ["add_about_jobs", "add_entering"]
 ABOUT_JOBS = "raysm.cli.about_jobs:run"
 ENTERING = "raysm.cli.entering:run"
 
-JOB = "the job's name, or the short one of a session or job that runs"
+JOB = "the job's name, or the short one of the session or job that runs, or ran last"
 
 
 def add_about_jobs(commands: Any) -> None:
@@ -106,18 +106,18 @@ class _OfOneJob:
 
 
 OF_ONE_JOB: Mapping[str, _OfOneJob] = {
-    "status": _OfOneJob("how a job is"),
-    "logs": _OfOneJob("what its instances wrote", _add_logs),
-    "result": _OfOneJob("its result, brought here", _add_result),
-    "metrics": _OfOneJob("its metrics", _add_metrics),
+    "status": _OfOneJob("how a job is: its state, its times, and what it has cost"),
+    "logs": _OfOneJob("what a job's instances wrote", _add_logs),
+    "result": _OfOneJob("a job's result, brought here", _add_result),
+    "metrics": _OfOneJob("a job's metrics, and how busy its instances were", _add_metrics),
     "dashboard": _OfOneJob(
-        "Ray's dashboard of it, in the browser; of one that has ended, what it last showed",
+        "Ray's dashboard of a job, in the browser; of one that has ended, what it last showed",
         _add_dashboard,
         run="raysm.cli.dashboard:run",
     ),
-    "stop": _OfOneJob("stop it: user code has its grace to save its work"),
-    "token": _OfOneJob("its token, which Ray asks for"),
-    "debug": _OfOneJob("let those who may start SSM sessions into its instances, while it runs on AWS", _add_debug),
+    "stop": _OfOneJob("stop a job: user code has its grace to save its work"),
+    "token": _OfOneJob("a job's token, which Ray asks for"),
+    "debug": _OfOneJob("let those who may start SSM sessions into a job's instances, while it runs on AWS", _add_debug),
 }
 
 

@@ -31,9 +31,9 @@ def add_local(commands: Any) -> None:
     local = add_command(commands, "local", "the embedded SageMaker of this machine", run="raysm.cli.local_server:run")
     verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|clean|interrupt")
     for name, text in (
-        ("up", "start it (jobs do that by themselves)"),
-        ("down", "end it; with --force its active jobs too"),
-        ("status", "whether it runs, and which jobs it has"),
+        ("up", "start the embedded SageMaker (jobs do that by themselves)"),
+        ("down", "end the embedded SageMaker; with --force its active jobs too"),
+        ("status", "whether the embedded SageMaker runs, and which jobs it has"),
     ):
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == "up":

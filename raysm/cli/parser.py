@@ -7,7 +7,42 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-__all__ = ["BEHIND", "Parser", "add_command"]
+__all__ = [
+    "ACCOUNT_GROUP",
+    "BEHIND",
+    "FILES_GROUP",
+    "GROUPS",
+    "JOB_GROUP",
+    "LIMITS_GROUP",
+    "NETWORK_GROUP",
+    "PACKAGES_GROUP",
+    "RECORDS_GROUP",
+    "WHERE_GROUP",
+    "Parser",
+    "add_command",
+    "titled",
+]
+
+PACKAGES_GROUP = "packages and variables"
+RECORDS_GROUP = "in the records"
+LIMITS_GROUP = "limits and repetition"
+WHERE_GROUP = "where"
+FILES_GROUP = "options from files"
+ACCOUNT_GROUP = "account on AWS"
+JOB_GROUP = "job on AWS"
+NETWORK_GROUP = "network and encryption on AWS"
+
+GROUPS = (
+    PACKAGES_GROUP,
+    RECORDS_GROUP,
+    LIMITS_GROUP,
+    WHERE_GROUP,
+    FILES_GROUP,
+    ACCOUNT_GROUP,
+    JOB_GROUP,
+    NETWORK_GROUP,
+)
+"""Titles of what many commands have beside their own options, which come first, in the order of --help."""
 
 BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
 
@@ -23,10 +58,30 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Begin as argparse does."""
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{"formatter_class": _Formatter} | kwargs)
         # Of an argument of a type argparse calls the function registered for it; its own message says "int value".
         self.register("type", int, _whole)
         self.register("type", float, _number)
+
+    def short_usage(self) -> str:
+        """Return what has to be given; what may be given beside it is listed below."""
+        if self.usage:
+            return self.usage
+        listed = [action for action in self._actions if not isinstance(action, argparse._SubParsersAction)]
+        words = [_positional(action) for action in listed if not action.option_strings]
+        words += [
+            f"{action.option_strings[-1]} {action.metavar}"
+            for action in listed
+            if action.required and action.option_strings
+        ]
+        return " ".join([self.prog, *words, "[options]"])
+
+    def format_help(self) -> str:
+        """Return the help: the command's own options first, what is for AWS alone last."""
+        if self._subparsers is None:
+            self.usage = self.short_usage()
+        self._action_groups.sort(key=lambda group: GROUPS.index(group.title) if group.title in GROUPS else -1)
+        return super().format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse an option that nobody knows before anything else is looked at."""
@@ -53,14 +108,14 @@ class Parser(argparse.ArgumentParser):
         return action is not None and action.nargs != 0
 
     def _near(self, option: str) -> list[str]:
-        known = self._option_string_actions
+        options = self._option_string_actions
         if option.startswith("--"):
-            return difflib.get_close_matches(option, known, n=1, cutoff=0.75)
+            return difflib.get_close_matches(option, options, n=1, cutoff=0.75)
         # -name is --name with a dash too few; -n4 is -n 4.
         is_word = len(option) > 2 and not option[2:].isdecimal()
-        words = difflib.get_close_matches(f"-{option}", known, n=1, cutoff=0.75) if is_word else []
-        habits = [name for name in known if name == HABITS.get(option[:2])]
-        letters = [name for name in known if name.startswith(f"-{option[:2]}")]
+        words = difflib.get_close_matches(f"-{option}", options, n=1, cutoff=0.75) if is_word else []
+        habits = [name for name in options if name == HABITS.get(option[:2])]
+        letters = [name for name in options if name.startswith(f"-{option[:2]}")]
         return (words or habits or letters)[:1]
 
     def _unknown(self, option: str, args: Sequence[str]) -> str:
@@ -102,6 +157,24 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2, one line and the way to the help."""
         self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what it takes\n")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Leaves lines as they are where a text has several: examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
+def titled(parser: argparse.ArgumentParser, title: str) -> Any:
+    """Return the parser's group of this title, which is made where there is none yet."""
+    groups = [group for group in parser._action_groups if group.title == title]
+    return groups[0] if groups else parser.add_argument_group(title)
+
+
+def _positional(action: argparse.Action) -> str:
+    name = str(action.metavar or action.dest)
+    return {"?": f"[{name}]", "*": f"[{name} …]", "+": f"{name} …"}.get(str(action.nargs), name)
 
 
 def add_command(

@@ -6,7 +6,7 @@ from typing import Any
 
 from raysm.cli.argument_groups import add_change, add_target
 from raysm.cli.flags import COMMON, SCRIPT, SIMILARITY, SWEEP, TRAIN, TUNE, add_flags
-from raysm.cli.parser import add_command
+from raysm.cli.parser import FILES_GROUP, add_command, titled
 
 __all__ = ["add_config", "add_run", "add_similarity", "add_submit", "add_sweep", "add_train", "add_tune"]
 
@@ -25,6 +25,7 @@ def add_similarity(commands: Any) -> None:
         "the exact cosine similarity of every row of a matrix with every other row",
         run=RUNNER,
         sends_job=True,
+        usage="raysm similarity MATRIX (--top-k K | --threshold T | --full) [options]",
     )
     command.set_defaults(lacks=_lacks_of_similarity)
     command.add_argument(
@@ -181,11 +182,10 @@ def _add_submitting(command: argparse.ArgumentParser) -> None:
 
 
 def _add_files(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("options from files")
-    group.add_argument(
+    titled(command, FILES_GROUP).add_argument(
         "--request", type=Path, metavar="FILE", help="a whole request, .json or .toml; flags win over it"
     )
-    add_change(group)
+    add_change(command)
 
 
 # What a command lacks where no request brings it: argparse knows only what is always needed.

@@ -17,11 +17,11 @@ def add_sessions(commands: Any) -> None:
     session = add_command(commands, "session", "a cluster that stays, and takes calls in milliseconds", run=RUNNER)
     verbs = session.add_subparsers(dest="verb", required=True, metavar="start|list|attach|keep|close")
     for name, text in (
-        ("start", "start one; it goes on when the command has ended"),
+        ("start", "start a session; it goes on when the command has ended"),
         ("list", "the sessions that run, with their jobs"),
-        ("attach", "how it is, and its Python at a prompt"),
-        ("keep", "put off its idle end"),
-        ("close", "end it, and its job"),
+        ("attach", "how a session is, and its Python at a prompt"),
+        ("keep", "put off the idle end of a session"),
+        ("close", "end a session, and its job"),
     ):
         verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
         if name == "start":

@@ -1,8 +1,11 @@
+import argparse
+
 import numpy as np
 import pytest
 
-from raysm.cli.arguments import parse
+from raysm.cli.arguments import FAMILIES, build_parser, parse
 from raysm.cli.choosing import read_settings
+from raysm.cli.parser import GROUPS
 from raysm.cli.submitting import prepared
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Local
@@ -183,3 +186,35 @@ def test_where_a_job_goes_is_said_by_the_options():
     assert target("--image", "mine:1") == Local(image="mine:1")
     aws = ["--on", "aws", "--role", ROLE, "--region", "eu-west-1"]
     assert target(*aws, "--image", "mine:1") == AWS(role=ROLE, region="eu-west-1", image="mine:1")
+
+
+def helps(parser, name="raysm"):
+    """Yield every command that has no commands of its own, with its parser."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in nested:
+        for verb, command in action.choices.items():
+            yield from helps(command, f"{name} {verb}")
+    if not nested:
+        yield name, parser
+
+
+@pytest.mark.parametrize(("name", "parser"), list(helps(build_parser())), ids=lambda item: str(item)[:40])
+def test_a_commands_help_has_its_own_options_first_what_is_for_aws_last_and_examples(name, parser):
+    lines = parser.format_help().splitlines()
+    assert lines[0].startswith(f"usage: {name} ")
+    titles = [line.removesuffix(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
+    shared = [title for title in titles if title in GROUPS]
+    assert shared == [title for title in GROUPS if title in shared]
+    assert titles[-1 - len(shared) :] == [*shared, "examples"]
+    assert any(line.startswith(f"  {name}") for line in lines[lines.index("examples:") :])
+
+
+def test_each_command_is_shown_once_below_what_it_is_for(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    said = capsys.readouterr().out
+    commands = list(dict.fromkeys(name.split()[1] for name, _ in helps(build_parser())))
+    assert sorted(name for names in FAMILIES.values() for name in names) == sorted(commands)
+    for title in FAMILIES:
+        assert f"\n{title}:\n" in said
+    assert all(said.count(f"\n  {name} ") == 1 for name in commands)

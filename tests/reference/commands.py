@@ -3,74 +3,106 @@
 import argparse
 
 from raysm.cli import arguments, main
+from raysm.cli.examples import EXAMPLES
+from raysm.cli.parser import GROUPS
 from tests.reference.docstrings import cell, code, read, sentence, table
 
-SHARED_BY = 3
-"""Options that so many commands take alike stand once; but for ``--json``, which says of each what it prints."""
+LEAST_SHARE = 0.5
+"""A command that takes less of a group of options has them in its own table."""
 
 
 def pages():
     """Return the page by its path below ``docs/reference``."""
     commands = dict(_commands("raysm", arguments.build_parser()))
     shared = _shared(commands)
+    families = {
+        title: [name for verb in verbs for name in commands if name.split()[1] == verb]
+        for title, verbs in arguments.FAMILIES.items()
+    }
     parts = [
         "# Commands",
-        "Every command with its options; `raysm COMMAND --help` says the same. What several commands take alike stands "
-        "at the end.",
-        table(
-            ["command", "what it does"],
-            [[f"[{name}](#{_anchor(name)})", cell(_told(command))] for name, command in commands.items()],
-        ),
+        "Each command with examples and with its own options; `raysm COMMAND --help` says the same. What several take "
+        "alike stands [at the end](#what-several-commands-take), and is linked from each.",
+        *(_contents(title, {name: commands[name] for name in names}) for title, names in families.items()),
+        "**And:** [what several commands take](#what-several-commands-take), [exit status](#exit-status).",
     ]
-    for name, command in commands.items():
-        titles = [title for title, (takers, _) in shared.items() if name in takers]
-        elsewhere = {_key(action) for title in titles for action in shared[title][1]}
-        own = [action for action in _actions(command) if _key(action) not in elsewhere]
-        parts += [f"## {name}", _told(command), f"```text\n{_usage(name, command)}\n```", _table(own)]
-        parts += [" ".join(f"[{title}](#{_anchor(title)})." for title in titles)]
-    for title, (takers, actions) in shared.items():
-        parts += [f"## {title}", f"Of {_listed(takers)}.", _table(actions)]
+    for title, names in families.items():
+        parts += [f"## {_capital(title)}"]
+        for name in names:
+            parts += _command(name, commands[name], shared)
+    parts += ["## What several commands take"]
+    for title, takers in shared.items():
+        parts += [f"### {_capital(title)}", _table(takers, lambda one, by=takers: _but(one, by, commands))]
     parts += ["## Exit status", read(main.main).returns]
     return {"commands.md": "\n\n".join(part for part in parts if part) + "\n"}
 
 
+def _contents(title, commands):
+    rows = [[f"[{name}](#{_anchor(name)})", cell(_told(command).split(". ")[0])] for name, command in commands.items()]
+    return table([_capital(title), ""], rows)
+
+
+def _command(name, command, shared):
+    """Yield the parts of a command's section."""
+    titles = [title for title, takers in shared.items() if any(name in names for names in takers.values())]
+    elsewhere = {action for title in titles for action, names in shared[title].items() if name in names}
+    own = [action for action in _actions(command) if _Same(action) not in elsewhere]
+    yield f"### {name}"
+    yield _told(command)
+    yield f"```text\n{EXAMPLES[name]}\n```"
+    yield f"`{command.short_usage()}`"
+    yield _table([_Same(action) for action in own])
+    yield "It takes too: " + ", ".join(f"[{title}](#{_anchor(title)})" for title in titles) + "." if titles else ""
+
+
+class _Same:
+    """An option; equal to another command's that is said in the same words."""
+
+    def __init__(self, action):
+        self.action = action
+        choices = tuple(action.choices or ())
+        self._key = (*action.option_strings, action.dest, action.metavar, action.help, str(action.default), choices)
+
+    def __eq__(self, other):
+        return self._key == other._key
+
+    def __hash__(self):
+        return hash(self._key)
+
+
 def _shared(commands):
-    """Return by title the commands that share options, and these."""
-    takers = {}
+    """Return, by the title of a group, its options with the commands that take each."""
+    shared = {title: {} for title in GROUPS}
     for name, command in commands.items():
         for group in command._action_groups:
-            for action in group._group_actions:
-                if action.option_strings and action.dest not in ("help", "json"):
-                    takers.setdefault(_key(action), (group.title, [], action))[1].append(name)
-    shared = {}
-    for title, names, action in takers.values():
-        if len(names) >= SHARED_BY:
-            by_default = "Options of " + _listed([name.removeprefix("raysm ") for name in names])
-            heading = by_default if title == "options" else title[0].upper() + title[1:]
-            shared.setdefault(heading, (names, []))[1].append(action)
+            for action in group._group_actions if group.title in GROUPS else ():
+                shared[group.title].setdefault(_Same(action), []).append(name)
+    for title, takers in shared.items():
+        # What one command says in words of its own stays with it.
+        common = {action: names for action, names in takers.items() if len(names) > 2}
+        few = {name for name in commands if sum(name in names for names in common.values()) < LEAST_SHARE * len(common)}
+        shared[title] = {action: [name for name in names if name not in few] for action, names in common.items()}
     return shared
 
 
+def _but(option, takers, commands):
+    """Return which commands alone take an option of a group, or which do not, whichever is less to say."""
+    every = list(dict.fromkeys(name for names in takers.values() for name in names))
+    # Another command's option of this name may be said in words of its own, in its own table.
+    lacking = [name for name in every if option.action.option_strings[0] not in commands[name]._option_string_actions]
+    if not lacking:
+        return ""
+    having = [name for name in every if name not in lacking]
+    word, listed = ("not", lacking) if len(lacking) < len(having) else ("only", having)
+    return f" ({word} {', '.join(name.removeprefix('raysm ') for name in listed)})"
+
+
 def _told(command):
-    text = sentence(command.description)
-    return text[0].upper() + text[1:].rstrip(".") + "."
+    return _capital(sentence(command.description)).rstrip(".") + "."
 
 
-def _usage(name, command):
-    """Return what has to be given; what may be given is in the tables."""
-    if command.usage:
-        return command.usage
-    required = [
-        "(" + " | ".join(_shown(action) for action in group._group_actions) + ")"
-        for group in command._mutually_exclusive_groups
-        if group.required
-    ]
-    given = [
-        _shown(action) + (" …" if action.nargs == "+" else "")
-        for action in _actions(command)
-        if not action.option_strings
-    ]
-    return " ".join([name, *given, *required, "[options]"])
+def _capital(text):
+    return text[0].upper() + text[1:]
 
 
 def _commands(name, parser):
@@ -87,21 +119,12 @@ def _actions(command):
     return [action for action in command._actions if not isinstance(action, argparse._HelpAction)]
 
 
-def _key(action):
-    choices = tuple(action.choices or ())
-    return tuple(action.option_strings), action.dest, action.metavar, action.help, str(action.default), choices
-
-
-def _listed(names):
-    return ", ".join(names[:-1]) + f" and {names[-1]}"
-
-
 def _anchor(title):
     return title.lower().replace(" ", "-").replace(",", "")
 
 
-def _table(actions):
-    rows = [[code(_shown(action)), cell(action.help or "")] for action in actions]
+def _table(options, note=lambda option: ""):
+    rows = [[code(_shown(one.action)), cell((one.action.help or "") + note(one))] for one in options]
     return table(["option", "meaning"], rows) if rows else ""
 
 

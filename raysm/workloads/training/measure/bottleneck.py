@@ -88,9 +88,9 @@ def bottleneck(picture: Picture) -> str:
     """Return the sentence; without what to try where the run was too short for advice."""
     if picture.steps < 1:
         return "too few steps to say where the time went"
-    found = _find(picture)
+    finding = _find(picture)
     is_long = picture.steps >= LONG_STEPS and picture.steps * picture.step_s >= LONG_S
-    return f"{found.share}{found.but}: {found.remedy}" if is_long else found.share
+    return f"{finding.share}{finding.but}: {finding.remedy}" if is_long else finding.share
 
 
 def _find(picture: Picture) -> Finding:

@@ -1,0 +1,149 @@
+"""Examples of every command, for its --help and for the page of all commands: what one types on most days first."""
+
+from collections.abc import Mapping
+
+__all__ = ["EXAMPLES"]
+
+# A table, and not an argument of each command's: who writes one example looks at the others.
+EXAMPLES: Mapping[str, str] = {
+    "raysm demo": """\
+raysm demo
+raysm demo --instances 3 --output out/""",
+    "raysm similarity": """\
+# the 10 most similar other rows of each row, computed on two instances of this machine
+raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
+# all pairs that are similar enough; rows of one file against those of another
+raysm similarity vectors.npy --threshold 0.9 --output out/
+raysm similarity catalog.parquet --top-k 10 --queries new.parquet --id-column sku --output out/
+# how long it will take, and what it will cost
+raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-type ml.c5.4xlarge""",
+    "raysm run": """\
+# once, on the head of three instances of this machine; what it leaves in SM_MODEL_DIR comes to out/
+raysm run main.py --instances 3 --output out/ -- --greeting Hello
+# with data, which it finds in SM_CHANNEL_TRAIN, and with a package
+raysm run main.py --input train=data/ --requirement scikit-learn
+# on AWS; nothing waits for it
+raysm run main.py --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type ml.c5.4xlarge --detach""",
+    "raysm train": """\
+# what torchrun would start on two machines; rank 0's model comes to out/
+raysm train main.py --instances 2 --output out/ -- --epochs 10
+raysm train main.py --instances 2 --workers-per-instance 4 --input data=data/""",
+    "raysm sweep": """\
+# 50 trials, each main.py --lr …; the script tells its loss by raysm.report(loss=…)
+raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --trials 50 --output out/ -- --epochs 3
+raysm sweep main.py --space lr=choice:0.1,0.01 --space layers=randint:1:4 --metric accuracy --mode max --search grid""",
+    "raysm tune": """\
+raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --trials 20 --parallel 4""",
+    "raysm submit": """\
+# what --dry-run --json has printed of any command that sends a job
+raysm submit --request job.json --output out/""",
+    "raysm config": """\
+raysm config
+raysm config --config-profile big""",
+    # Names are as users give them: the short ones, where one will do.
+    "raysm jobs": """\
+raysm jobs
+raysm jobs --since 7d --status Failed,Stopped
+# with what they were called with and how well they did, the best first
+raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss""",
+    "raysm rm": """\
+raysm rm digits-20261122-101112-0a1b2c3d""",
+    "raysm status": """\
+raysm status digits""",
+    "raysm logs": """\
+raysm logs digits
+raysm logs -f digits --metrics
+raysm logs digits --instance algo-2""",
+    "raysm result": """\
+raysm result digits --output out/
+raysm result digits --no-wait --json""",
+    "raysm metrics": """\
+raysm metrics digits
+raysm metrics digits --name 'val/*'
+raysm metrics digits --telemetry""",
+    "raysm dashboard": """\
+raysm dashboard digits
+raysm dashboard digits --no-open""",
+    "raysm stop": """\
+raysm stop digits""",
+    "raysm token": """\
+raysm token digits""",
+    "raysm debug": """\
+raysm debug digits --on aws
+raysm debug digits --on aws --off""",
+    "raysm tunnel": """\
+# http://127.0.0.1:6006 leads to TensorBoard on the head
+raysm tunnel digits 6006 --local 6006""",
+    "raysm shell": """\
+raysm shell digits
+raysm shell digits --on algo-2 -- nvidia-smi""",
+    "raysm session start": """\
+raysm session start --name work --instances 2
+raysm session start --name work --instances 2 --idle 2h --budget 20""",
+    "raysm session list": """\
+raysm session list""",
+    "raysm session attach": """\
+raysm session attach work""",
+    "raysm session keep": """\
+raysm session keep work 2h""",
+    "raysm session close": """\
+raysm session close work""",
+    "raysm exec": """\
+raysm exec work main.py -- --epochs 3""",
+    "raysm local up": """\
+raysm local up
+raysm local up --scenario bad-day.toml""",
+    "raysm local down": """\
+raysm local down
+raysm local down --force""",
+    "raysm local status": """\
+raysm local status""",
+    "raysm local clean": """\
+raysm local clean
+raysm local clean --older-than 12h --dry-run
+raysm local clean --keep 10""",
+    "raysm local interrupt": """\
+raysm local interrupt digits-20261122-101112-0a1b2c3d""",
+    "raysm image build": """\
+raysm image build --dry-run
+raysm image build --gpu --tag 123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:gpu --push""",
+    "raysm doctor": """\
+# of this machine; of an account, for one kind of job
+raysm doctor
+raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type ml.g5.12xlarge --instances 4""",
+    "raysm grid plan": """\
+raysm grid plan drives.toml
+raysm grid plan train.py --rows drives.csv --regions us-east-1,eu-west-1 -- --lr {lr}""",
+    "raysm grid run": """\
+raysm grid run train.py --rows drives.csv --budget 500 -- --lr {lr}
+# the rows of a query, in the regions of their data
+raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS input_data FROM drives" --budget 500""",
+    "raysm grid row": """\
+raysm grid row train.py --rows drives.csv --index 0 --wait""",
+    "raysm grid take-up": """\
+raysm grid take-up s3://bucket/grids/drives""",
+    "raysm grid status": """\
+raysm grid status
+raysm grid status drives --json""",
+    "raysm grid watch": """\
+raysm grid watch drives""",
+    "raysm grid rows": """\
+raysm grid rows drives --state failed""",
+    "raysm grid report": """\
+raysm grid report drives --html drives.html""",
+    "raysm grid table": """\
+raysm grid table drives --output predictions.parquet""",
+    "raysm grid stop": """\
+raysm grid stop drives""",
+    "raysm grid retry": """\
+raysm grid retry drives""",
+    "raysm grid extend": """\
+raysm grid extend drives""",
+    "raysm prices": """\
+raysm prices ml.g5.2xlarge
+raysm prices ml.g5.2xlarge --regions us-east-1,eu-west-1 --refresh""",
+    "raysm quotas": """\
+raysm quotas --on aws
+raysm quotas ml.g5.2xlarge --on aws --regions us-east-1,eu-west-1""",
+}
+"""By command; a line that begins with # says what the next ones do."""
