@@ -1,6 +1,35 @@
-"""The similarity as its definition says it, in plain NumPy: slow, and independent of raysm's code."""
+"""The similarity as its definition says it, in plain NumPy: slow, and independent of raysm's code.
+
+What was computed of a small matrix is kept: a dozen engines are asked about the same one, each in several ways.
+"""
+
+import functools
+import hashlib
 
 import numpy as np
+
+KEPT = 128
+"""Answers to a question: more than one engine is asked about before the next one begins."""
+KEPT_SCORES = 1 << 18
+"""Of larger matrices nothing is kept."""
+
+
+class _Rows:
+    """A matrix that is known by what it holds."""
+
+    def __init__(self, matrix):
+        self.matrix = np.asarray(matrix)
+        digest = hashlib.blake2b(self.matrix.tobytes()).digest()
+        self.key = (digest, self.matrix.dtype.str, self.matrix.shape)
+
+    def __len__(self):
+        return len(self.matrix)
+
+    def __eq__(self, other):
+        return self.key == other.key
+
+    def __hash__(self):
+        return hash(self.key)
 
 
 def exact_rows(matrix):
@@ -21,7 +50,16 @@ def score_rows(matrix, some):
 
 def scores_between(queries, matrix):
     """Return scores[len(queries), N] float32 of all rows of two matrices, each of its own type, by the definition."""
-    left, right = exact_rows(queries), exact_rows(matrix)
+    left, right = _Rows(queries), _Rows(matrix)
+    if len(left) * len(right) > KEPT_SCORES:
+        return _scores.__wrapped__(left, right)
+    # A copy: whoever asks may write into it.
+    return _scores(left, right).copy()
+
+
+@functools.lru_cache(KEPT)
+def _scores(queries, matrix):
+    left, right = exact_rows(queries.matrix), exact_rows(matrix.matrix)
     scores = np.zeros((len(left), len(right)), dtype=np.float32)
     norms = [np.sqrt(np.sum(rows * rows, axis=1)) for rows in (left, right)]
     for at, row in enumerate(left):
@@ -33,17 +71,21 @@ def scores_between(queries, matrix):
 
 def neighbors(matrix, k, some=None):
     """Return (indices[n, k], scores[n, k]): score descending, then the lower index, without the row itself."""
-    some = range(len(matrix)) if some is None else some
+    some = np.arange(len(matrix)) if some is None else np.asarray(some)
     scores = score_rows(matrix, some)
-    indices = np.empty((len(scores), k), dtype=np.int64)
-    for at, i in enumerate(some):
-        order = [j for j in np.lexsort((np.arange(len(matrix)), -scores[at].astype(np.float64))) if j != i]
-        indices[at] = order[:k]
+    # Of equal scores the lower index stays before the higher one.
+    order = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")
+    indices = order[order != some[:, None]].reshape(len(some), -1)[:, :k]
     return indices, np.take_along_axis(scores, indices, axis=1)
 
 
 def pairs(matrix, threshold):
     """Return the list of (row, neighbor, score) with row < neighbor and score >= threshold, as numbers."""
-    scores = score_rows(matrix, range(len(matrix)))
-    rows, columns = np.nonzero(scores.astype(np.float64) >= float(threshold))
+    return list(_pairs(_Rows(matrix), float(threshold)))
+
+
+@functools.lru_cache(KEPT)
+def _pairs(matrix, threshold):
+    scores = score_rows(matrix.matrix, range(len(matrix)))
+    rows, columns = np.nonzero(scores.astype(np.float64) >= threshold)
     return [(int(i), int(j), scores[i, j]) for i, j in zip(rows, columns, strict=True) if i < j]

@@ -102,7 +102,11 @@ class Server:
 
     def ended(self, name, timeout_s=SOON_S):
         """Wait for a training job's end; return its description."""
-        final = ("Completed", "Failed", "Stopped")
+        final, deadline_s = ("Completed", "Failed", "Stopped"), time.monotonic() + timeout_s
+        # The server says when: to ask again and again for the description takes a third of a core.
+        while self.ask("GET", f"/raysm/jobs/us-east-1/{name}/end/10")[1].get("ended") is False:
+            assert time.monotonic() < deadline_s, f"{name} does not end within {timeout_s} s"
+        # It says nothing of a job that an earlier server ran, or of a name that several jobs have.
         wait_until(lambda: self.describe(name)["TrainingJobStatus"] in final, timeout_s)
         return self.describe(name)
 
@@ -121,7 +125,18 @@ class Server:
 
     def says(self, name, line):
         """Wait for a line of a job's log."""
-        wait_until(lambda: line in [text for _, text in self.lines(name)])
+        changes = 0
+
+        def is_said():
+            nonlocal changes
+            if line in [text for _, text in self.lines(name)]:
+                return True
+            # Until there is another line; some come to the log later than they are written.
+            path = f"/raysm/jobs/us-east-1/{name}/change/{changes}/1"
+            changes = self.ask("GET", path)[1].get("changes") or changes
+            return False
+
+        wait_until(is_said)
 
     def end(self):
         """End it in the way of a person, and wait."""

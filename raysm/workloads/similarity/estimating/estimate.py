@@ -41,7 +41,7 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.estimating.probe import Costs, Question
+from raysm.workloads.similarity.estimating.probe import LEAST_S, Costs, Question
 from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.sizing.footprint import DENSE, PART_BYTES, SPARSE
@@ -128,6 +128,7 @@ def estimate(
     instances: int = 1,
     *,
     shared_out: bool = False,
+    least_s: float = LEAST_S,
 ) -> Estimate:
     """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` cores.
 
@@ -138,6 +139,7 @@ def estimate(
         processes: Cores to measure on at once; None is all of this machine, at most ``slots``.
         instances: How many there are.
         shared_out: Each of them has a share of the rows, and not all.
+        least_s: For how long each measurement is repeated at least.
 
     Raises:
         InvalidInput: The files are no matrix.
@@ -152,7 +154,7 @@ def estimate(
         sizing = sizing_of(workload, matrix, slots, instances, shared_out=shared_out)
         # Half of the matrix at most: a tile beside the diagonal needs two blocks.
         rows = max(1, min(MOST_PROBE_ROWS, matrix.rows // 2, sizing.chosen_triangle_rows()))
-        question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows)
+        question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows, least_s=least_s)
         count = processes or min(slots, os.cpu_count() or 1)
         # On all cores at once, as a job has them.
         with ThreadPoolExecutor(count) as pool:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from raysm.request.codec import from_json, to_json
@@ -22,10 +23,10 @@ from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_ca
 from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
 
-__all__ = ["Costs", "Question", "measure"]
+__all__ = ["LEAST_S", "Costs", "Question", "measure"]
 
 LEAST_S = 0.6
-"""Each measurement is repeated for so long: all cores are busy meanwhile."""
+"""So long all cores are busy with the same, and the median of what was measured is no accident."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +41,8 @@ class Question:
     """What is asked for."""
     rows: int
     """Rows of a block; the matrix has twice as many at least."""
+    least_s: float = LEAST_S
+    """For how long each of the five measurements is repeated at least."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,19 +81,20 @@ def measure(question: Question) -> Costs:
     # The two blocks are the whole matrix here: nobody reads the other rows.
     block = RowBlock(0, 2 * question.rows)
     # Of both blocks at once, as a task of a job prepares many: a cost is that of one.
-    prepare_s = _seconds(lambda: prepare_block(shape, block)) / 2
+    seconds = partial(_seconds, least_s=question.least_s)
+    prepare_s = seconds(lambda: prepare_block(shape, block)) / 2
     part = prepared_part(prepare_block, shape, block)
     # The placement is still that of the whole file, which it is compared with when the file is opened.
     context = Context(matrix=prepared(replace(shape, rows=block.rows), [(block, part)]))
     cache = engine_cache_of(context)
     both = TileBlock(RowBlock(0, question.rows), RowBlock(question.rows, block.rows))
     mode = mode_of(question.workload)
-    diagonal, tile, merge = mode.probe(context, both, Path(question.scratch), _seconds)
+    diagonal, tile, merge = mode.probe(context, both, Path(question.scratch), seconds)
     return Costs(
         engine=cache.engine.name,
         prepare=prepare_s,
         # Of strips the engine computes scores from the rows as they are read: nothing is made ready.
-        operand=0.0 if mode.in_strips else _operand_seconds(cache, both.rows),
+        operand=0.0 if mode.in_strips else _operand_seconds(cache, both.rows, seconds),
         # What is held is of both blocks, in one piece each or in several.
         operand_bytes=cache.held_bytes // 2,
         diagonal=diagonal,
@@ -99,17 +103,17 @@ def measure(question: Question) -> Costs:
     )
 
 
-def _operand_seconds(cache: EngineCache, cut: RowBlock) -> float:
+def _operand_seconds(cache: EngineCache, cut: RowBlock, seconds: Callable[[Callable[[], object]], float]) -> float:
     tile, frame = cache.tile(cut), cache.context.frame()
     # Past the cache, which would make it once and hand it back ever after.
-    return _seconds(lambda: cache.engine.prepare(tile, frame))
+    return seconds(lambda: cache.engine.prepare(tile, frame))
 
 
-def _seconds(function: Callable[[], object]) -> float:
+def _seconds(function: Callable[[], object], *, least_s: float) -> float:
     """Return the median time of a call, after a first one that warms what is kept."""
     function()
     seconds: list[float] = []
-    until = time.perf_counter() + LEAST_S
+    until = time.perf_counter() + least_s
     while not seconds or time.perf_counter() < until:
         begin = time.perf_counter()
         function()

@@ -21,6 +21,11 @@ def predicted(workload, matrix, slots, costs, measured_rows, gathering_s, instan
     return predict(workload, sizing_of(workload, matrix, slots, instances), costs, measured_rows, gathering_s)
 
 
+def measured(path, workload):
+    """Return an estimate that takes no time to be exact."""
+    return estimate(path, workload, 2, processes=1, least_s=0.01)
+
+
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory):
     return saved(np.ones((16_000, 1), dtype=np.int8), tmp_path_factory.mktemp("m")).open()
@@ -125,7 +130,7 @@ def test_of_the_full_matrix_in_parts_each_instance_writes_its_own_beside_the_com
 @pytest.mark.parametrize("workload", [{"top_k": 3}, {"threshold": 0.5}, {"full": True}])
 def test_a_few_tiles_of_the_matrix_itself_are_measured(workload, tmp_path):
     source = saved(np.random.default_rng(0).standard_normal((900, 16)), tmp_path)
-    found = estimate(source.place.channel, Similarity(**workload), 2, processes=1)
+    found = measured(source.place.channel, Similarity(**workload))
     assert found.engine
     assert list(found.phases_s) == ["prepare", "similarity", "gathering"]
     assert 0 < found.phases_s["similarity"] < 10
@@ -140,7 +145,7 @@ def test_a_recall_cannot_be_estimated_and_says_why(tmp_path):
 def test_sparse_rows_are_measured_by_their_elements(tmp_path):
     path = tmp_path / "m.npz"
     scipy.sparse.save_npz(path, scipy.sparse.random(4000, 3000, 0.002, format="csr", random_state=0))
-    assert "sparse" in estimate(path, Similarity(top_k=3), 2, processes=1).engine
+    assert "sparse" in measured(path, Similarity(top_k=3)).engine
 
 
 def test_a_matrix_that_cannot_be_measured_says_why(tmp_path):
@@ -148,4 +153,4 @@ def test_a_matrix_that_cannot_be_measured_says_why(tmp_path):
     rows[3, 3] = np.nan
     source = saved(rows, tmp_path)
     with pytest.raises(RaysmError, match=r"tiles of matrix.npy could not be measured: .*row 3 of the matrix"):
-        estimate(source.place.channel, Similarity(top_k=3), 2, processes=1)
+        measured(source.place.channel, Similarity(top_k=3))

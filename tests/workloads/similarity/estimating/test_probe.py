@@ -19,7 +19,8 @@ def question(tmp_path):
     (tmp_path / "scratch").mkdir()
 
     def ask(workload):
-        return Question(path=str(tmp_path / "m.npy"), scratch=str(tmp_path / "scratch"), workload=workload, rows=100)
+        folders = {"path": str(tmp_path / "m.npy"), "scratch": str(tmp_path / "scratch")}
+        return Question(**folders, workload=workload, rows=100, least_s=0.01)
 
     return ask
 
