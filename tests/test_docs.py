@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,15 @@ def test_a_page_that_follows_from_the_code_is_current(page):
 
 def test_every_page_that_follows_from_the_code_is_there():
     assert set(WRITTEN) == set(reference.written())
+
+
+def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_how_it_is_added():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = (DOCS / "how-to" / "install.md").read_text().partition("| extra |")[2]
+    # What measures raysm and its pages in a browser is of use in a clone alone, as the tests are.
+    assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser"}
+    saying = {name(page) for page in PAGES if re.search(r"pip install 'raysm\[", page.read_text())}
+    assert saying == {"README.md", "PACKAGE.md", "docs/how-to/install.md"}
 
 
 def test_every_public_name_is_on_a_page_of_the_api():

@@ -50,7 +50,8 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         # The client may be installed without NumPy, which this option cannot do without.
         from raysm.workloads.similarity.estimating.estimate import estimate
     except ImportError as error:
-        raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
+        lacks = error.name or error
+        raise MissingDependency(f"--estimate needs {lacks}: python3 -m pip install 'raysm[local]'") from error
     # The command is the kind: what it chooses is never another one.
     shape, workload = cluster(settings), cast(Similarity, settings.workload())
     of_type = None if shape.instance_type == "local" else shape.instance_type

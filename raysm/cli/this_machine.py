@@ -43,5 +43,5 @@ def train_check(load: Callable[[], object] = lambda: importlib.import_module("ra
         load()
     except ImportError as error:
         text = f"cannot be imported, trainings will fail: {error.__cause__ or error}"  # the cause names the package
-        return replace(bad(text, "pip install 'raysm[train]'", needed=False), name="ray.train")
+        return replace(bad(text, "python3 -m pip install 'raysm[train]'", needed=False), name="ray.train")
     return replace(good("can be imported"), name="ray.train")

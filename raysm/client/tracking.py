@@ -161,4 +161,4 @@ def _check_here() -> None:
     """
     # mlflow-skinny, which others bring, has no SQLAlchemy, and can write to servers only.
     if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("sqlalchemy") is None:
-        raise MissingDependency("tracking in a file needs MLflow: pip install 'raysm[mlflow]'")
+        raise MissingDependency("tracking in a file needs MLflow: python3 -m pip install 'raysm[mlflow]'")

@@ -23,6 +23,6 @@ def __getattr__(name: str) -> Any:
         # Version 2 of the SDK, too, has no sagemaker.train.
         raise MissingDependency(
             f"raysm.sdk needs the SageMaker Python SDK, version 3, and {error.name} is not installed: "
-            "pip install 'raysm[sdk]'"
+            "python3 -m pip install 'raysm[sdk]'"
         ) from error
     return Ray

@@ -100,7 +100,7 @@ def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[No
     except ImportError as error:
         remedy = "it to the requirements"
         if workload.extra is not None:
-            remedy = f"raysm's extra: pip install 'raysm[{workload.extra}]'"
+            remedy = f"raysm's extra: python3 -m pip install 'raysm[{workload.extra}]'"
         raise MissingDependency(
             f"the image lacks {error.name or unnamed or error}, which {workload.label} needs; add {remedy}"
         ) from error

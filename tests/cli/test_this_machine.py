@@ -22,4 +22,4 @@ def test_a_ray_train_that_cannot_be_imported_is_said_with_what_to_install():
     finding = train_check(load)
     assert (finding.state, finding.needed) == (State.BAD, False)
     assert "No module named 'pandas'" in finding.text
-    assert finding.remedy == "pip install 'raysm[train]'"
+    assert finding.remedy == "python3 -m pip install 'raysm[train]'"

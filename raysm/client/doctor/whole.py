@@ -27,6 +27,6 @@ def look_at_tunnel(case: Case, carrier: str = CARRIER) -> Iterator[Finding]:
         return
     yield bad(
         f"{carrier} is not installed: no tunnel, shell or dashboard of a job can be opened from here",
-        "pip install 'raysm[interactive]'",
+        "python3 -m pip install 'raysm[interactive]'",
         needed=False,
     )

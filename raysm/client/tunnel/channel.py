@@ -305,5 +305,5 @@ def import_aiohttp() -> Any:
     try:
         import aiohttp
     except ModuleNotFoundError as error:
-        raise MissingDependency("a tunnel needs aiohttp: pip install 'raysm[interactive]'") from error
+        raise MissingDependency("a tunnel needs aiohttp: python3 -m pip install 'raysm[interactive]'") from error
     return aiohttp

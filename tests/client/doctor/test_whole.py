@@ -38,7 +38,7 @@ def test_a_job_can_be_entered_where_what_carries_a_session_is_installed(account)
 def test_without_it_the_extra_is_named_and_jobs_run_all_the_same(account):
     (finding,) = look_at_tunnel(account.case(), carrier="no_such_package")
     assert (finding.state, finding.needed) == (State.BAD, False)
-    assert finding.remedy == "pip install 'raysm[interactive]'"
+    assert finding.remedy == "python3 -m pip install 'raysm[interactive]'"
 
 
 def test_the_doctor_carries_these_checks_out():

@@ -101,4 +101,4 @@ except MissingDependency as error:
 
 def test_without_aiohttp_it_says_what_to_install_before_a_job_is_opened_for_anybody():
     done = subprocess.run([sys.executable, "-c", WITHOUT_AIOHTTP], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "a tunnel needs aiohttp: pip install 'raysm[interactive]'\n", done.stderr
+    assert done.stdout == "a tunnel needs aiohttp: python3 -m pip install 'raysm[interactive]'\n", done.stderr

@@ -12,5 +12,5 @@ def test_a_loop_is_run_by_this_runner():
 
 def test_an_image_without_ray_says_so_and_names_the_extra():
     assert refusal_without("ray", TrainLoop(name="loop", python="3.11")) == (
-        "the image lacks ray, which the training needs; add raysm's extra: pip install 'raysm[train]'"
+        "the image lacks ray, which the training needs; add raysm's extra: python3 -m pip install 'raysm[train]'"
     )

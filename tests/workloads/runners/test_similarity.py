@@ -29,7 +29,7 @@ def test_a_similarity_is_run_by_this_runner():
 
 def test_an_image_without_numpy_says_so_and_names_the_extra():
     assert refusal_without("numpy", Similarity(top_k=1)) == (
-        "the image lacks numpy, which the similarity needs; add raysm's extra: pip install 'raysm[local]'"
+        "the image lacks numpy, which the similarity needs; add raysm's extra: python3 -m pip install 'raysm[local]'"
     )
 
 

@@ -12,5 +12,5 @@ def test_a_script_for_torchrun_is_run_by_this_runner():
 
 def test_an_image_without_ray_says_so_and_names_the_extra():
     assert refusal_without("ray", TorchScript("train.py")) == (
-        "the image lacks ray, which the training needs; add raysm's extra: pip install 'raysm[train]'"
+        "the image lacks ray, which the training needs; add raysm's extra: python3 -m pip install 'raysm[train]'"
     )

@@ -78,7 +78,7 @@ def _torchao() -> tuple[Any, Any]:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
     except ImportError as error:
         raise MissingDependency(
-            f"precision='fp8' needs torchao ({error}): pip install 'raysm[float8]', or name torchao among the job's"
-            " requirements"
+            f"precision='fp8' needs torchao ({error}): python3 -m pip install 'raysm[float8]', or name "
+            "torchao among the job's requirements"
         ) from error
     return Float8LinearConfig, convert_to_float8_training

@@ -44,7 +44,7 @@ def test_gpus_from_ada_on_are_taken(capability):
 
 @pytest.mark.skipif(HAS_TORCHAO, reason="torchao is installed")
 def test_without_torchao_the_extra_is_named():
-    with pytest.raises(MissingDependency, match=r"pip install 'raysm\[float8\]'"):
+    with pytest.raises(MissingDependency, match=r"python3 -m pip install 'raysm\[float8\]'"):
         to_float8(model())
 
 
