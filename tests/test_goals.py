@@ -1,4 +1,4 @@
-"""What is promised of the interactive side and of the grid: pages of the reference name the tests that hold it."""
+"""What is promised of the interactive side and of the grid: pages for contributors name the tests that hold it."""
 
 import re
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 from tests.test_findings import functions_in
 
 TESTS = Path(__file__).parent
-REFERENCE = TESTS.parent / "docs/reference"
+CONTRIBUTING = TESTS.parent / "docs/contributing"
 GOALS = {"interactive": [str(number) for number in range(1, 25)], "grid": [f"G{number}" for number in range(1, 26)]}
-PAGES = {name: (REFERENCE / f"{name}.md").read_text() for name in GOALS}
+PAGES = {name: (CONTRIBUTING / f"{name}-goals.md").read_text() for name in GOALS}
 ROWS = [
     pytest.param(line, id=f"{name}-{line[2:40]}")
     for name, page in PAGES.items()

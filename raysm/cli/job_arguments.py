@@ -14,7 +14,7 @@ __all__ = ["add_about_jobs", "add_entering"]
 ABOUT_JOBS = "raysm.cli.about_jobs:run"
 ENTERING = "raysm.cli.entering:run"
 
-JOB = "the job's name, or the short one of the session or job that runs, or ran last"
+JOB = "the job's name, or the short one of a session or job that runs"
 
 
 def add_about_jobs(commands: Any) -> None:

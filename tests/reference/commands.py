@@ -13,7 +13,7 @@ LEAST_SHARE = 0.5
 
 def pages():
     """Return the page by its path below ``docs/reference``."""
-    commands = dict(_commands("raysm", arguments.build_parser()))
+    commands = dict(commands_of("raysm", arguments.build_parser()))
     shared = _shared(commands)
     families = {
         title: [name for verb in verbs for name in commands if name.split()[1] == verb]
@@ -38,7 +38,7 @@ def pages():
 
 
 def _contents(title, commands):
-    rows = [[f"[{name}](#{_anchor(name)})", cell(_told(command).split(". ")[0])] for name, command in commands.items()]
+    rows = [[f"[{name}](#{anchor(name)})", cell(told(command).split(". ")[0])] for name, command in commands.items()]
     return table([_capital(title), ""], rows)
 
 
@@ -48,11 +48,11 @@ def _command(name, command, shared):
     elsewhere = {action for title in titles for action, names in shared[title].items() if name in names}
     own = [action for action in _actions(command) if _Same(action) not in elsewhere]
     yield f"### {name}"
-    yield _told(command)
+    yield told(command)
     yield f"```text\n{EXAMPLES[name]}\n```"
     yield f"`{command.short_usage()}`"
     yield _table([_Same(action) for action in own])
-    yield "It takes too: " + ", ".join(f"[{title}](#{_anchor(title)})" for title in titles) + "." if titles else ""
+    yield "It takes too: " + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + "." if titles else ""
 
 
 class _Same:
@@ -97,7 +97,7 @@ def _but(option, takers, commands):
     return f" ({word} {', '.join(name.removeprefix('raysm ') for name in listed)})"
 
 
-def _told(command):
+def told(command):
     return _capital(sentence(command.description)).rstrip(".") + "."
 
 
@@ -105,12 +105,12 @@ def _capital(text):
     return text[0].upper() + text[1:]
 
 
-def _commands(name, parser):
+def commands_of(name, parser):
     """Yield the parser of every command that has no commands of its own."""
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     for action in nested:
         for verb, command in action.choices.items():
-            yield from _commands(f"{name} {verb}", command)
+            yield from commands_of(f"{name} {verb}", command)
     if not nested:
         yield name, parser
 
@@ -119,7 +119,7 @@ def _actions(command):
     return [action for action in command._actions if not isinstance(action, argparse._HelpAction)]
 
 
-def _anchor(title):
+def anchor(title):
     return title.lower().replace(" ", "-").replace(",", "")
 
 
