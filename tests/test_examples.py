@@ -197,9 +197,16 @@ def test_campaigns_in_four_regions_are_trained_by_one_command(tmp_path):
         assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
     assert "6 rows: 5 done, 1 failed" in ended.stdout
     assert re.search(r"rate +at most [1-9][0-9,]* images/s combined", ended.stdout)
+    # Spot capacity was taken back once, by the scenario's own words, and the row went on from what it had saved.
+    assert re.search(r"^spot +1 interruption, at most [0-9.]+ USD of work done again", ended.stdout, re.MULTILINE)
+    assert re.search(r"wasted +0\.[0-9]*[1-9][0-9]* USD +saved by spot 0\.[0-9]*[1-9][0-9]* USD", ended.stdout)
     # The region without capacity was asked, and its rows are done elsewhere; the typo is told in its program's words.
     assert re.search(r"^eu-central-1 .* CAPACITY", ended.stdout, re.MULTILINE)
     assert "could not convert string to float: '0,5'" in ended.stdout
     page = (tmp_path / "data" / "drives.html").read_text()
     for text in ("5 of 6", "images/s at most", "campaign-04", "wasted", "saved by spot"):
         assert text in page
+    # The row says so, and the log of its job that it went on behind what it had saved.
+    assert "spot capacity was taken back once" in page
+    logs = [path.read_text() for path in (tmp_path / "home" / "jobs" / "training@eu-west-1").glob("*/streams/*")]
+    assert any(re.search("campaign campaign-02 goes on behind epoch [1-9][0-9]+", log) for log in logs)

@@ -1,6 +1,7 @@
 """Handwritten digits of one campaign: softmax regression, its batches shared by all instances of the job.
 
-Each instance has an actor with its share of the images; the driver averages their gradients.
+Each instance has an actor with its share of the images; the driver averages their gradients, and saves what it has
+now and then: a job on spot capacity that loses its instances goes on there.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import ray
 import raysm
 
 EPOCHS = 200
+SAVED_EVERY = 20
 
 
 @ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
@@ -33,6 +35,14 @@ class Worker:
         return images.T @ (odds - labels) / batch, loss
 
 
+def save(state, path):
+    """Write beside, then rename: an instance may be taken away in the middle of it."""
+    beside = path.with_suffix(".new")
+    with beside.open("wb") as file:
+        np.savez(file, **state)
+    beside.replace(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--campaign")
@@ -45,14 +55,21 @@ def main():
     ray.init(address="auto", log_to_driver=False)
     count = len(ray.nodes())
     workers = [Worker.remote(data["images"][rank::count], data["labels"][rank::count]) for rank in range(count)]
-    weights, began_s, images = np.zeros((64, 10)), time.monotonic(), 0
-    for epoch in range(EPOCHS):
+    path = Path(os.environ["RAYSM_STATE"]) / "weights.npz"
+    state = dict(np.load(path)) if path.exists() else {"weights": np.zeros((64, 10)), "epochs": 0}
+    weights, begin, began_s, images = state["weights"], int(state["epochs"]), time.monotonic(), 0
+    if begin:
+        print(f"campaign {asked.campaign} goes on behind epoch {begin}")
+    for epoch in range(begin, EPOCHS):
         for number in range(len(data["images"]) // (asked.batch * count) + 1):
             steps = ray.get([worker.step.remote(weights, number, asked.batch) for worker in workers])
             weights -= lr * np.mean([gradient for gradient, _ in steps], axis=0)
             images += asked.batch * count
         rate = images / (time.monotonic() - began_s)
         raysm.report(step=epoch, loss=float(np.mean([loss for _, loss in steps])), images_per_s=rate)
+        if (epoch + 1) % SAVED_EVERY == 0:
+            save({"weights": weights, "epochs": epoch + 1}, path)
+            print(f"epoch {epoch + 1} of {EPOCHS}", flush=True)
     right = ((data["images"] @ weights).argmax(axis=1) == data["labels"]).mean()
     (Path(os.environ["SM_MODEL_DIR"]) / "digits.json").write_text(
         json.dumps({"campaign": asked.campaign, "accuracy": right, "weights": weights.tolist()})

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,7 @@ from raysm.client.service_model_check import check_instance_type
 from raysm.client.settings import Settings
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
+from raysm.request.cluster import LOCAL_TYPE
 from raysm.request.similarity import MATRIX, QUERIES
 
 if TYPE_CHECKING:
@@ -54,27 +56,53 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         raise MissingDependency(f"--estimate needs {lacks}: python3 -m pip install 'raysm[local]'") from error
     # The command is the kind: what it chooses is never another one.
     shape, workload = cluster(settings), cast(Similarity, settings.workload())
-    of_type = None if shape.instance_type == "local" else shape.instance_type
-    if of_type is not None:
-        # Cores follow from any name: those of a misspelt type would look as good.
-        check_instance_type(of_type)
-    slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
-    # Instances on this machine share its cores, and are one to each other.
-    expected = (measure or estimate)(
-        path, workload, slots, instances=1 if of_type is None else shape.count, shared_out=_is_shared_out(settings)
-    )
-    billed = _forecast(arguments, settings, shape, expected.total_s, (_size_bytes(path), _left(workload, path)))
-    is_billed = of_type is not None or arguments.price_per_hour is not None
+    for name in shape.types:
+        if name != LOCAL_TYPE:
+            # Cores follow from any name: those of a misspelt type would look as good.
+            check_instance_type(name)
+    sizes = _size_bytes(path), _left(workload, path)
+    answers: list[dict[str, Any]] = []
+    rows: list[tuple[str, str]] = []
+    measured: dict[int, Estimate] = {}
+    # Which of its types the service takes nobody knows before: each has its own time, and its own price.
+    for name in shape.types:
+        one, of_type = replace(shape, instance_type=name, alternatives=()), None if name == LOCAL_TYPE else name
+        slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
+        if slots not in measured:
+            # Instances on this machine share its cores, and are one to each other.
+            instances = 1 if of_type is None else shape.count
+            measured[slots] = (measure or estimate)(
+                path, workload, slots, instances=instances, shared_out=_is_shared_out(settings)
+            )
+        expected = measured[slots]
+        billed = _forecast(arguments, settings, one, expected.total_s, sizes)
+        is_billed = of_type is not None or arguments.price_per_hour is not None
+        answers.append(
+            {
+                **({"instance_type": name} if shape.alternatives else {}),
+                **_as_json(expected, billed if is_billed else None),
+            }
+        )
+        rows += [("or", name)] if rows else []
+        rows += _rows(expected, one, of_type, billed if is_billed else None)
     if arguments.json:
-        print(json.dumps(_as_json(expected, billed if is_billed else None), indent=1))
+        # The wanted one as it is without a choice.
+        first, *others = answers
+        print(json.dumps({**first, "alternatives": others} if others else first, indent=1))
         return
-    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
-    rows = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})")]
-    rows += [("result", expected.result)]
-    rows += [("rows", expected.travelling)] if expected.travelling else []
-    rows += [("cores", _cores(expected, shape, of_type)), *(billed.lines(shape.instance_type) if is_billed else [])]
     for label, text in rows:
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True, highlight=False)
+
+
+def _rows(expected: "Estimate", shape: Cluster, of_type: str | None, billed: Forecast | None) -> list[tuple[str, str]]:
+    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
+    return [
+        ("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"),
+        ("result", expected.result),
+        *([("rows", expected.travelling)] if expected.travelling else []),
+        ("cores", _cores(expected, shape, of_type)),
+        *([] if billed is None else billed.lines(shape.instance_type)),
+    ]
 
 
 def _matrix(settings: Settings) -> Path:

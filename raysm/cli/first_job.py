@@ -157,14 +157,13 @@ def _agree(
     trials: Sequence[Trial],
 ) -> None:
     """Show the costs, and return where somebody agrees to them."""
-    price, volume = (
-        _price(arguments, cluster, region),
-        volume_usd_per_hour(cluster.instance_type, cluster.volume_gb, region),
-    )
+    price = _price(arguments, cluster, region)
+    volumes = [volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types]
+    volume = None if None in volumes else max(usd for usd in volumes if usd is not None)
     estimate = costs(trials, cluster.size * (price.usd_per_hour + (volume or 0.0)))
     _print(
         console,
-        f"{len(trials)} jobs on {cluster.size} x {cluster.instance_type}, one after the other: likely "
+        f"{len(trials)} jobs on {cluster.size} x {' or '.join(cluster.types)}, one after the other: likely "
         f"{estimate.likely_usd:.2f} USD, at most {estimate.most_usd:.2f} USD ({price}"
         f"{'' if volume is not None else ', volumes not counted'})",
     )
@@ -184,13 +183,15 @@ def _price(arguments: Arguments, cluster: Cluster, region: str) -> Price:
     if arguments.price_per_hour is not None:
         return price_of_user(arguments.price_per_hour)
     # Groups have several types, and no one price.
-    price = None if cluster.groups else price_of(cluster.instance_type, region)
-    if price is None:
+    prices = [] if cluster.groups else [price_of(name, region) for name in cluster.types]
+    listed_prices = [price for price in prices if price is not None]
+    if not prices or len(listed_prices) < len(prices):
         raise InvalidRequest(
-            f"no price of {cluster.instance_type} in {region} is at hand, and nothing is sent for an unknown one; give "
-            "--price-per-hour, of one instance, from https://aws.amazon.com/sagemaker/ai/pricing/"
+            f"no price of {' or '.join(cluster.types)} in {region} is at hand, and nothing is sent for an unknown one; "
+            "give --price-per-hour, of one instance, from https://aws.amazon.com/sagemaker/ai/pricing/"
         )
-    return price
+    # Whichever the service takes, it costs no more than that.
+    return max(listed_prices, key=lambda price: price.usd_per_hour)
 
 
 def _print(console: Console, text: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from raysm.client.doctor.case import Intent
-from raysm.client.doctor.finding import Finding, bad, good
+from raysm.client.doctor.finding import Finding, bad, good, one_suffices
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Capacity, Market, Scenario
 from raysm.request.cluster import LOCAL_TYPE
@@ -22,7 +22,8 @@ def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
         intent: The job; where it names instance types, what it wants is compared.
     """
     # Of the type of no instance there is neither price nor quota: it is this machine's.
-    counts = {name: count for name, count in intent.instances.items() if name != LOCAL_TYPE}
+    choices = [{name: count for name, count in choice.items() if name != LOCAL_TYPE} for choice in intent.choices]
+    is_named = any(choices)
     common = "elsewhere" if scenario.regions else "everywhere"
     home = LOCAL_REGION if LOCAL_REGION in scenario.regions else common
     for region, settings in {**scenario.regions, common: scenario}.items():
@@ -35,14 +36,17 @@ def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
             *settings.capacity.instances,
         }
         # What a job does not want is left out: a market may have hundreds of types.
-        for name in counts or sorted(named):
-            finding = _of_type(region, settings, name, counts.get(name, 0), is_spot=intent.limits.spot)
+        ways = [
+            [_of_type(region, settings, name, count, is_spot=intent.limits.spot) for name, count in choice.items()]
+            for choice in (choices if is_named else [dict.fromkeys(sorted(named), 0)])
+        ]
+        for finding in one_suffices(ways):
             # A job goes to its home's region; of the others a grid takes those that have room.
-            yield replace(finding, name="market", needed=region == home)
+            yield replace(finding, name="market", needed=finding.needed and region == home)
         chances = "; ".join(_chances(settings.capacity))
         if chances:
             # That of a job which could never start stands in its way; all else may happen to it.
-            is_closed = settings.capacity.insufficient >= 1 and bool(counts)
+            is_closed = settings.capacity.insufficient >= 1 and is_named
             text = f"{region}: {chances}"
             yield replace(bad(text, REMEDY) if is_closed else good(text), name="market", needed=region == home)
 
@@ -69,6 +73,8 @@ def _chances(capacity: Capacity) -> Iterator[str]:
         yield f"no instances from {begin:g} to {end:g} s after the server's start"
     if capacity.interruptions_per_hour:
         yield f"a job on spot capacity is interrupted {capacity.interruptions_per_hour:g} times an hour"
+    for words in capacity.interrupted_at:
+        yield f"a job on spot capacity is interrupted at the line {words!r}"
     if capacity.internal_errors:
         yield f"{capacity.internal_errors:.0%} of the attempts are broken off"
     if capacity.start_delay_s:

@@ -119,6 +119,18 @@ class Description:
         """Whether it was ended because it had run as long as it may."""
         return self.status.is_terminal and self.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED
 
+    @property
+    def interruptions(self) -> tuple[float, ...]:
+        """Of each time that its spot capacity was taken back, the seconds that it had worked since it had begun."""
+        training: datetime | None = None
+        seconds: list[float] = []
+        for status, begin, _ in self.transitions:
+            if status == SecondaryStatus.TRAINING:
+                training = begin
+            elif status == SecondaryStatus.INTERRUPTED:
+                seconds.append((begin - training).total_seconds() if begin and training else 0.0)
+        return tuple(seconds)
+
 
 def outputs_of(description: Description) -> str:
     """Return the prefix below which ``model/`` and ``data/`` of the job lie, without a slash at its end."""

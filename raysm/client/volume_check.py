@@ -4,6 +4,7 @@ Pure: what flows in is a request and the bytes of its channels, what flows out i
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from raysm.contract.job_api import api_of
 from raysm.contract.local_storage import has_local_storage, local_storage_gb
@@ -29,7 +30,9 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
     Raises:
         InvalidRequest: The size of the inputs and of the volume, and what to do.
     """
-    for group in _groups(request):
+    # Of a choice, each: whichever the service takes, the inputs have to fit.
+    others = [replace(group, instance_type=name) for group in _groups(request) for name in request.cluster.alternatives]
+    for group in (*_groups(request), *others):
         room_gb = _room_gb(group.instance_type, request.cluster.volume_gb)
         needed = _bytes_on_each(request, group, sizes)
         if room_gb is not None and needed > room_gb * GIB:

@@ -122,6 +122,10 @@ class Attempt:
     """What List last said of it: Describe is asked where that changes."""
     choice: str = ""
     """Prices of the types of which the service takes the first that it has, as JSON; empty is its own alone."""
+    interruptions: int = 0
+    """How often its spot capacity was taken back; the service itself started it again."""
+    interrupted_s: float = 0.0
+    """Seconds that it had run when that happened: of these it did again what it had not saved."""
 
     @property
     def job_name(self) -> str:
@@ -146,6 +150,12 @@ class Attempt:
         if self.usd_per_hour is None or self.billable_s is None:
             return None
         return self.usd_per_hour * self.count * self.billable_s / 3600
+
+    @property
+    def again_usd(self) -> float:
+        """What of its cost was, at most, for work that it did again after an interruption; what is unknown is 0."""
+        # Only its program knows what it had saved by then.
+        return min(1.0, self.interrupted_s / self.training_s) * (self.usd or 0.0) if self.training_s else 0.0
 
     @property
     def worst_usd(self) -> float | None:

@@ -18,7 +18,7 @@ from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.standing import close, failed, learn_quota, succeeded
 from raysm.grid.store import Store
 
-__all__ = ["LANDING_S", "WATCH_S", "billed_s", "brake", "conclude", "refuse"]
+__all__ = ["LANDING_S", "WATCH_S", "billed_s", "brake", "conclude", "interrupted", "refuse", "tell_interruptions"]
 
 LANDING_S = 120.0
 """Seconds after a lost answer within which its Create may still be carried out: twice botocore's read timeout."""
@@ -84,6 +84,7 @@ def conclude(
         training_s=description.training_s if description else None,
         billable_s=billed_s(description) if description else None,
         job=named(attempt, description) if description else attempt.job,
+        **(interrupted(description) if description else {}),
         **attempt.settled(description.selected_type if description else None),
     )
     settle(store, ended)
@@ -103,6 +104,26 @@ def named(attempt: Attempt, description: Description) -> str:
     """Return under what the service knows a job, as far as that is another name than the attempt's."""
     # Of one that a queue holds back there is no other name yet, or no more: the last one holds.
     return description.name if description.name != attempt.name else attempt.job
+
+
+def interrupted(description: Description) -> dict[str, Any]:
+    """Return what an attempt keeps of the interruptions of its job."""
+    worked_s = description.interruptions
+    return {"interruptions": len(worked_s), "interrupted_s": sum(worked_s)}
+
+
+def tell_interruptions(store: Store, attempt: Attempt, now: float) -> None:
+    """Say of the rows of a job that runs that it was interrupted, within a transaction."""
+    for record in members(store, attempt):
+        if record.state is TaskState.PLACED:
+            store.explain(record.task.key, _interruptions(attempt), now)
+
+
+def _interruptions(attempt: Attempt) -> str:
+    times = "once" if attempt.interruptions == 1 else f"{attempt.interruptions:,} times"
+    return (
+        f"spot capacity was taken back {times}, after {attempt.interrupted_s:,.0f} s of work: the job was begun again"
+    )
 
 
 def billed_s(description: Description) -> float | None:
@@ -133,6 +154,8 @@ def _follow(store: Store, attempt: Attempt, record: TaskRecord, end: RowEnd, now
     # A wish to stop it came in while it ended in another way: it is not tried again.
     if attempt.wish == "user" and state is TaskState.WAITING:
         state = TaskState.STOPPED
+    if state is TaskState.DONE and attempt.interruptions:
+        reason = f"{reason}; {_interruptions(attempt)}" if reason else _interruptions(attempt)
     if state is TaskState.FAILED and kind.advice:
         reason = f"{reason}; {kind.advice}"
     store.move_task(record.task.key, TaskState.PLACED, state, now, reason=reason, **changes)

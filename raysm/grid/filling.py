@@ -110,8 +110,9 @@ class Template:
             "account": account() if "account" in self.names else None,
         }
         options = dict(fill(dict(self.options), values, where))
+        # Without alternatives: where the service is to choose, the grid says among which, and counts what they cost.
         options["cluster"] = replace(
-            options.get("cluster") or Cluster(), instance_type=place.instance_type, count=count
+            options.get("cluster") or Cluster(), instance_type=place.instance_type, count=count, alternatives=()
         )
         options["inputs"] = _inputs(options.get("inputs") or {}, task)
         for name, of_task in (("environment", task.environment), ("tags", task.tags)):

@@ -21,6 +21,8 @@ class Money:
     """Billed, of all that has ended."""
     wasted_usd: float = 0.0
     """Of it, for attempts that brought nothing, and for jobs that nobody wanted."""
+    again_usd: float = 0.0
+    """Of what is no waste, at most, for work that was done again after an interruption of spot capacity."""
     saved_usd: float = 0.0
     """What spot capacity saved: seconds that were trained and not billed."""
     at_stake_usd: float = 0.0
@@ -39,7 +41,7 @@ def money(store: Store, now: float, region: str | None = None) -> Money:
     execute = store.database.connection.execute
     spent = execute(
         "SELECT coalesce(sum(usd), 0), coalesce(sum(wasted_usd), 0), coalesce(sum(saved_usd), 0), "
-        "coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
+        "coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
         (region,),
     ).fetchone()
     worst = "coalesce(usd_per_hour, 0) * count * max_runtime_s"
@@ -52,7 +54,8 @@ def money(store: Store, now: float, region: str | None = None) -> Money:
     ):
         query = f"SELECT sum({part} AND (:region IS NULL OR region = :region)"
         staked += execute(query, {"region": region, "now": now}).fetchone()[0] or 0.0
-    return Money(spent_usd=spent[0], wasted_usd=spent[1], saved_usd=spent[2], unpriced=spent[3], at_stake_usd=staked)
+    names = ("spent_usd", "wasted_usd", "saved_usd", "again_usd", "unpriced")
+    return Money(**dict(zip(names, spent, strict=True)), at_stake_usd=staked)
 
 
 def settle(store: Store, attempt: Attempt) -> None:
@@ -60,20 +63,22 @@ def settle(store: Store, attempt: Attempt) -> None:
     # What the service never took costs nothing, and nobody bills it.
     if attempt.sent_s is None:
         return
-    usd = attempt.usd
     price = (attempt.usd_per_hour or 0.0) * attempt.count / 3600
     saved = price * max(0.0, (attempt.training_s or 0.0) - (attempt.billable_s or 0.0)) if attempt.spot else 0.0
-    _count(store, attempt.region, usd, saved, is_waste=ending(attempt.ending).is_waste)
+    _count(store, attempt, saved, is_waste=ending(attempt.ending).is_waste)
 
 
 def settle_stray(store: Store, attempt: Attempt) -> None:
     """Count what a job has cost that nobody wanted."""
-    _count(store, attempt.region, attempt.usd, 0.0, is_waste=True)
+    _count(store, attempt, 0.0, is_waste=True)
 
 
-def _count(store: Store, region: str, usd: float | None, saved: float, *, is_waste: bool) -> None:
+def _count(store: Store, attempt: Attempt, saved: float, *, is_waste: bool) -> None:
+    usd = attempt.usd or 0.0
+    wasted, again = (usd, 0.0) if is_waste else (0.0, attempt.again_usd)
     store.database.connection.execute(
-        "INSERT INTO spent VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (region) DO UPDATE SET usd = usd + ?2, "
-        "wasted_usd = wasted_usd + ?3, saved_usd = saved_usd + ?4, unpriced = unpriced + ?5",
-        (region, usd or 0.0, (usd or 0.0) if is_waste else 0.0, saved, int(usd is None)),
+        "INSERT INTO spent VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (region) DO UPDATE SET usd = usd + ?2, "
+        "wasted_usd = wasted_usd + ?3, saved_usd = saved_usd + ?4, again_usd = again_usd + ?5, "
+        "unpriced = unpriced + ?6",
+        (attempt.region, usd, wasted, saved, again, int(attempt.usd is None)),
     )

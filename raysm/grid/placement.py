@@ -118,6 +118,14 @@ class Cheapest:
             ways.append(_Way(score=score, position=position, until=until, offer=offer, usd=usd))
         return self._best(task, ways, market, now, reasons) if ways else Choice(reasons=reasons)
 
+    def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
+        """Return which offers the service may take for a row that is sent to one of them, that one first."""
+        if not self.any_type or offer.place.spot:
+            return (offer,)
+        there = [each for each in self.offers if each.place.region == offer.place.region and not each.place.spot]
+        others = [each for each in there if each.place != offer.place and not refusal(task, each, self.move_data)]
+        return (offer, *others)
+
     def learn(self, task: Task, attempt: Attempt) -> None:
         """Take note of an attempt that has ended."""
         self.experience.learn(task, attempt)

@@ -187,7 +187,7 @@ def plan_grid(
         assigned=tuple(assigned),
         places=_places(assigned, placement, table),
         transfer_usd=_sum(each.worth.transfer_usd for each in assigned if each.worth is not None),
-        most_usd=_sum(_most(each, limits.max_runtime_s) for each in assigned if each.offer is not None),
+        most_usd=_sum(_most(each, placement, limits.max_runtime_s) for each in assigned if each.offer is not None),
         notes=(
             *notes,
             *_notes(assigned, placement, table, today),
@@ -251,10 +251,11 @@ def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table:
     # What share of the time spot capacity was billed for; of on-demand capacity both are 1.
     low, high = placement.experience.billed_range(place)
     usd: tuple[float, float] | None = None
-    if price is not None and all(each.worth is not None and each.worth.seconds is not None for each in rows):
-        # Times are the user's own word: the range is that of what spot capacity is billed for.
-        full = sum(price.usd_per_hour * each.count * _seconds(each) / 3600 for each in rows)
-        usd = full * low, full * high
+    costs = [_costs(each, placement) for each in rows]
+    ranges = [cost for cost in costs if cost is not None]
+    if len(ranges) == len(costs):
+        # Times are the user's own word: the range is what spot capacity is billed for, and a choice of types.
+        usd = sum(least for least, _ in ranges) * low, sum(most for _, most in ranges) * high
     return PlannedPlace(
         place=place,
         rows=len(rows),
@@ -267,17 +268,28 @@ def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table:
     )
 
 
-def _seconds(each: Assigned) -> float:
-    assert each.worth is not None, "it has a place"
-    return each.worth.seconds or 0.0
+def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
+    """Return what a row costs on the cheapest and on the dearest of the types that it may get; None is unknown."""
+    assert each.offer is not None, "it has a place"
+    costs = []
+    for offer in placement.companions(each.task, each.offer):
+        seconds = placement.seconds(each.task, offer)
+        if offer.usd_per_hour is None or seconds is None:
+            return None
+        costs.append(offer.usd_per_hour * each.count * seconds / 3600)
+    return min(costs), max(costs)
 
 
-def _most(each: Assigned, max_runtime_s: int) -> float | None:
+def _most(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | None:
     """Return what a row costs if it runs to its limit."""
-    if each.offer is None or each.offer.usd_per_hour is None:
+    if each.offer is None:
+        return None
+    offers = placement.companions(each.task, each.offer)
+    prices = [offer.usd_per_hour for offer in offers if offer.usd_per_hour is not None]
+    if len(prices) < len(offers):
         return None
     # The service ends it then: more it cannot cost, whatever its program does.
-    return each.offer.usd_per_hour * each.count * (each.task.max_runtime_s or max_runtime_s) / 3600
+    return max(prices) * each.count * (each.task.max_runtime_s or max_runtime_s) / 3600
 
 
 def _sum(parts: Any) -> float | None:

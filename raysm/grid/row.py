@@ -57,6 +57,8 @@ class GridRow:
     usd: float | None
     """What all of its jobs have cost, of those that rows share an equal part; None where of one of them that is not
     known, and before any has ended."""
+    interruptions: int = 0
+    """How often spot capacity was taken back from its jobs."""
     rate: float | None
     """What its job does in a second, or did last, where the grid measures it (``Rules.rate``)."""
     parameters: Mapping[str, Value]
@@ -73,8 +75,10 @@ WITH carried AS (
         CASE WHEN pack.task IS NULL THEN 1 ELSE count(*) OVER (PARTITION BY attempt.name) END AS sharing
     FROM attempt LEFT JOIN pack ON pack.attempt = attempt.name),
 cost AS (
-    SELECT task, max(number) AS last, name, CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd FROM (
-        SELECT task, number, name, CASE
+    SELECT task, max(number) AS last, name, sum(interruptions) AS interruptions,
+        CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd
+    FROM (
+        SELECT task, number, name, interruptions, CASE
             WHEN state = 'ended' AND sent_s IS NULL THEN 0.0
             ELSE usd_per_hour * count * billable_s / 3600 / sharing END AS usd
         FROM carried)
@@ -83,6 +87,7 @@ SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) A
     coalesce(nullif(attempt.job, ''), attempt.name) AS job,
     attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
     attempt.started_s, attempt.ended_s, cost.usd,
+    coalesce(cost.interruptions, 0) AS interruptions,
     rate.value AS rate
 FROM task LEFT JOIN cost ON cost.task = task.key
 LEFT JOIN attempt ON attempt.name = cost.name

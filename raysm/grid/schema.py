@@ -2,10 +2,10 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 9
+VERSION = 10
 """Of the tables; a store of another version is not touched."""
 
-# Version 9: the types among which the service chooses.
+# Version 10: interruptions of jobs on spot capacity.
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
@@ -36,6 +36,7 @@ CREATE TABLE attempt (
     calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
     wish TEXT NOT NULL, asked_s REAL, pack TEXT NOT NULL,
     job TEXT NOT NULL, seen TEXT NOT NULL, choice TEXT NOT NULL,
+    interruptions INTEGER NOT NULL, interrupted_s REAL NOT NULL,
     UNIQUE (task, number)
 ) STRICT, WITHOUT ROWID;
 -- Not a rule of the program alone: the database itself refuses a second open attempt.
@@ -67,7 +68,7 @@ CREATE TABLE stray (
 CREATE TABLE rate (attempt TEXT PRIMARY KEY, value REAL NOT NULL, at_s REAL NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE rate_history (at_s REAL PRIMARY KEY, value REAL NOT NULL, jobs INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE spent (region TEXT PRIMARY KEY, usd REAL NOT NULL, wasted_usd REAL NOT NULL, saved_usd REAL NOT NULL,
-    unpriced INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    again_usd REAL NOT NULL, unpriced INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE block (region TEXT, instance_type TEXT, spot INTEGER, since_s REAL NOT NULL, until_s REAL NOT NULL,
     failures INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
 CREATE TABLE room (region TEXT, instance_type TEXT, spot INTEGER, held INTEGER NOT NULL,

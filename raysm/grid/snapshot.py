@@ -42,6 +42,8 @@ class RegionView:
     """Attempts that have, by their class."""
     instances: int
     """Of the open ones."""
+    interruptions: int = 0
+    """How often it has taken spot capacity back."""
     gpus: int = 0
     """Of these, as far as it is known how many a type has."""
     money: Money
@@ -115,6 +117,11 @@ class Snapshot:
         return sum(self.states.values())
 
     @property
+    def interruptions(self) -> int:
+        """How often spot capacity was taken back, everywhere."""
+        return sum(each.interruptions for each in self.regions)
+
+    @property
     def left(self) -> int:
         """Rows that wait or run."""
         return sum(count for state, count in self.states.items() if not TaskState(state).final)
@@ -127,7 +134,8 @@ class Snapshot:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values; what is not known is null."""
-        return {**asdict(self), "total": self.total, "left": self.left, "left_s": self.left_s}
+        sums = {"total": self.total, "left": self.left, "left_s": self.left_s, "interruptions": self.interruptions}
+        return {**asdict(self), **sums}
 
 
 def snapshot(store: Store, now: float) -> Snapshot:
@@ -184,6 +192,7 @@ def _region(store: Store, region: str, now: float) -> RegionView:
         open={str(state): count for state, count in still.items()},
         ended={str(name): count for name, count in ended.items()},
         instances=sum(instances.values()),
+        interruptions=execute("SELECT sum(interruptions) FROM attempt WHERE region = ?", (region,)).fetchone()[0] or 0,
         gpus=sum(gpu_count(name) * count for name, count in instances.items()),
         money=money(store, now, region),
         rate=_rate(store, now, region),

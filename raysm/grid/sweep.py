@@ -14,7 +14,7 @@ from raysm.contract.row_record import RowOutcome
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end
-from raysm.grid.concluding import conclude, named
+from raysm.grid.concluding import conclude, interrupted, named, tell_interruptions
 from raysm.grid.endings import ENDINGS
 from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
@@ -302,8 +302,10 @@ def apply(
         changes["sent_s"] = now
     if description.started is not None:
         changes["started_s"] = description.started.timestamp()
-    changes |= attempt.settled(description.selected_type)
+    changes |= attempt.settled(description.selected_type) | interrupted(description)
     moved = store.move(attempt, now, **changes)
+    if moved.interruptions > attempt.interruptions:
+        tell_interruptions(store, moved, now)
     if moved.started_s is not None and attempt.started_s is None:
         # When it begins, not when it ends: hours later a place may be left alone that has been giving all the while.
         succeeded(store, moved)

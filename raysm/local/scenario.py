@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysm.errors import InvalidRequest
+from raysm.local.shares import check_pairs, check_shares, drawn
 from raysm.request.codec import from_json
 
 __all__ = [
@@ -27,10 +28,8 @@ __all__ = [
     "Scenario",
     "Simulated",
     "Ssm",
-    "drawn",
     "parse",
     "read",
-    "within",
 ]
 
 
@@ -137,11 +136,11 @@ class Api:
 
     def __post_init__(self) -> None:
         """Check shares, rates and outages."""
-        _check_pairs("api.outages", self.outages)
+        check_pairs("api.outages", self.outages)
         for operation, rate in self.rates.items():
             if rate <= 0:
                 raise InvalidRequest(f"the scenario's api.rates.{operation} is above 0 requests a second, got {rate:g}")
-        _check_shares("api", throttled=self.throttled, unavailable=self.unavailable, answers_lost=self.answers_lost)
+        check_shares("api", throttled=self.throttled, unavailable=self.unavailable, answers_lost=self.answers_lost)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,16 +171,22 @@ class Capacity:
     Stopped."""
     interruptions_per_hour: float = 0.0
     """How often, on average, a job on spot capacity is interrupted in an hour of running."""
+    interrupted_at: tuple[str, ...] = ()
+    """Words at which a job on spot capacity loses its instances: the first one that writes a line with them, once for
+    each of the words, however fast this machine is. What it does behind that line is lost. Not of simulated jobs, which
+    write nothing."""
 
     def __post_init__(self) -> None:
         """Check shares, numbers and windows."""
-        _check_pairs("capacity.gone", self.gone)
-        _check_shares("capacity", start_spread=self.start_spread)
+        check_pairs("capacity.gone", self.gone)
+        if not all(self.interrupted_at):
+            raise InvalidRequest("the scenario's capacity.interrupted_at are words of a line; empty ones are in each")
+        check_shares("capacity", start_spread=self.start_spread)
         if self.interruptions_per_hour < 0:
             raise InvalidRequest(
                 f"the scenario's capacity.interruptions_per_hour is 0 or more, got {self.interruptions_per_hour:g}"
             )
-        _check_shares("capacity", insufficient=self.insufficient, internal_errors=self.internal_errors)
+        check_shares("capacity", insufficient=self.insufficient, internal_errors=self.internal_errors)
 
     def draw_start_s(self, chance: random.Random) -> float:
         """Return the seconds that the instances of one job take to begin."""
@@ -211,9 +216,13 @@ class Market:
     """Instances that all jobs of an API on demand may have together, by type; the others have no limit."""
     spot_quotas: Mapping[str, int] = field(default_factory=dict)
     """The same on spot capacity: AWS counts each market by itself."""
+    spot_saving: float = 0.0
+    """The share of its time for which a job on spot capacity is not billed, 0 to 1: AWS says up to 0.9, and by how much
+    only when the job has ended, as BillableTimeInSeconds beside TrainingTimeInSeconds."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        check_shares("market", spot_saving=self.spot_saving)
         for table in ("usd_per_hour", "quotas", "spot_quotas"):
             for name, number in getattr(self, table).items():
                 if number < 0:
@@ -240,7 +249,7 @@ class Simulated:
 
     def __post_init__(self) -> None:
         """Check the shares."""
-        _check_shares("simulated", spread=self.spread, failed=self.failed)
+        check_shares("simulated", spread=self.spread, failed=self.failed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +273,7 @@ class Ssm:
 
     def __post_init__(self) -> None:
         """Check the shares."""
-        _check_shares("ssm", lost=self.lost, doubled=self.doubled)
+        check_shares("ssm", lost=self.lost, doubled=self.doubled)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -320,29 +329,6 @@ class Scenario:
                     yield f"{table.name}.{switch.name}", chosen
         for region, of_region in self.regions.items():
             yield from ((f"regions.{region}.{name}", chosen) for name, chosen in of_region.switched())
-
-
-def drawn(seconds: float, spread: float, chance: random.Random) -> float:
-    """Return a number of seconds that differs from another one by at most a share of it."""
-    return seconds * (1 + spread * (2 * chance.random() - 1)) if spread else seconds
-
-
-def _check_shares(table: str, **shares: float) -> None:
-    for name, share in shares.items():
-        # A percentage would pass for always: no draw is above 1.
-        if not 0 <= share <= 1:
-            raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")
-
-
-def _check_pairs(what: str, pairs: tuple[tuple[float, ...], ...]) -> None:
-    for pair in pairs:
-        if len(pair) != 2 or pair[0] >= pair[1]:
-            raise InvalidRequest(f"the scenario's {what} are pairs, from and to, in seconds: [[60, 120]], got {pair}")
-
-
-def within(pairs: tuple[tuple[float, ...], ...], seconds: float) -> bool:
-    """Whether a moment lies in one of these pairs."""
-    return any(begin <= seconds < end for begin, end in pairs)
 
 
 def parse(text: str, where: str = "scenario") -> Scenario:

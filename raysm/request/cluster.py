@@ -1,5 +1,6 @@
 """The cluster that is asked for: how many instances of which type, which one is the head, what happens to a loss."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -159,6 +160,17 @@ class Cluster:
     def types(self) -> tuple[str, ...]:
         """Instance types that it may have: of each group its own, else the one that is wanted, and its alternatives."""
         return tuple(group.instance_type for group in self.groups) or (self.instance_type, *self.alternatives)
+
+    @property
+    def choices(self) -> tuple[Mapping[str, int], ...]:
+        """Number of instances by type, once for each way in which the service may give them, the wanted one first."""
+        if not self.groups:
+            return tuple({name: self.count} for name in self.types)
+        counts: dict[str, int] = {}
+        # Two groups may be of one type, and so share its quota.
+        for group in self.groups:
+            counts[group.instance_type] = counts.get(group.instance_type, 0) + group.count
+        return (counts,)
 
     @property
     def size(self) -> int:

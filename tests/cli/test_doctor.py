@@ -41,7 +41,7 @@ def test_the_exit_code_tells_what_is_bad_from_what_could_not_be_looked_at(findin
 
 def test_the_flags_of_a_job_say_what_is_looked_at():
     intent = case("--instance-type", "ml.m5.large", "--instances", "3", "--spot", "--set", "kind=processing").intent
-    assert intent.instances == {"ml.m5.large": 3}
+    assert intent.choices == ({"ml.m5.large": 3},)
     assert intent.limits.spot
     assert intent.kind == "processing"
 
@@ -62,7 +62,7 @@ def test_a_file_names_exactly_one_job(tmp_path):
     }
     (tmp_path / "job.json").write_text(json.dumps(request))
     whole = case("--for", str(tmp_path / "job.json"))
-    assert (whole.role, whole.intent.instances, list(whole.intent.inputs)) == (ROLE, {"ml.c5.xlarge": 2}, ["train"])
+    assert (whole.role, whole.intent.choices, list(whole.intent.inputs)) == (ROLE, ({"ml.c5.xlarge": 2},), ["train"])
     plan = whole.plan()
     assert plan.request["EnableManagedSpotTraining"]
     assert plan.request["RoleArn"] == ROLE

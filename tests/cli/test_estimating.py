@@ -127,6 +127,20 @@ def test_an_estimate_of_another_region_takes_no_other_region_s_price(lines_of, t
     assert money.startswith("money    unknown")
 
 
+def test_of_a_choice_of_types_each_is_estimated_with_its_own_cores_and_price(lines_of, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raysm.toml").write_text('[cluster]\nalternatives = ["ml.g5.xlarge"]\n')
+    lines = lines_of(600, "--instance-type", "ml.c5.4xlarge")
+    at = lines.index("or       ml.g5.xlarge")
+    assert "16 vCPUs of ml.c5.4xlarge" in lines[2]
+    assert "4 vCPUs of ml.g5.xlarge" in lines[at + 3]
+    assert "1 x 1.408 USD/h" in lines[-1]
+    argv = ["similarity", str(tmp_path / "m.npy"), "--top-k", "3", "--estimate", "--json"]
+    estimating.run(parse([*argv, "--instance-type", "ml.c5.4xlarge"]), Console(), modelled)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["instance_type"], [other["slots"] for other in found["alternatives"]]) == ("ml.c5.4xlarge", [4])
+
+
 def test_how_much_passes_a_threshold_nobody_knows_so_the_most_is_open(tmp_path, capsys):
     np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((600, 8)))
     options = ["--threshold", "0.9", "--instance-type", "ml.c5.4xlarge", "--estimate", "--json"]

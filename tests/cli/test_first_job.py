@@ -8,6 +8,7 @@ from rich.console import Console
 from raysm.cli import first_job
 from raysm.cli.arguments import parse
 from raysm.cli.choosing import read_settings
+from raysm.client.costs.prices import RegionPrices, save_prices
 from raysm.client.first_job.blanking import Blanks
 from raysm.client.first_job.records import Records
 from raysm.client.first_job.trials import TRIALS
@@ -16,6 +17,7 @@ from raysm.request import Cluster
 from raysm.testing import Answer, FakeSageMaker
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET, ROLE
+from tests.support.homes import in_home
 from tests.support.sagemaker import IMAGE, REGION
 
 ON_AWS = ("--on", "aws", "--role", ROLE, "--region", REGION, "--bucket", BUCKET, "--image", IMAGE)
@@ -69,6 +71,20 @@ def test_where_the_doctor_finds_what_is_bad_nobody_is_asked(tmp_path):
 def test_costs_that_are_too_high_or_unknown_are_refused(tmp_path, words, refusal):
     with aws_account.account() as account:
         assert refusal in run(tmp_path, account, *words, "--yes")[2]
+
+
+def test_of_a_choice_of_types_the_costs_are_those_of_the_dearest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raysm.toml").write_text('[cluster]\ncount = 2\nalternatives = ["ml.c5.large"]\n')
+    with in_home(tmp_path / "home"), aws_account.account() as account:
+        usd = {"ml.m5.large": 0.1, "ml.c5.large": 0.125}
+        save_prices(RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd=usd))
+        account.quotas.applied |= dict.fromkeys(account.quotas.applied, 4)
+        printed, _, refusal = run(tmp_path, account, "--instance-type", "ml.m5.large")
+    assert refusal == "nothing was sent"
+    (costs,) = (line for line in printed.splitlines() if line.startswith("9 jobs"))
+    assert costs.startswith("9 jobs on 2 x ml.m5.large or ml.c5.large, one after the other")
+    assert "0.125 USD/h" in costs
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):

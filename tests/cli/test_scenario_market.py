@@ -64,6 +64,26 @@ def test_where_a_job_cannot_have_its_instances_that_is_bad_with_a_remedy(intent,
     assert {finding.text.partition(":")[0] for finding in lacking if finding.needed} <= {LOCAL_REGION}
 
 
+def test_of_a_choice_of_types_one_that_the_region_has_suffices():
+    scenario = parse('[market]\nquotas = { "ml.g5.xlarge" = 1, "ml.p3.2xlarge" = 8, "ml.g4dn.xlarge" = 0 }')
+
+    def needed(count, *alternatives):
+        cluster = Cluster("ml.g5.xlarge", count=count, alternatives=alternatives)
+        findings = list(look_at_market(scenario, Intent(cluster=cluster)))
+        return [(finding.text.split(", ")[0].split()[-1], finding.state, finding.needed) for finding in findings]
+
+    lacking = ("ml.g5.xlarge", State.BAD, True)
+    assert needed(2) == [lacking]
+    assert needed(2, "ml.p3.2xlarge") == [("ml.g5.xlarge", State.BAD, False), ("ml.p3.2xlarge", State.GOOD, True)]
+    assert needed(2, "ml.g4dn.xlarge") == [lacking, ("ml.g4dn.xlarge", State.BAD, True)]
+
+
+def test_at_which_lines_jobs_are_interrupted_is_told():
+    scenario = parse('[capacity]\ninterrupted_at = ["epoch 60 of 200"]')
+    (finding,) = look_at_market(scenario, Intent())
+    assert finding.text == "everywhere: a job on spot capacity is interrupted at the line 'epoch 60 of 200'"
+
+
 def test_a_type_that_the_scenario_does_not_name_has_no_price_and_no_limit():
     texts = list(found(wanting(9, "ml.p4d.24xlarge")))
     assert "eu-west-1: ml.p4d.24xlarge, no price, any number of instances" in texts

@@ -1,5 +1,7 @@
 """What Describe answers, read into one value."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from raysm.client.description import SecondaryStatus, Status, outputs_of, read
@@ -98,3 +100,15 @@ def test_a_processing_job_whose_reason_the_service_says_in_general_has_the_words
     assert (
         processing(ExitMessage="ValueError: no such layer", FailureReason=wrapped).reason == job.reason.split("\n")[0]
     )
+
+
+def test_of_each_interruption_it_is_known_for_how_long_the_job_had_worked():
+    begun = datetime(2026, 11, 24, 12, tzinfo=UTC)
+
+    def phase(status, after_s):
+        return {"Status": status, "StartTime": begun + timedelta(seconds=after_s)}
+
+    phases = [("Starting", 0), ("Training", 10), ("Interrupted", 70), ("Starting", 75), ("Training", 80)]
+    told = [phase(*each) for each in [*phases, ("Interrupted", 85), ("Training", 90), ("Completed", 100)]]
+    assert training(SecondaryStatusTransitions=told).interruptions == (60.0, 5.0)
+    assert training(SecondaryStatusTransitions=told[:2]).interruptions == ()

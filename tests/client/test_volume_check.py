@@ -45,6 +45,13 @@ def test_disks_of_the_instances_own_count_in_place_of_the_volume():
     check_volume(request(Cluster("ml.p5.48xlarge"), x=Input("s3://b/x")), {"x": 9000 * GIB})
 
 
+def test_inputs_have_to_fit_onto_whichever_type_the_service_takes():
+    cluster = Cluster("ml.m5.large", volume_gb=400, alternatives=("ml.g5.xlarge",))
+    check_volume(request(cluster, x=Input("s3://b/x")), {"x": 200 * GIB})
+    with pytest.raises(InvalidRequest, match="of each ml.g5.xlarge, whose volume has 250 GB"):
+        check_volume(request(cluster, x=Input("s3://b/x")), {"x": 300 * GIB})
+
+
 def test_of_groups_those_count_that_get_the_channel():
     groups = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("gpu", "ml.g5.xlarge", 2))
     cluster = Cluster(groups=groups)

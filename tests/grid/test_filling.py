@@ -120,3 +120,8 @@ def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent(
 def test_what_cannot_be_a_job_is_refused_with_its_row(parameters, message):
     with pytest.raises(InvalidRequest, match=message):
         template("{lr}").job(task(parameters=parameters), HERE, 1)
+
+
+def test_alternatives_are_the_grids_to_choose_and_never_a_jobs_own_beside_its_place():
+    shared = template(cluster=Cluster("ml.p4d.24xlarge", volume_gb=100, alternatives=("ml.g5.xlarge",)))
+    assert shared.job(task(), HERE, 2).options["cluster"] == Cluster("ml.g5.xlarge", count=2, volume_gb=100)

@@ -59,3 +59,12 @@ def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
     store.insert(attempt(state=AttemptState.ENDED, max_runtime_s=3_600, watch_s=900.0))
     assert money(store, 899).at_stake_usd == pytest.approx(72.0)
     assert money(store, 901).at_stake_usd == 0
+
+
+def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(store):
+    settle(store, attempt(billable_s=100.0, training_s=400.0, interruptions=1, interrupted_s=100.0))
+    counted = money(store, 0)
+    assert (counted.spent_usd, counted.wasted_usd, counted.again_usd) == (pytest.approx(2.0), 0, pytest.approx(0.5))
+    # What brought nothing at all is waste as a whole, once.
+    settle(store, attempt(billable_s=100.0, training_s=400.0, interrupted_s=100.0, ending="USER"))
+    assert (money(store, 0).wasted_usd, money(store, 0).again_usd) == (pytest.approx(2.0), pytest.approx(0.5))

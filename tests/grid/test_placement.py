@@ -69,6 +69,16 @@ def test_of_a_region_all_types_that_take_the_row_go_into_one_choice_where_that_i
     assert choose(offers, mine, full, any_type=True).offer.choice == ""
 
 
+def test_whatever_the_service_may_take_in_a_places_stead_is_its_company():
+    offers = [offer(EAST, 1.0), offer(EAST, 9.0, P4), offer(WEST, 1.0, P4), offer(EAST, 0.9, P4, spot=True)]
+    mine = Task(key="a", expected_s=3600)
+    alone = Cheapest(offers=offers)
+    assert alone.companions(mine, offers[0]) == (offers[0],)
+    together = Cheapest(offers=offers, any_type=True)
+    assert together.companions(mine, offers[0]) == (offers[0], offers[1])
+    assert together.companions(mine, offers[3]) == (offers[3],)
+
+
 def test_a_place_that_refused_is_left_for_the_next_type_and_region():
     offers = [offer(EAST, 1.0), offer(WEST, 1.1), offer(EAST, 9.0, P4)]
     blocked = Market(blocked={place(EAST): NOW + 3600})

@@ -64,6 +64,20 @@ def test_rows_without_a_time_cost_what_nobody_knows_and_at_most_their_limit():
     assert any("expected_s" in note for note in made.notes)
 
 
+def test_of_types_among_which_the_service_chooses_the_range_has_the_cheapest_and_the_dearest():
+    prices = [RegionPrices(region="us-east-1", as_of="2026-11-01", version="v1", usd={G5: 2.0, "ml.p3.2xlarge": 5.0})]
+    types = {"instance_types": (G5, "ml.p3.2xlarge"), "options": {"limits": Limits(max_runtime_s=7200)}}
+    row = {"expected_s": 3600}
+    alone = plan(grid(row, **types), table=PriceTable.of(prices))
+    assert (alone.usd, alone.most_usd) == ((2.0, 2.0), 4.0)
+    any_type = grid(row, **types, rules=Rules(any_type=True))
+    made = plan(any_type, table=PriceTable.of(prices))
+    assert (made.usd, made.most_usd) == ((2.0, 5.0), 10.0)
+    # One of them without a price: what it costs at most nobody knows.
+    made = plan(any_type)
+    assert (made.usd, made.most_usd) == (None, None)
+
+
 def test_a_price_that_is_not_known_is_said_and_is_not_nothing():
     made = plan(grid({"expected_s": 60}, regions=("eu-west-1",)))
     assert (made.usd, made.most_usd, made.places[0].usd_per_hour) == (None, None, None)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from raysm.grid.row import rows_of
 from raysm.grid.rules import Rules
 from raysm.grid.snapshot import POINTS, snapshot
 from raysm.grid.store import Store
@@ -95,3 +96,22 @@ def test_of_a_hundred_thousand_rows_it_takes_less_than_a_third_of_a_second_of_cp
     assert view.states == {"done": 50_000, "waiting": 50_000}
     assert len(view.done) <= POINTS + 3
     store.database.close()
+
+
+def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_what_they_cost_at_most(tmp_path):
+    taken = Behaviour(start_s=60, run_s=600, interrupted_s=200.0, usd_per_hour=6.0)
+    bench = Bench(tmp_path, rows=2, regions={"us-east-1": taken}, rules=Rules(brake=0, parallel=1))
+    while not view(bench).interruptions:
+        bench.step()
+    # Told while the job still runs.
+    assert [each.reason for each in rows_of(bench.store)] == [
+        "spot capacity was taken back once, after 200 s of work: the job was begun again",
+        "",
+    ]
+    bench.run()
+    (region,) = view(bench).regions
+    assert (region.interruptions, view(bench).interruptions, view(bench).as_dict()["interruptions"]) == (2, 2, 2)
+    assert view(bench).money.again_usd == pytest.approx(2 * 6.0 * 200 / 3600)
+    for row in rows_of(bench.store):
+        assert (row.interruptions, "taken back once, after 200 s of work" in row.reason) == (1, True)
+    bench.store.database.close()

@@ -105,10 +105,24 @@ def test_what_a_region_switches_is_told_with_its_name():
         ("[api]\noutages = [[2, 1]]", "api.outages are pairs, from and to"),
         ("[capacity]\ngone = [[2]]", "capacity.gone are pairs, from and to"),
         ("[capacity]\ninterruptions_per_hour = -1", "interruptions_per_hour is 0 or more, got -1"),
+        ("[capacity]\ninterrupted_at = ['step 1', '']", "interrupted_at are words of a line; empty ones are in each"),
+        ("[market]\nspot_saving = 62", "market.spot_saving is a share from 0 to 1, got 62"),
         ("[market]\nquotas = {'ml.m5.large' = -1}", "market.quotas.ml.m5.large is 0 or more, got -1"),
         ("[simulated]\nfailed = 2", "simulated.failed is a share from 0 to 1"),
     ],
-    ids=["a table of the server", "a key", "no table", "no rate", "backwards", "half", "negative", "quota", "share"],
+    ids=[
+        "a table of the server",
+        "a key",
+        "no table",
+        "no rate",
+        "backwards",
+        "half",
+        "negative",
+        "no words",
+        "saving",
+        "quota",
+        "share",
+    ],
 )
 def test_what_a_region_or_a_number_cannot_be_is_refused(text, words):
     with pytest.raises(InvalidRequest) as refused:

@@ -46,3 +46,12 @@ def test_a_cluster_that_cannot_be_is_refused(fields, message):
 def test_a_group_that_cannot_be_is_refused(fields):
     with pytest.raises(InvalidRequest):
         InstanceGroup(*fields)
+
+
+def test_each_type_of_a_choice_is_a_way_of_its_own_to_have_the_instances():
+    assert Cluster("ml.m5.large", count=2, alternatives=("ml.c5.large",)).choices == (
+        {"ml.m5.large": 2},
+        {"ml.c5.large": 2},
+    )
+    groups = (InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 2))
+    assert Cluster(groups=groups).choices == ({"ml.m5.large": 3},)

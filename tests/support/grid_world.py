@@ -59,6 +59,8 @@ class Behaviour:
     cuts: dict = field(default_factory=dict)
     """Jobs that end before their rows have: seconds after their start and words of the end, by the head row's key, for
     one job each."""
+    interrupted_s: float | None = None
+    """Seconds after its start at which each job loses its spot capacity, once."""
     speed: float | None = None
     """What each job that runs says that it does in a second."""
 
@@ -252,10 +254,15 @@ class FakeRegion:
         # Most of those that are listed have ended, and are listed in every step.
         if life.listed is not None and life.ended_s <= now:
             return life.listed
-        changed = max(at for at in (life.created_s, life.asked_s or 0, life.started_s, life.ended_s) if at <= now)
+        moments = (life.created_s, life.asked_s or 0, life.started_s, life.ended_s, *self._interruptions(life))
+        changed = max(at for at in moments if at <= now)
         listed = Listed(name=life.name, status=self._status(life), created_s=life.created_s, changed_s=changed)
         life.listed = listed if life.ended_s <= now else None
         return listed
+
+    def _interruptions(self, life):
+        at = life.started_s + (self.behaviour.interrupted_s or 0)
+        return (at,) if life.started_s < at <= min(self.clock.now, life.ended_s) else ()
 
     def _status(self, life):
         if life.ended_s > self.clock.now:
@@ -270,9 +277,13 @@ class FakeRegion:
     def _description(self, life):
         status, now = self._status(life), self.clock.now
         secondary = SecondaryStatus.PENDING if now < life.started_s else SecondaryStatus.TRAINING
-        phases = [SecondaryStatus.PENDING, *([SecondaryStatus.TRAINING] if life.runs and now >= life.started_s else [])]
+        phases = [(SecondaryStatus.PENDING, None)]
+        if life.runs and now >= life.started_s:
+            phases.append((SecondaryStatus.TRAINING, _moment(life.started_s)))
+        for at in self._interruptions(life):
+            phases += [(SecondaryStatus.INTERRUPTED, _moment(at)), (SecondaryStatus.TRAINING, _moment(at))]
         if life.asked_s is not None:
-            phases.append(SecondaryStatus.STOPPING)
+            phases.append((SecondaryStatus.STOPPING, None))
         ended = life.ended_s <= now
         return Description(
             name=life.name,
@@ -286,7 +297,7 @@ class FakeRegion:
             ended=_moment(life.ended_s) if ended else None,
             billable_s=self.billable_s(life) if ended else None,
             training_s=round(life.ended_s - life.started_s) if ended and life.runs else None,
-            transitions=tuple((phase.value, None, None) for phase in phases),
+            transitions=tuple((phase.value, begin, None) for phase, begin in phases),
         )
 
     # -- its books

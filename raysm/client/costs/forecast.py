@@ -155,24 +155,27 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
         price: Returns the price of a type in a region.
     """
     cluster, limits = request.cluster, request.limits
-    groups = [(group.instance_type, group.count) for group in cluster.groups]
-    instances = groups or [(cluster.instance_type, cluster.count)]
     # On demand for spot capacity too: that has no price of its own, only fewer billed seconds.
-    prices = {name: price(name, region) for name, _ in instances}
-    volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name, _ in instances}
+    prices = {name: price(name, region) for name in cluster.types}
+    volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types}
     unknown = [name for name, one in prices.items() if one is None]
     unknown += [f"the volume of {name}" for name, one in volumes.items() if one is None and name not in unknown]
     # What is left of a sum without one of its prices would not be the most.
     if unknown:
         return f"unknown: no price of {' or '.join(unknown)} in {region} is at hand"
-    usd = sum(count * (_usd_per_hour(prices[name]) + (volumes[name] or 0.0)) for name, count in instances)
+
+    def usd_per_hour(choice: Mapping[str, int]) -> float:
+        return sum(count * (_usd_per_hour(prices[name]) + (volumes[name] or 0.0)) for name, count in choice.items())
+
+    # Which of its types the service takes nobody knows before: at most it is the dearest.
+    dearest = max(cluster.choices, key=usd_per_hour)
     # Each follow-up may run as long again.
     # The warm pool counts once, since each takes it over from the one before.
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
-    included = " with the volumes" if any(volumes.values()) else ""
+    included = " with the volumes" if any(volumes[name] for name in dearest) else ""
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
-    shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in instances)
-    amount = f"at most {dollars(usd * seconds / 3600)}{included}"
+    shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
+    amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
     return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}"
 
 

@@ -83,7 +83,8 @@ def look_at_types(case: Case) -> Iterator[Finding]:
     import botocore
 
     types: Any = instance_types(case.api)
-    for name in case.intent.instances:
+    # All of a choice: the service refuses a request of which it does not know one.
+    for name in dict.fromkeys(name for choice in case.intent.choices for name in choice):
         near = difflib.get_close_matches(name, types, n=3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         if name in types:

@@ -4,12 +4,12 @@ What is asked of Service Quotas are the values that apply to the account, and fo
 defaults. A quota counts all jobs of the account, those that run already too, which nobody tells.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from raysm.client.doctor.case import Case
-from raysm.client.doctor.finding import Finding, bad, good, unknown
+from raysm.client.doctor.finding import Finding, bad, good, one_suffices, unknown
 from raysm.client.service_quotas import listed_quotas
 
 __all__ = ["Need", "look_at_quotas", "needs_of"]
@@ -25,18 +25,22 @@ class Need:
     """What the job takes: instances, or seconds."""
     is_listed: bool = True
     """Whether every account has a quota of this name; of others nothing is said where they are not there."""
+    choice: int | None = None
+    """Of the ways to have the instances, of which one suffices, the one that takes it; None is each."""
 
 
 def needs_of(case: Case) -> Iterator[Need]:
     """Yield the quotas that a job is held to."""
     intent, kind = case.intent, f"{case.api.kind} job"
     capacity = f"spot {kind}" if intent.limits.spot else kind
-    for instance_type, count in intent.instances.items():
-        yield Need(quota=f"{instance_type} for {capacity} usage", amount=count)
-        if intent.cluster is not None and intent.cluster.keep_alive_s:
-            # Beside the job's, not in its place: instances that wait in a pool have a quota of their own.
-            yield Need(quota=f"{instance_type} for {case.api.kind} warm pool usage", amount=count)
-    total = sum(intent.instances.values())
+    for number, choice in enumerate(intent.choices):
+        for instance_type, count in choice.items():
+            yield Need(quota=f"{instance_type} for {capacity} usage", amount=count, choice=number)
+            if intent.cluster is not None and intent.cluster.keep_alive_s:
+                # Beside the job's, not in its place: instances that wait in a pool have a quota of their own.
+                pool = f"{instance_type} for {case.api.kind} warm pool usage"
+                yield Need(quota=pool, amount=count, choice=number)
+    total = intent.size
     if total:
         yield Need(quota=f"Number of instances across all {capacity}s", amount=total, is_listed=False)
         yield Need(quota=f"Maximum number of instances per {capacity}", amount=total, is_listed=False)
@@ -45,7 +49,7 @@ def needs_of(case: Case) -> Iterator[Need]:
 
 def look_at_quotas(case: Case) -> Iterator[Finding]:
     """Yield of each quota whether it suffices."""
-    if not case.intent.instances:
+    if not case.intent.size:
         yield unknown("no instance type was named", "--instance-type TYPE --instances N, or --for job.json")
         return
     if case.intent.cluster is not None and case.intent.cluster.training_plan is not None:
@@ -53,12 +57,22 @@ def look_at_quotas(case: Case) -> Iterator[Finding]:
         return
     needs = list(needs_of(case))
     quotas = _quotas(case, {need.quota for need in needs})
+    choices = [
+        [finding for need in needs if need.choice == number for finding in _of_need(need, quotas, case.region)]
+        for number in range(len(case.intent.choices))
+    ]
+    yield from one_suffices(choices)
     for need in needs:
-        quota = quotas.get(need.quota)
-        if quota is not None:
-            yield _compared(need, quota, case.region)
-        elif need.is_listed:
-            yield unknown(f"Service Quotas lists no quota {need.quota!r} in {case.region}", "check the instance type")
+        if need.choice is None:
+            yield from _of_need(need, quotas, case.region)
+
+
+def _of_need(need: Need, quotas: Mapping[str, dict[str, Any]], region: str) -> Iterator[Finding]:
+    quota = quotas.get(need.quota)
+    if quota is not None:
+        yield _compared(need, quota, region)
+    elif need.is_listed:
+        yield unknown(f"Service Quotas lists no quota {need.quota!r} in {region}", "check the instance type")
 
 
 def _compared(need: Need, quota: dict[str, Any], region: str) -> Finding:

@@ -47,16 +47,14 @@ class Intent:
     """Where metrics are mirrored to; None is nowhere."""
 
     @property
-    def instances(self) -> dict[str, int]:
-        """Number of instances by type; empty where nobody chose any."""
-        counts: dict[str, int] = {}
-        if self.cluster is None:
-            return counts
-        shapes = [(group.instance_type, group.count) for group in self.cluster.groups]
-        # Two groups may be of one type, and so share its quota.
-        for instance_type, count in shapes or [(self.cluster.instance_type, self.cluster.count)]:
-            counts[instance_type] = counts.get(instance_type, 0) + count
-        return counts
+    def choices(self) -> tuple[Mapping[str, int], ...]:
+        """Number of instances by type, for each of those ways to have them of which one suffices; none is empty."""
+        return () if self.cluster is None else self.cluster.choices
+
+    @property
+    def size(self) -> int:
+        """Number of instances, of whichever types; 0 where nobody chose any."""
+        return 0 if self.cluster is None else self.cluster.size
 
 
 def intent_of(options: Mapping[str, Any]) -> Intent:

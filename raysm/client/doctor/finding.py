@@ -4,14 +4,14 @@ What flows in is a check and the case that it looks at; what flows out are its f
 to be looked at for a defect: many users may run a job, and may not ask IAM or Service Quotas about it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from raysm.client.doctor.case import Case
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
-__all__ = ["Check", "Finding", "State", "bad", "carry_out", "good", "unknown"]
+__all__ = ["Check", "Finding", "State", "bad", "carry_out", "good", "one_suffices", "unknown"]
 
 DENIALS = ("AccessDenied", "UnauthorizedOperation", "AuthorizationError", "Forbidden", "403")
 """How the codes of errors begin by which the services say that the caller may not ask this."""
@@ -28,6 +28,10 @@ class State(StrEnum):
     BAD = "bad"
     UNKNOWN = "unknown"
     """It could not be looked at."""
+
+
+GRAVITY = (State.GOOD, State.UNKNOWN, State.BAD)
+"""From what may be to what may not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +82,18 @@ def bad(text: str, remedy: str, *, needed: bool = True) -> Finding:
 def unknown(text: str, remedy: str = "") -> Finding:
     """Return that something could not be looked at."""
     return Finding(state=State.UNKNOWN, text=text, remedy=remedy)
+
+
+def one_suffices(ways: Sequence[Sequence[Finding]]) -> Iterator[Finding]:
+    """Yield what is found of several ways to one end: what is worse than the best of them stands in nobody's way."""
+    best = min((_worst(findings) for findings in ways), default=0)
+    for findings in ways:
+        is_needed = _worst(findings) <= best
+        yield from (replace(finding, needed=finding.needed and is_needed) for finding in findings)
+
+
+def _worst(findings: Sequence[Finding]) -> int:
+    return max((GRAVITY.index(finding.state) for finding in findings), default=0)
 
 
 def carry_out(check: Check, case: Case) -> Iterator[Finding]:

@@ -70,7 +70,7 @@ def _subnets(case: Case) -> list[Item]:
 def _addresses(case: Case, subnet: Item) -> Finding:
     free, name = subnet["AvailableIpAddressCount"], subnet["SubnetId"]
     # SageMaker chooses one of the subnets: any of them may have to hold all instances.
-    needed = ADDRESSES * max(1, sum(case.intent.instances.values()))
+    needed = ADDRESSES * max(1, case.intent.size)
     text = f"{name} has {free} free addresses, the job takes {needed}"
     return good(text) if free >= needed else bad(text, "name a larger subnet")
 
@@ -150,7 +150,7 @@ def _table_of(subnet: str, tables: Sequence[Item]) -> Item:
 def look_at_groups(case: Case) -> Iterator[Finding]:
     """Yield whether the security groups let the instances reach each other."""
     ids = case.intent.security.security_groups
-    if not ids or sum(case.intent.instances.values()) == 1:
+    if not ids or case.intent.size == 1:
         return
     try:
         groups = case.call("ec2", "describe_security_groups", GroupIds=list(ids))["SecurityGroups"]

@@ -84,10 +84,18 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
 
 
 def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
-    """Return what all instances cost; None where the price of one is not known, or nothing is billed."""
-    groups = [(group.instance_type, group.count) for group in cluster.groups]
+    """Return what all instances cost at most; None where the price of one is not known, or nothing is billed."""
+    choices = [_usd_per_hour(choice, cluster, service, price_per_hour) for choice in cluster.choices]
+    prices = [usd for usd in choices if usd is not None]
+    # Which of its types the service takes nobody knows before, and a budget is to hold.
+    return max(prices) if len(prices) == len(choices) else None
+
+
+def _usd_per_hour(
+    instances: Mapping[str, int], cluster: Cluster, service: Service, price_per_hour: float | None
+) -> float | None:
     total = 0.0
-    for instance_type, count in groups or [(cluster.instance_type, cluster.count)]:
+    for instance_type, count in instances.items():
         if price_per_hour is not None:
             price = price_of_user(price_per_hour)
         elif service.target.is_billed and (listed := price_of(instance_type, service.region)) is not None:

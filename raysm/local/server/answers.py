@@ -19,8 +19,10 @@ SWITCHES = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "
 def describe(record: JobRecord) -> Mapping[str, Any]:
     """Return what Describe answers."""
     shape = service_model().operation_model(record.api.describe).output_shape
-    # An attempt may take less than a second, of which AWS bills one.
-    seconds = max(1, round(record.training_s)) if record.final and record.training_s else None
+    seconds = billed_s = None
+    if record.final and record.training_s:
+        # An attempt may take less than a second, of which AWS bills one.
+        seconds, billed_s = (max(1, round(record.training_s * share)) for share in (1.0, 1.0 - record.spot_saving))
     values = {
         **{switch: False for switch in SWITCHES},
         # Behind the switches: what the request does say replaces them.
@@ -32,7 +34,7 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
         "FinalMetricDataList": list(record.metrics) or None,
         "TuningJobArn": record.tuning_job,
         "TrainingTimeInSeconds": seconds,
-        "BillableTimeInSeconds": seconds,
+        "BillableTimeInSeconds": billed_s,
     }
     return _told(values, shape.members)
 

@@ -14,9 +14,10 @@ from xml.sax.saxutils import escape
 
 from raysm.contract.clock import Clock
 from raysm.contract.names import LOCAL_REGION
-from raysm.local.scenario import Api, Scenario, within
+from raysm.local.scenario import Api, Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.moto_internals import ACCOUNT
+from raysm.local.shares import within
 
 __all__ = ["Call", "Faults", "xml_error"]
 

@@ -218,6 +218,7 @@ class Operations:
             instance_kind=kind,
             tuning_job=tuning_job,
             tags=tags,
+            spot_saving=self._services.stock.spot_saving(parameters, region),
             created_s=now,
             modified_s=now,
             transitions=(Transition(status="Starting", start_s=now, message=f"Starting the {api.kind} job"),),

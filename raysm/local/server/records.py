@@ -86,6 +86,8 @@ class JobRecord:
     """When the last of them was gone, and what they left was uploaded."""
     training_s: float = 0.0
     """Seconds for which its instances ran, in all attempts."""
+    spot_saving: float = 0.0
+    """The share of them that is not billed."""
     attempts: int = 0
     """How often its instances were started."""
     failure_reason: str | None = None

@@ -275,9 +275,15 @@ class JobRun(HasStatus):
         writer = LogWriter(self._folder / "streams", time.time(), self._status.changes.add)
         logs = self._on_their_way(writer)
 
+        lost = False
+
         def on_line(host: str, text: str) -> None:
+            nonlocal lost
             logs.line(host, text)
             self._scanner.line(text)
+            if self._supply.is_taken_back_at(text, spot=self._definition.spot):
+                lost = True
+                self._take_back()
 
         image = served(self._api).image(self._status.record.request)
         with (
@@ -305,8 +311,9 @@ class JobRun(HasStatus):
                 self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._status.update(training_s=self._training_s)
-            # One that ended by itself before the signal came has its outcome: nothing of it is to start again.
-            if self._end_reason == "interrupt" and outcome.status == "Stopped":
+            # One that ended by itself before the signal came has its outcome: nothing of it is to start again. Where it
+            # is known at which line its instances went, none was there for what it did behind it.
+            if self._end_reason == "interrupt" and (outcome.status == "Stopped" or lost):
                 self._status.enter(
                     "Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away"
                 )

@@ -18,7 +18,6 @@ from random import Random
 from typing import Any
 
 from raysm.local.instances import Instance
-from raysm.local.scenario import drawn
 from raysm.local.server.endings import FAILURES, EndReason, TimeLimits, ended
 from raysm.local.server.job_status import HasStatus, JobStatus
 from raysm.local.server.records import JobRecord
@@ -27,6 +26,7 @@ from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
 from raysm.local.server.stock import asked_instances
 from raysm.local.server.supply import Supply
+from raysm.local.shares import drawn
 
 __all__ = ["SimulatedLife"]
 

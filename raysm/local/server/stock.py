@@ -12,9 +12,10 @@ from typing import Any
 from raysm.contract.clock import Clock
 from raysm.contract.instance_preferences import preferred, selected, settled
 from raysm.contract.job_api import JobApi
-from raysm.local.scenario import Scenario, within
+from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.shares import within
 
 __all__ = ["Stock", "asked_instances", "quota_name"]
 
@@ -43,6 +44,10 @@ def _choices(api: JobApi, request: Mapping[str, Any]) -> Iterator[Mapping[str, A
         yield {**request, "ResourceConfig": selected(resources, name, count)}
 
 
+def _is_spot(request: Mapping[str, Any]) -> bool:
+    return bool(request.get("EnableManagedSpotTraining"))
+
+
 def quota_name(instance_type: str, api: JobApi, is_spot: bool) -> str:
     """Return how Service Quotas, and a refusal, call a quota: ``ml.g5.xlarge for spot training job usage``."""
     return f"{instance_type} for {'spot ' if is_spot else ''}{api.kind} job usage"
@@ -60,6 +65,8 @@ class Stock:
         self._lock = threading.Lock()
         self._taken: dict[str, Counter[str]] = {}
         self._interruptions: dict[str, Random] = {}
+        # Of each region, at which words nobody has lost its instances yet.
+        self._words: dict[str, list[str]] = {}
         # What each job has: of a choice that is not what its request says first.
         self._held: dict[tuple[str, JobApi, str], Counter[str]] = {}
 
@@ -69,6 +76,18 @@ class Stock:
         with self._lock:
             drawn = Random(None if seed is None else f"{seed}/{region}/interruptions")
             return self._interruptions.setdefault(region, drawn)
+
+    def interrupts(self, region: str, line: str) -> bool:
+        """Whether a region takes its instances back from who has written this line: once for each of its words."""
+        words = self._scenario.of(region).capacity.interrupted_at
+        if not words:
+            return False
+        with self._lock:
+            left = self._words.setdefault(region, list(words))
+            word = next((each for each in left if each in line), None)
+            if word is not None:
+                left.remove(word)
+        return word is not None
 
     def take(self, record: JobRecord) -> bool:
         """Give a job its instances; return whether there were enough. Give them back in any case where there were."""
@@ -97,13 +116,17 @@ class Stock:
         with self._lock:
             self._taken[record.region].subtract(self._held.pop((record.region, record.api, record.name)))
 
+    def spot_saving(self, request: Mapping[str, Any], region: str) -> float:
+        """Return the share of a job's time that is not billed."""
+        return self._scenario.of(region).market.spot_saving if _is_spot(request) else 0.0
+
     def check_quota(self, api: JobApi, request: Mapping[str, Any], region: str) -> None:
         """Refuse a request that asks for more than the account may have.
 
         Raises:
             ApiError: ResourceLimitExceeded, in AWS's words.
         """
-        is_spot = bool(request.get("EnableManagedSpotTraining"))
+        is_spot = _is_spot(request)
         market = self._scenario.of(region).market
         quotas = market.spot_quotas if is_spot else market.quotas
         # Counted only where there is a limit: it takes a look at every job.
@@ -120,7 +143,7 @@ class Stock:
         raise refusals[0]
 
     def _check_quota(self, api: JobApi, request: Mapping[str, Any], region: str, quotas: Mapping[str, int]) -> None:
-        is_spot = bool(request.get("EnableManagedSpotTraining"))
+        is_spot = _is_spot(request)
         counts = asked_instances(api, request)
         # Of a Counter & takes the lesser numbers: left are the types that are asked for and have a quota.
         for name in counts & Counter(dict.fromkeys(quotas, 10**9)):
@@ -137,5 +160,5 @@ class Stock:
         return sum(
             asked_instances(api, record.request)[instance_type]
             for record in self._records.all(api, region)
-            if not record.final and bool(record.request.get("EnableManagedSpotTraining")) is is_spot
+            if not record.final and _is_spot(record.request) is is_spot
         )

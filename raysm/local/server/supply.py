@@ -41,6 +41,10 @@ class Supply:
         """Return the seconds of running after which they are taken back; infinity is never."""
         return self._capacity.draw_interruption_s(self._interruptions if spot else None)
 
+    def is_taken_back_at(self, line: str, *, spot: bool) -> bool:
+        """Whether they are taken back now that the job has written this line."""
+        return spot and self._stock.interrupts(self._record.region, line)
+
     def take(self) -> bool:
         """Take them; return whether the region has them."""
         if self._chance.random() >= self._capacity.insufficient:

@@ -7,6 +7,7 @@ a grid that goes on wherever it was stopped.
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -106,7 +107,7 @@ class Grid(GridHandle):
             instance_types=_types(chosen.pop("instance_type", ()), cluster, target),
             count=chosen.pop("count", None) or cluster.count,
             markets=(chosen.pop("spot", False),),
-            rules=chosen.pop("rules", None) or Rules(),
+            rules=_rules(chosen.pop("rules", None) or Rules(), cluster),
             max_rows=chosen.pop("max_rows", MAX_ROWS),
             shared=chosen.pop("shared", None),
             queues=queues_of(chosen.pop("queue", None), chosen.pop("queue_share", None)),
@@ -201,4 +202,9 @@ def _types(named: str | Sequence[str], cluster: Cluster, target: Target) -> tupl
     if types:
         return types
     # On AWS the type of no instance is a default: rows may name theirs, and else the plan asks for one.
-    return () if target.names_own_types and cluster.instance_type == LOCAL_TYPE else (cluster.instance_type,)
+    return () if target.names_own_types and cluster.instance_type == LOCAL_TYPE else cluster.types
+
+
+def _rules(rules: Rules, cluster: Cluster) -> Rules:
+    # Who gives a job alternatives lets the service choose among them.
+    return replace(rules, any_type=True) if cluster.alternatives else rules

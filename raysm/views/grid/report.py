@@ -14,7 +14,7 @@ from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
 from raysm.views.grid.curves import curves
 from raysm.views.grid.plan_text import usd_range
-from raysm.views.grid.screen import brief, duration, unpriced_note
+from raysm.views.grid.screen import brief, duration, interruptions_note, unpriced_note
 
 __all__ = ["MOST_ROWS", "report_page"]
 
@@ -31,7 +31,8 @@ th, td { text-align: right; padding: .25em .6em; border-bottom: 1px solid #8884 
 th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-weight: 600 }
 .figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1em; margin: 1em 0 }
 .figures div { border: 1px solid #8886; border-radius: 6px; padding: .6em .8em }
-.figures b { display: block; font-size: 1.35em } .scroll { overflow-x: auto } td.text { overflow-wrap: anywhere }
+.figures b { display: block; font-size: 1.35em } .scroll { overflow-x: auto } td { white-space: nowrap }
+.rows td:first-child, .rows td:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 7em }
 .failed, .impossible { color: #c0392b } .done, .skipped { color: #1e8449 } footer { margin-top: 2em; opacity: .75 }
 """
 
@@ -79,8 +80,16 @@ def _figures(view: Snapshot) -> str:
         *([] if view.planned_usd is None else [(usd_range(view.planned_usd), "planned")]),
         (dollars(view.money.wasted_usd), "wasted"),
         (dollars(view.money.saved_usd), "saved by spot"),
+        *_interruptions(view),
     ]
     return f'<div class="figures">{"".join(f"<div><b>{value}</b>{label}</div>" for value, label in figures)}</div>'
+
+
+def _interruptions(view: Snapshot) -> list[tuple[str, str]]:
+    if not view.interruptions:
+        return []
+    number, _, label = interruptions_note(view).partition(" ")
+    return [(number, label)]
 
 
 def _rate(view: Snapshot) -> list[tuple[str, str]]:
@@ -98,13 +107,14 @@ def _rate(view: Snapshot) -> list[tuple[str, str]]:
 def _regions(view: Snapshot) -> str:
     if not view.regions:
         return ""
-    head = _row(("region", "open", "ended", "instances", "rate", "spent", "wasted", "saved"), "th")
+    head = _row(("region", "open", "ended", "interrupted", "instances", "rate", "spent", "wasted", "saved"), "th")
     rows = [
         _row(
             (
                 each.region,
                 _counts(each.open),
                 _counts(each.ended),
+                f"{each.interruptions:,}",
                 f"{each.instances:,}",
                 "-" if each.rate is None else f"{each.rate:,.0f}",
                 dollars(each.money.spent_usd),
@@ -143,7 +153,7 @@ def _rows(view: Snapshot, rows: Iterable[GridRow]) -> str:
         '<th>tries</th><th>rate</th><th>cost</th><th class="text">why</th></tr>'
     )
     lines = "".join(map(_line, shown))
-    return f'<h2>Rows</h2><div class="scroll"><table>{head}{lines}</table></div>{rest}' if shown else ""
+    return f'<h2>Rows</h2><div class="scroll"><table class="rows">{head}{lines}</table></div>{rest}' if shown else ""
 
 
 def _line(row: GridRow) -> str:

@@ -4,7 +4,7 @@ from raysm.client.costs.bill import dollars
 from raysm.grid.snapshot import RegionView, Snapshot
 from raysm.views.grid.plan_text import usd_range
 
-__all__ = ["brief", "duration", "screen_lines", "unpriced_note"]
+__all__ = ["brief", "duration", "interruptions_note", "screen_lines", "unpriced_note"]
 
 BAR = 40
 """Characters of the bar of all rows."""
@@ -14,7 +14,20 @@ SHADES = {"done": "█", "skipped": "█", "placed": "▒", "failed": "x", "stop
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 
-HEADER = ("region", "waiting", "running", "other", "ended", "instances", "GPUs", "rate", "spent", "wasted", "saved")
+HEADER = (
+    "region",
+    "waiting",
+    "running",
+    "other",
+    "ended",
+    "interrupted",
+    "instances",
+    "GPUs",
+    "rate",
+    "spent",
+    "wasted",
+    "saved",
+)
 
 NOTHING = ("0", "-", dollars(0.0))
 """What a column is left out for that has nothing else: with all of them a line is longer than a terminal is wide."""
@@ -34,6 +47,7 @@ def screen_lines(view: Snapshot) -> list[str]:
         f"spent   {dollars(view.money.spent_usd)}{_budget(view)}",
         f"open    at most {dollars(view.money.at_stake_usd)} more, if every open job runs to its limit",
         f"wasted  {dollars(view.money.wasted_usd)}   saved by spot {dollars(view.money.saved_usd)}",
+        *_interruptions(view),
         f"pace    {_pace(view)}",
     ]
     note = unpriced_note(view)
@@ -90,6 +104,17 @@ def _rate(view: Snapshot) -> list[str]:
 def _gpus(view: Snapshot) -> list[str]:
     gpus, regions = sum(each.gpus for each in view.regions), sum(each.gpus > 0 for each in view.regions)
     return [f"GPUs    {gpus:,} in {regions:,} regions" if regions > 1 else f"GPUs    {gpus:,}"] if gpus else []
+
+
+def _interruptions(view: Snapshot) -> list[str]:
+    return [f"spot    {interruptions_note(view)}"] if view.interruptions else []
+
+
+def interruptions_note(view: Snapshot) -> str:
+    """Return what interruptions have cost, as far as it is known without the programs."""
+    number = view.interruptions
+    times = "1 interruption" if number == 1 else f"{number:,} interruptions"
+    return f"{times}, at most {dollars(view.money.again_usd)} of work done again"
 
 
 def _spark(view: Snapshot) -> str:
@@ -149,6 +174,7 @@ def _cells(each: RegionView) -> tuple[str, ...]:
         f"{running:,}",
         f"{sum(each.open.values()) - pending - running:,}",
         ended or "-",
+        f"{each.interruptions:,}",
         f"{each.instances:,}",
         f"{each.gpus:,}",
         "-" if each.rate is None else f"{each.rate:,.0f}",

@@ -99,6 +99,19 @@ def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_m
     )
 
 
+def test_of_a_choice_of_types_the_dearest_is_the_most_and_one_without_a_price_makes_it_unknown():
+    prices = {"ml.g5.xlarge": 2.0, "ml.p3.2xlarge": 5.0}
+
+    def price(name, region):
+        return Price(usd_per_hour=prices[name], origin="a test's") if name in prices else None
+
+    cluster = Cluster("ml.g5.xlarge", count=2, alternatives=("ml.p3.2xlarge",))
+    dearest = most(Cluster("ml.p3.2xlarge", count=2), price=price, max_runtime_s=3600)
+    assert most(cluster, price=price, max_runtime_s=3600) == dearest
+    more = Cluster("ml.g5.xlarge", alternatives=("ml.p3.2xlarge", "ml.p4d.24xlarge"))
+    assert most(more, price=price) == "unknown: no price of ml.p4d.24xlarge in us-east-1 is at hand"
+
+
 def test_follow_ups_and_warm_pools_are_part_of_the_most():
     text = most(Cluster("ml.m5.large", keep_alive_s=1800), max_runtime_s=3600, max_restarts=2)
     assert text.startswith("at most 0.42 USD with the volumes: ")

@@ -79,3 +79,12 @@ def test_a_type_is_looked_up_for_the_api_that_makes_the_job(account):
 
 def test_the_doctor_carries_these_checks_out():
     assert {look_at_credentials, look_at_endpoints, look_at_region, look_at_types} <= {check.look for check in CHECKS}
+
+
+def test_each_type_of_a_choice_is_looked_at(account):
+    cluster = Cluster("ml.m5.large", alternatives=("ml.m5.lage",))
+    looked_at = account.findings(Intent(cluster=cluster))["instance type"]
+    assert [(finding.state, "ml.m5.lage" in finding.text) for finding in looked_at] == [
+        (State.GOOD, False),
+        (State.BAD, True),
+    ]

@@ -67,3 +67,19 @@ def test_the_quotas_of_a_whole_account_and_of_the_runtime_count_where_they_are_l
 def test_a_training_plan_has_its_capacity(account):
     plan = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
     assert quotas(account, Cluster("ml.m5.large", training_plan=plan))[0].state is State.UNKNOWN
+
+
+def test_of_a_choice_of_types_one_whose_quota_suffices_is_enough(account):
+    account.quotas.applied["ml.c5.large for training job usage"] = 0
+    account.quotas.applied["ml.g5.xlarge for training job usage"] = 2
+
+    def states(*types):
+        cluster = Cluster(types[0], count=2, alternatives=types[1:])
+        return [(finding.state, finding.needed) for finding in quotas(account, cluster)]
+
+    assert states("ml.c5.large") == [(State.BAD, True)]
+    assert states("ml.c5.large", "ml.g5.xlarge") == [(State.BAD, False), (State.GOOD, True)]
+    # Of one that nobody lists it is not known: it may do.
+    assert states("ml.c5.large", "ml.p3.2xlarge") == [(State.BAD, False), (State.UNKNOWN, True)]
+    account.quotas.applied["ml.g5.xlarge for training job usage"] = 1
+    assert states("ml.c5.large", "ml.g5.xlarge") == [(State.BAD, True), (State.BAD, True)]

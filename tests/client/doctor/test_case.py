@@ -15,16 +15,18 @@ def test_options_that_no_check_looks_at_are_left_out():
 @pytest.mark.parametrize(
     ("cluster", "counts"),
     [
-        (None, {}),
-        (Cluster("ml.m5.large", count=3), {"ml.m5.large": 3}),
+        (None, ()),
+        (Cluster("ml.m5.large", count=3), ({"ml.m5.large": 3},)),
         (
             Cluster(groups=(InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.c5.large", 2))),
-            {"ml.m5.large": 1, "ml.c5.large": 2},
+            ({"ml.m5.large": 1, "ml.c5.large": 2},),
         ),
+        (Cluster("ml.m5.large", count=3, alternatives=("ml.c5.large",)), ({"ml.m5.large": 3}, {"ml.c5.large": 3})),
     ],
 )
-def test_instances_are_counted_by_type(cluster, counts):
-    assert Intent(cluster=cluster).instances == counts
+def test_instances_are_counted_by_type_for_each_way_to_have_them(cluster, counts):
+    intent = Intent(cluster=cluster)
+    assert (intent.choices, intent.size) == (counts, sum(counts[0].values()) if counts else 0)
 
 
 def test_a_case_asks_who_calls_once(account):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.doctor.finding import Check, State, bad, carry_out, good, unknown
+from raysm.client.doctor.finding import Check, State, bad, carry_out, good, one_suffices, unknown
 from raysm.errors import InvalidRequest, ServiceError
 
 
@@ -53,3 +53,16 @@ def test_a_page_in_an_error_is_one_line_and_cut_off():
     (finding,) = carried_out(failing(ServiceError("x: <html>\n<p>\n" + "word " * 200, code="500")))
     assert "\n" not in finding.text
     assert len(finding.text) < 350
+
+
+def test_of_several_ways_what_is_worse_than_the_best_stands_in_nobodys_way():
+    fits, lacks, hidden = good("fits"), bad("lacks", "ask"), unknown("hidden")
+
+    def needed(*ways):
+        return [finding.needed for finding in one_suffices(ways)]
+
+    assert needed([fits], [fits, lacks], [hidden]) == [True, False, False, False]
+    assert needed([lacks], [hidden]) == [False, True]
+    assert needed([lacks], [lacks]) == [True, True]
+    assert needed([lacks]) == [True]
+    assert needed() == []

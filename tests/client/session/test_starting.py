@@ -66,6 +66,17 @@ def test_on_aws_a_type_of_the_table_has_the_tables_price(remote):
     assert usd_per_hour(raysm.Cluster(name, count=2), service, None) >= 2 * price.usd_per_hour
 
 
+def test_of_a_choice_of_types_a_session_is_counted_by_the_dearest(remote):
+    priced = sorted(all_prices().items(), key=lambda item: item[1].usd_per_hour)
+    region = priced[-1][0][0]
+    (low, _), *_, (high, _) = [(name, price) for (where, name), price in priced if where == region]
+    service = Service(raysm.AWS(role="arn:aws:iam::123456789012:role/r", region=region), clients=remote.service.client)
+    dearest = usd_per_hour(raysm.Cluster(high), service, None)
+    assert usd_per_hour(raysm.Cluster(low, alternatives=(high,)), service, None) == dearest
+    assert usd_per_hour(raysm.Cluster(low), service, None) < dearest
+    assert usd_per_hour(raysm.Cluster(low, alternatives=("ml.none.large",)), service, None) is None
+
+
 def test_a_processing_job_and_an_isolated_one_are_refused(fake):
     with pytest.raises(InvalidRequest, match="no remote debugging"):
         plan(fake, kind="processing")

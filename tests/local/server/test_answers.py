@@ -45,3 +45,8 @@ def test_a_transition_that_lasts_has_no_end():
         "SecondaryStatusTransitions"
     ]
     assert told == {"Status": "Starting", "StartTime": 1.0, "StatusMessage": ""}
+
+
+def test_what_spot_capacity_saves_is_trained_and_not_billed():
+    told = describe(record(TRAINING, status="Completed", training_s=100.0, spot_saving=0.62))
+    assert (told["TrainingTimeInSeconds"], told["BillableTimeInSeconds"]) == (100, 38)

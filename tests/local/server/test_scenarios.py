@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import TRAINING_LOGS, Server, statuses, wait_until
+from tests.support.sagemaker_server import TRAINING_LOGS, Server, spot, statuses, wait_until
 
 WAIT = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
@@ -86,3 +86,20 @@ def test_a_job_that_asks_for_remote_debugging_has_the_agents_stream_unless_the_a
         server.ended("debugged")
         names = [path.name for path in (server.home / "jobs/training/debugged/streams").iterdir()]
         assert sum(name.endswith("~ssm") for name in names) == 1
+
+
+def test_a_job_loses_its_instances_at_a_line_however_fast_it_goes_on_behind_it(tmp_path):
+    # By a signal alone, which comes when it comes, a program that is done at once would never be interrupted.
+    script = "if [ -e $DONE ]; then echo again; exit 0; fi; touch $DONE; echo step 3; echo done; exit 0".replace(
+        "$DONE", str(tmp_path / "ran")
+    )
+    scenario = '[capacity]\ninterrupted_at = ["step 3"]\n[market]\nspot_saving = 0.5\n'
+    with playing(tmp_path / "home", scenario) as server:
+        server.train("on-demand", "echo step 3")
+        assert "Interrupted" not in statuses(server.ended("on-demand"))
+        server.train("taken", script, **spot())
+        job = server.ended("taken")
+        assert (job["TrainingJobStatus"], statuses(job).count("Interrupted")) == ("Completed", 1)
+        assert [text for _, text in server.lines("taken")] == ["step 3", "done", "again"]
+        server.train("later", "echo step 3", **spot())
+        assert "Interrupted" not in statuses(server.ended("later"))

@@ -141,3 +141,17 @@ def test_without_a_limit_nothing_is_refused(tmp_path):
 def test_a_quota_is_named_as_service_quotas_names_it():
     assert quota_name(TYPE, TRAINING, True) == f"{TYPE} for spot training job usage"
     assert quota_name(TYPE, PROCESSING, False) == f"{TYPE} for processing job usage"
+
+
+def test_instances_are_taken_back_at_a_line_once_for_each_of_the_words_of_its_region(tmp_path):
+    words = ("epoch 3", "epoch 5")
+    here, _, _ = stock(tmp_path, regions={"eu-west-1": Scenario(capacity=Capacity(interrupted_at=words))})
+    assert not here.interrupts("us-east-1", "epoch 3 of 9")
+    lines = ["epoch 1 of 9", "epoch 3 of 9", "epoch 3 of 9", "epoch 5 of 9", "epoch 5 of 9"]
+    assert [here.interrupts("eu-west-1", line) for line in lines] == [False, True, False, True, False]
+
+
+def test_a_share_of_the_time_on_spot_capacity_alone_is_not_billed(tmp_path):
+    here, _, _ = stock(tmp_path, market=Market(spot_saving=0.6))
+    asked = request(EnableManagedSpotTraining=True)
+    assert (here.spot_saving(asked, "us-east-1"), here.spot_saving(request(), "us-east-1")) == (0.6, 0.0)

@@ -60,3 +60,17 @@ def test_seconds_are_drawn_by_the_scenario():
     mine = supply(Stock(), start_delay_s=5.0, interruptions_per_hour=1.0)
     assert mine.draw_start_s() == 5.0
     assert 0 < mine.draw_interruption_s(spot=True) < float("inf") == mine.draw_interruption_s(spot=False)
+
+
+def test_at_a_line_spot_capacity_alone_is_taken_back():
+    asked = []
+
+    def interrupts(region, line):
+        asked.append((region, line))
+        return True
+
+    mine = supply(SimpleNamespace(interrupts=interrupts))
+    assert mine.is_taken_back_at("epoch 3", spot=True)
+    assert not mine.is_taken_back_at("epoch 4", spot=False)
+    # Of a job on demand nobody is asked: the words are left for one that is not.
+    assert asked == [("us-east-1", "epoch 3")]

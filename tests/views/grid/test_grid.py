@@ -48,6 +48,14 @@ def test_type_and_count_are_the_clusters_where_none_are_given(script):
     assert raysm.Grid(script, rows=[{"key": "a"}]).request.instance_types == ("local",)
 
 
+def test_alternatives_of_the_cluster_are_types_among_which_the_service_chooses(script):
+    cluster = raysm.Cluster("ml.p4d.24xlarge", alternatives=("ml.g5.xlarge",))
+    request = raysm.Grid(script, rows=[{"key": "a"}], cluster=cluster, on=aws()).request
+    assert (request.instance_types, request.rules.any_type) == (("ml.p4d.24xlarge", "ml.g5.xlarge"), True)
+    plain = raysm.Grid(script, rows=[{"key": "a"}], cluster=raysm.Cluster("ml.g5.xlarge"), on=aws()).request
+    assert not plain.rules.any_type
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,9 +3,10 @@
 from html.parser import HTMLParser
 
 from raysm.grid.attempt import TaskState
+from raysm.grid.ledger import Money
 from raysm.grid.row import GridRow
 from raysm.views.grid.report import MOST_ROWS, report_page
-from tests.views.grid.test_screen import view
+from tests.views.grid.test_screen import region, view
 
 
 def task(key, state=TaskState.DONE, reason="", **more):
@@ -44,6 +45,14 @@ def test_the_page_has_the_figures_the_regions_the_curve_and_the_rows():
         "v1",
     ):
         assert text in page.text
+
+
+def test_interruptions_are_a_figure_and_a_column_of_the_regions():
+    taken = view(regions=(region(interruptions=3),), money=Money(again_usd=0.25))
+    text = Page(report_page(taken, [])).text
+    assert "3interruptions, at most 0.25 USD of work done again" in text
+    assert "endedinterruptedinstances" in text
+    assert "work done again" not in Page(report_page(view(), [])).text
 
 
 def test_it_asks_nobody_for_anything():

@@ -73,6 +73,16 @@ def test_columns_that_have_nothing_are_left_out_and_gpus_are_counted_where_there
     assert "GPUs" not in screen()
 
 
+def test_interruptions_are_told_with_what_they_cost_at_most_where_there_are_any():
+    assert "interrupt" not in screen()
+    paid = Money(spent_usd=12.5, again_usd=0.25)
+    text = screen(regions=(region(interruptions=1), region("eu-west-1")), money=paid)
+    assert "spot    1 interruption, at most 0.25 USD of work done again" in text
+    (head,) = (line for line in text.splitlines() if line.startswith("region"))
+    assert "interrupted" in head.split()
+    assert "spot    2,000 interruptions, at most" in screen(regions=(region(interruptions=2000),), money=paid)
+
+
 def test_a_reason_is_told_without_its_traceback_and_with_what_to_do():
     words = "ValueError: 0,5\nTraceback (most recent call last):\n  File x\nValueError: 0,5; raysm grid retry"
     assert "     2 x ValueError: 0,5; raysm grid retry\n" in screen(reasons=((words, 2),))
