@@ -24,7 +24,11 @@ static inline v8 pick(l8 mask, v8 yes, v8 no) { return (v8)((mask & (l8)yes) | (
 
 static inline v8 absolute(v8 x) { return (v8)((l8)x & (((l8){0}) + INT64_MAX)); }
 
+#if defined(__AVX512F__)
+static inline v8 larger(v8 a, v8 b) { return (v8)_mm512_max_pd((__m512d)a, (__m512d)b); }
+#else
 static inline v8 larger(v8 a, v8 b) { return pick(a > b, a, b); }
+#endif
 
 static inline double largest_in(v8 x) {
     double found = 0;
@@ -32,12 +36,8 @@ static inline double largest_in(v8 x) {
     return found;
 }
 
-/* The nearest integers, of numbers below 2**51, and none beyond `most`: a sum with 3 * 2**51 has no room for halves. */
-static inline v8 nearest(v8 x, double most) {
-    v8 near = x + 0x1.8p52 - 0x1.8p52;
-    near = pick(near > all_of(most), all_of(most), near);
-    return pick(near < all_of(-most), all_of(-most), near);
-}
+/* The nearest integers, of numbers below 2**51: a sum with 3 * 2**51 has no room for halves. */
+static inline v8 nearest(v8 x) { return x + 0x1.8p52 - 0x1.8p52; }
 
 /* Eight elements from `at` on, of which only `left` are there; the others are zeros. */
 static inline v8 load_part(const double *at, int64_t left) {
@@ -47,11 +47,19 @@ static inline v8 load_part(const double *at, int64_t left) {
     return x;
 }
 
+/* Put as many of eight elements of so many bytes there as are left. */
+static inline void put_part(void *at, const void *eight, int64_t left, size_t bytes) {
+    if (left >= 8)
+        memcpy(at, eight, 8 * bytes);
+    else
+        memcpy(at, eight, left * bytes);
+}
+
 #if KIND == 32
 #define store8(at, x) (*(f8 *)(at) = __builtin_convertvector(x, f8))
 #else
 /* By way of 32 bits, which every processor converts at once. */
-#define store8(at, x) (*(e8 *)(at) = __builtin_convertvector(__builtin_convertvector(x, i8), e8))
+#define store8(at, x) (*(e8 *)(at) = __builtin_convertvector(truncate8(x), e8))
 #endif
 
 /* Fill a form's cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows.
@@ -100,7 +108,8 @@ EXPORT int prepare(const side *s, form *f, const double *signs, double most, dou
             v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
             v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
 #else
-            v8 near = nearest(those * per_unit, most);
+            /* None is beyond `most`: the scale was rounded up by more than this rounds. */
+            v8 near = nearest(those * per_unit);
 #endif
             sums += near;
             v8 off = those - near * (double)scale;
@@ -108,12 +117,13 @@ EXPORT int prepare(const side *s, form *f, const double *signs, double most, dou
             rests += off * off;
             element kept[8];
             store8(kept, near);
-            memcpy(q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, (d - c < 8 ? d - c : 8) * sizeof *kept);
+            put_part(q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, d - c, sizeof *kept);
 #if KIND == 8
-            v8 more = nearest(off * (per_unit * FINER), 127);
+            /* At most 127: half of the scale is left. */
+            v8 more = nearest(off * (per_unit * FINER));
             int8_t also[8];
             store8(also, more);
-            memcpy((int8_t *)(f->finer + i * s->groups) + c, also, d - c < 8 ? d - c : 8);
+            put_part((int8_t *)(f->finer + i * s->groups) + c, also, d - c, sizeof *also);
             off -= more * ((double)scale / FINER);
             finer_rests += off * off;
 #endif
@@ -131,7 +141,8 @@ EXPORT int prepare(const side *s, form *f, const double *signs, double most, dou
         f->scale[i] = scale;
         f->first[i] = FIRST_OF(fold(sums));
         int32_t *panel = f->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
-        for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = q[GROUP_AT(g)] ^ PANEL_FLIP;
+        for (int64_t g = 0; g < s->groups; g += GROUP_STEP, panel += GROUP_STEP * COLUMNS)
+            for (int64_t at = 0; at < GROUP_STEP; at++) panel[at * COLUMNS] = q[GROUP_AT(g) + at] ^ PANEL_FLIP;
     }
     free(x);
     return 0;

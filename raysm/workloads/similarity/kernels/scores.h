@@ -4,9 +4,9 @@
 #include "sides.h"
 
 static inline v8 load8(const char *at, int64_t kind) {
-    if (kind == 4) return __builtin_convertvector(*(const f8 *)at, v8);
+    if (kind == 4) return widen8(*(const f8 *)at);
     if (kind == 8) return *(const v8 *)at;
-    return __builtin_convertvector(widen_halves(at), v8);
+    return widen8(widen_halves(at));
 }
 
 static inline double load1(const char *at, int64_t kind) {

@@ -18,6 +18,10 @@ typedef int32_t i8 __attribute__((vector_size(32), aligned(4), may_alias));
 #else
 #include "x86.h"
 #endif
+#ifndef widen8
+#define widen8(x) __builtin_convertvector(x, v8)
+#define truncate8(x) __builtin_convertvector(x, i8)
+#endif
 #if KIND != 32
 typedef element e8 __attribute__((vector_size(8 * sizeof(element)), aligned(sizeof(element)), may_alias));
 #endif

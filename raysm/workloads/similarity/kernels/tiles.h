@@ -41,3 +41,36 @@ static inline uint64_t only_pairs(uint64_t *reached, uint64_t rows, const side *
     }
     return some;
 }
+
+/* The columns that come after a panel: without, the first products and closer looks of each panel would wait for the
+ * third-level cache. They are brought nearer piece by piece, beside the products of the rows with the panel before.
+ * Slower products wait for nothing: of float32 the loop became 10 % slower. */
+typedef struct {
+    const char *panels, *cheap, *finer;
+    int64_t bytes, at, step;
+} coming;
+
+static inline coming coming_after(const side *r, int64_t j, int64_t products) {
+    coming next = {0};
+#if defined(__AMX_INT8__)
+    int64_t first = (j + COLUMNS) * r->groups, rows = r->n - (j + COLUMNS);
+    if (rows <= 0 || products <= 0) return next;
+    next.panels = (const char *)(r->overall.panels + first);
+    next.cheap = (const char *)(r->overall.cheap + first);
+    next.finer = (const char *)(r->overall.finer + first);
+    next.bytes = 4 * r->groups * (rows < COLUMNS ? rows : COLUMNS);
+    next.step = (next.bytes / products / 64 + 1) * 64;
+#else
+    (void)r, (void)j, (void)products;
+#endif
+    return next;
+}
+
+static inline void bring_some(coming *next) {
+    int64_t stop = next->at + next->step < next->bytes ? next->at + next->step : next->bytes;
+    for (; next->at < stop; next->at += 64) {
+        __builtin_prefetch(next->panels + next->at, 0, 2);
+        __builtin_prefetch(next->cheap + next->at, 0, 2);
+        __builtin_prefetch(next->finer + next->at, 0, 2);
+    }
+}

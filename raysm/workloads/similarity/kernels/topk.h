@@ -220,8 +220,10 @@ static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
     ahead a;
     begin_panel(&a, lines + i * l->groups, r->overall.panels + j * r->groups, l->groups, column);
     mark_places(&f->clusters, j, 1);
+    coming after = coming_after(r, j, (end - i) / ROWS);
     for (; i < end; i += ROWS) {
         uint64_t reached[ROWS];
+        bring_some(&after);
         const int32_t *next = i + ROWS < end ? lines + (i + ROWS) * l->groups : NULL;
         uint64_t some = compare(&a, next, rows_of(&f->rows->overall, i), column, reached);
         if (some) some = only_pairs(reached, some, l, r, i, j, f->same, f->diagonal);
