@@ -67,7 +67,7 @@ FINDINGS = {
     ),
     12: (
         "the command line says what accounts demand",
-        "cli/test_flags.py::test_what_accounts_demand_of_a_job_has_a_flag_each",
+        "cli/test_flag_layer.py::test_a_job_in_a_vpc_with_keys_and_tags_can_be_sent_by_flags_alone",
     ),
     13: (
         "the doctor has three states, and sees what breaks first jobs",

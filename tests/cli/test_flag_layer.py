@@ -95,7 +95,7 @@ def test_the_origin_of_a_flags_value_is_the_flag():
     assert origins == ["--env", "--set", "--spot"]
 
 
-def test_what_accounts_demand_of_a_job_has_a_flag_each():
+def test_a_job_in_a_vpc_with_keys_and_tags_can_be_sent_by_flags_alone():
     vpc = "--subnet subnet-1 --subnet subnet-2 --security-group sg-1"
     keys = "--volume-kms-key 1234abcd --output-kms-key alias/mine --encrypt-traffic"
     rest = "--volume-gb 500 --keep-alive 600 --tag team=search --env MODE=fast --output-uri s3://b/out"
