@@ -63,10 +63,10 @@ def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_t
 
 
 def test_rows_behind_jobs_that_take_longer_than_that_are_not_given_up(tmp_path):
-    regions = {"small": Behaviour(capacity=2, run_s=6 * HOUR_S)}
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in("small", 6), rules=PATIENT)
+    regions = {"small": Behaviour(capacity=2, run_s=5 * HOUR_S)}
+    bench = Bench(tmp_path, regions=regions, tasks=rows_in("small", 4), rules=PATIENT)
     bench.run()
-    assert bench.states() == {"done": 6}
+    assert bench.states() == {"done": 4}
 
 
 def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_end(tmp_path):
@@ -106,9 +106,9 @@ def test_a_quota_that_others_use_up_is_asked_for_again(tmp_path, hours, states):
 
 
 def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):
-    bench = Bench(tmp_path, regions={"shut": Behaviour(refusal=DENIED)}, tasks=rows_in(None, 40), rules=PATIENT)
+    bench = Bench(tmp_path, regions={"shut": Behaviour(refusal=DENIED)}, tasks=rows_in(None, 8), rules=PATIENT)
     took_s = bench.run()
-    assert bench.states() == {"failed": 40}
+    assert bench.states() == {"failed": 8}
     assert took_s < 6 * HOUR_S
     assert "not authorized" in bench.store.task("row-7").reason
 

@@ -155,12 +155,16 @@ def test_a_training_job_that_batch_has_deleted_does_not_end_its_job(fake, batch,
 
 def test_the_jobs_of_the_queue_are_listed_page_by_page_the_latest_first(batch, opened):
     region = opened()
-    for number in range(103):
-        region.create(TASK, replace(ATTEMPT, name=f"g-abcdef-{number}-a1"))
+    region.create(TASK, replace(ATTEMPT, name="g-abcdef-0-a1"))
+    # As the first was sent: a payload of each takes longer than all that is shown here.
+    (request,) = batch.requests
+    for number in range(1, 130):
+        name = f"g-abcdef-{number}-a1"
+        batch.submit_service_job(**request | {"jobName": name, "clientToken": name})
     first = region.page("g-abcdef-", None)
     last = region.page("g-abcdef-", first.token)
-    assert [len(first.jobs), len(last.jobs), last.token] == [100, 3, None]
-    assert first.jobs[0].name == "g-abcdef-102-a1"
+    assert [len(first.jobs), len(last.jobs), last.token] == [100, 30, None]
+    assert first.jobs[0].name == "g-abcdef-129-a1"
 
 
 def test_a_job_is_ended_through_batch_by_its_own_name_and_one_that_there_is_not_is_said_so(batch, opened):

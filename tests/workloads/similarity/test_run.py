@@ -75,7 +75,7 @@ def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
 @pytest.mark.parametrize("workload", [{"top_k": 7}, {"threshold": 0.5}, {"full": True}])
 def test_the_bytes_do_not_depend_on_the_blocks(ray_here, tmp_path, workload):
     source = saved(ROWS, tmp_path)
-    sizes = [None, 37, 600, 5000]
+    sizes = [None, 73, 600, 5000]
     found = [go(source, tmp_path / str(rows), block_rows=rows, **workload).files[0].sha256 for rows in sizes]
     assert len(set(found)) == 1
 
@@ -124,11 +124,11 @@ def test_queries_are_compared_with_the_rows_of_the_matrix(ray_here, tmp_path):
     source, seeking = saved(ROWS, tmp_path), queries_of(queries, tmp_path)
     scores = score_rows(np.concatenate([queries, ROWS]), range(41))[:, 41:]
     manifests = [
-        go(source, tmp_path / str(size), queries=seeking, top_k=600, block_rows=size) for size in (None, 17, 600)
+        go(source, tmp_path / str(size), queries=seeking, top_k=600, block_rows=size) for size in (None, 33, 600)
     ]
     assert len({manifest.files[0].sha256 for manifest in manifests}) == 1
     assert list(manifests[0].inputs) == ["matrix", "queries"]
-    table = pq.read_table(tmp_path / "17" / "result" / "neighbors.parquet")
+    table = pq.read_table(tmp_path / "33" / "result" / "neighbors.parquet")
     order = np.stack([np.lexsort((np.arange(600), -row.astype(np.float64))) for row in scores])
     assert table["neighbors"].to_pylist() == order.tolist()
     go(source, tmp_path / "pairs", queries=seeking, threshold=0.5, block_rows=100)
