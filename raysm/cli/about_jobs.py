@@ -11,6 +11,7 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.job_values import described
 from raysm.cli.measured import print_metrics
+from raysm.cli.reading import find_to_read
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, check_timeout
 from raysm.cli.waiting import await_end
@@ -30,6 +31,9 @@ __all__ = ["run"]
 
 CHANGING = ("stop", "debug")
 """What does something to a job: of several that run under one name, none is taken by chance."""
+
+READING = ("status", "logs", "result", "metrics")
+"""What only looks, and at ended jobs most of all."""
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
@@ -51,7 +55,10 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         if tuning is not None:
             about_tuning.run(arguments, tuning, console)
             return
-        job = find_running(arguments.job, service, sole=arguments.command in CHANGING)
+        if arguments.command in READING:
+            job = find_to_read(arguments.job, service)
+        else:
+            job = find_running(arguments.job, service, sole=arguments.command in CHANGING)
     of_one = {
         "status": _status,
         "logs": _logs,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
-from raysm.client.finding import find_job
+from raysm.cli.reading import find_to_read
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.views.dashboard.opening import open_dashboard
@@ -45,7 +45,7 @@ def run(
     # Reading a job needs no role of its own: the caller's credentials do it.
     target = read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused")
     service = service or connect(target)
-    with open_dashboard(find_job(arguments.job, service)) as dashboard:
+    with open_dashboard(find_to_read(arguments.job, service)) as dashboard:
         if arguments.json:
             print(json.dumps({"url": dashboard.url}), flush=True)
         else:

@@ -40,7 +40,7 @@ raysm submit --request job.json --output out/""",
     "raysm config": """\
 raysm config
 raysm config --config-profile big""",
-    # A short name, the task's, is of a job that runs: one that has ended is named in full.
+    # By the short name, the task's: of the job that runs, and for who only looks of the last one that has ended.
     "raysm jobs": """\
 raysm jobs
 raysm jobs --since 7d --status Failed,Stopped
@@ -49,21 +49,21 @@ raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss""",
     "raysm rm": """\
 raysm rm digits-20261122-101112-0a1b2c3d""",
     "raysm status": """\
-raysm status digits-20261122-101112-0a1b2c3d""",
+raysm status digits""",
     "raysm logs": """\
-raysm logs digits-20261122-101112-0a1b2c3d
+raysm logs digits
 raysm logs -f digits --metrics
 raysm logs digits --instance algo-2""",
     "raysm result": """\
-raysm result digits-20261122-101112-0a1b2c3d --output out/
-raysm result digits-20261122-101112-0a1b2c3d --no-wait --json""",
+raysm result digits --output out/
+raysm result digits --no-wait --json""",
     "raysm metrics": """\
-raysm metrics digits-20261122-101112-0a1b2c3d
-raysm metrics digits-20261122-101112-0a1b2c3d --name 'val/*'
-raysm metrics digits-20261122-101112-0a1b2c3d --telemetry""",
+raysm metrics digits
+raysm metrics digits --name 'val/*'
+raysm metrics digits --telemetry""",
     "raysm dashboard": """\
 raysm dashboard digits
-raysm dashboard digits-20261122-101112-0a1b2c3d --no-open""",
+raysm dashboard digits --no-open""",
     "raysm stop": """\
 raysm stop digits""",
     "raysm token": """\

@@ -15,6 +15,7 @@ ABOUT_JOBS = "raysm.cli.about_jobs:run"
 ENTERING = "raysm.cli.entering:run"
 
 JOB = "the job's name, or the short one of a session or job that runs"
+READ = "the job's name, or the short one: of the session or job that runs, else of the one that ended last"
 
 
 def add_about_jobs(commands: Any) -> None:
@@ -53,7 +54,7 @@ def add_about_jobs(commands: Any) -> None:
     add_reading(remove)
     for name, one in OF_ONE_JOB.items():
         command = add_command(commands, name, one.text, run=one.run)
-        command.add_argument("job", metavar="JOB", help=JOB)
+        command.add_argument("job", metavar="JOB", help=READ if one.is_reading else JOB)
         one.add_own(command)
         add_reading(command)
 
@@ -103,6 +104,8 @@ class _OfOneJob:
     """Adds the arguments that it alone has."""
     run: str = ABOUT_JOBS
     """What carries it out."""
+    is_reading: bool = True
+    """Whether it only looks, and takes a job that has ended by its short name, too."""
 
 
 OF_ONE_JOB: Mapping[str, _OfOneJob] = {
@@ -115,9 +118,13 @@ OF_ONE_JOB: Mapping[str, _OfOneJob] = {
         _add_dashboard,
         run="raysm.cli.dashboard:run",
     ),
-    "stop": _OfOneJob("stop a job: user code has its grace to save its work"),
-    "token": _OfOneJob("a job's token, which Ray asks for"),
-    "debug": _OfOneJob("let those who may start SSM sessions into a job's instances, while it runs on AWS", _add_debug),
+    "stop": _OfOneJob("stop a job: user code has its grace to save its work", is_reading=False),
+    "token": _OfOneJob("a job's token, which Ray asks for", is_reading=False),
+    "debug": _OfOneJob(
+        "let those who may start SSM sessions into a job's instances, while it runs on AWS",
+        _add_debug,
+        is_reading=False,
+    ),
 }
 
 

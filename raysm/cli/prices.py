@@ -3,6 +3,7 @@
 What flows in is a parsed command line, what flows out are lines or JSON; refreshed lists are kept in raysm's home.
 """
 
+import difflib
 import json
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
@@ -39,7 +40,11 @@ def run(arguments: Arguments, console: Console) -> None:
         _refresh(arguments, console)
     chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
-        what = arguments.type or "any type"
+        types = sorted({name for _, name in prices_of(services).prices})
+        near = (
+            [] if arguments.type in types else difflib.get_close_matches(arguments.type or "", types, n=1, cutoff=0.8)
+        )
+        what = (arguments.type or "any type") + (f" (did you mean {near[0]}?)" if near else "")
         where = ", ".join(arguments.regions) or "any region"
         remedy = f"bring it: raysm prices --refresh --regions {','.join(arguments.regions) or 'us-east-1'}"
         if _plays(services):

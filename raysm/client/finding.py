@@ -17,7 +17,7 @@ from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
-__all__ = ["find_job", "find_running"]
+__all__ = ["find_ended", "find_job", "find_running"]
 
 LISTED = 200
 """Of so many of the latest jobs the names are compared."""
@@ -37,6 +37,15 @@ def find_job(name: str, service: Service) -> Job:
         return attach(name, service)
     except JobNotFound:
         return find_running(name, service)
+
+
+def find_ended(name: str, service: Service) -> Job | None:
+    """Return the last job that was named so by its user and has ended; None where none has."""
+    ended = [(api, item) for api, item in _named(name, service) if Status(item[api.status_key]).is_terminal]
+    if not ended:
+        return None
+    api, item = max(ended, key=lambda one: one[1]["CreationTime"])
+    return attach(item[api.name_key], service)
 
 
 def find_running(name: str, service: Service, *, sole: bool = False) -> Job:

@@ -36,6 +36,20 @@ def test_the_result_of_a_job_is_asked_for_by_its_short_name_too(remote, job):
         printed(remote, "result", task_of(job.name), "--no-wait")
 
 
+@pytest.mark.parametrize("command", ["status", "logs", "metrics", "result"])
+def test_a_job_that_has_ended_is_read_by_its_short_name_too(remote, job, command, capsys):
+    remote.sagemaker.end(job.name, "Completed")
+    printed(remote, command, task_of(job.name))
+    assert f"is {job.name}, the last job of that name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["stop", "token"])
+def test_what_is_for_running_jobs_takes_none_that_has_ended_by_its_short_name(remote, job, command):
+    remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(JobNotFound, match="the last one of that name was"):
+        printed(remote, command, task_of(job.name))
+
+
 @pytest.mark.parametrize("command", ["stop", "debug"])
 def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job, tmp_path, command):
     submit(Script(str(tmp_path / "train.py")), cluster=M5, on=remote.service)

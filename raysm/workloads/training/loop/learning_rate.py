@@ -150,7 +150,8 @@ class Rate(Observer):
                 self._warn(f"{ranks} times that of one worker")
         else:
             batch = session.order.batch_size
-            session.say(f"global batch {batch} over {ranks} data ranks, rate {rates}, not scaled, no warm-up")
+            over = f"{ranks} data rank{'' if ranks == 1 else 's'}"
+            session.say(f"global batch {batch} over {over}, rate {rates}, not scaled, no warm-up")
             if session.batch_before is not None and batch > session.batch_before:
                 self._warn(f"{batch / session.batch_before:g} times that of the checkpoint, {session.batch_before}")
             else:

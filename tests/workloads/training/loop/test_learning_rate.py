@@ -81,7 +81,7 @@ def test_the_log_states_batch_rate_and_warm_up(session, capsys):
 
 def test_the_log_states_that_nothing_was_scaled(session, capsys):
     trained(session, 0.1, 1)
-    assert capsys.readouterr().out == "raysm: global batch 40 over 1 data ranks, rate 0.1, not scaled, no warm-up\n"
+    assert capsys.readouterr().out == "raysm: global batch 40 over 1 data rank, rate 0.1, not scaled, no warm-up\n"
 
 
 def test_a_batch_that_grew_since_the_checkpoint_without_the_rate_is_warned_of(session, capsys):
