@@ -175,11 +175,12 @@ def snapshot(store: Store, now: float) -> Snapshot:
 
 def _region(store: Store, region: str, now: float) -> RegionView:
     execute = store.database.connection.execute
-    still = dict(
-        execute("SELECT state, count(*) FROM attempt WHERE region = ? AND state <> 'ended' GROUP BY 1", (region,))
-    )
-    ended = dict(
-        execute("SELECT ending, count(*) FROM attempt WHERE region = ? AND state = 'ended' GROUP BY 1", (region,))
+    still, ended = (
+        execute(
+            f"SELECT {name}, count(*), sum(interruptions) FROM attempt WHERE region = ? AND {which} GROUP BY 1",
+            (region,),
+        ).fetchall()
+        for name, which in (("state", "state <> 'ended'"), ("ending", "state = 'ended'"))
     )
     instances = dict(
         execute(
@@ -189,10 +190,10 @@ def _region(store: Store, region: str, now: float) -> RegionView:
     closed = execute("SELECT closed_s, reason FROM region WHERE name = ? AND closed_s > ?", (region, now)).fetchone()
     return RegionView(
         region=region,
-        open={str(state): count for state, count in still.items()},
-        ended={str(name): count for name, count in ended.items()},
+        open={str(state): count for state, count, _ in still},
+        ended={str(name): count for name, count, _ in ended},
         instances=sum(instances.values()),
-        interruptions=execute("SELECT sum(interruptions) FROM attempt WHERE region = ?", (region,)).fetchone()[0] or 0,
+        interruptions=sum(times for *_, times in (*still, *ended)),
         gpus=sum(gpu_count(name) * count for name, count in instances.items()),
         money=money(store, now, region),
         rate=_rate(store, now, region),

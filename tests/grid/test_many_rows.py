@@ -18,6 +18,7 @@ from raysm.grid.placement import Cheapest
 from raysm.grid.plan import plan_grid
 from raysm.grid.rows.source import source_of
 from raysm.grid.rules import Rules
+from raysm.grid.standing import set_quota
 from raysm.grid.task import Task
 from raysm.request import AWS, Script
 from tests.support.cpu import counted
@@ -96,6 +97,26 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     assert len(waits_s) > 10
     assert max(waits_s) <= 1
     assert {"CAPACITY", "QUOTA"} <= {attempt.ending for attempt in bench.store.attempts()}
+
+
+def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
+    limits = dict(zip(USD, (3, 7, 12, 20), strict=True))
+    regions = {name: Behaviour(usd_per_hour=usd, spread=0.5, quota=limits[name]) for name, usd in USD.items()}
+    tasks = [
+        Task(key=f"row-{number}", position=number, count=1 + number % 5, max_runtime_s=7200) for number in range(50)
+    ]
+    rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
+    bench = Bench(tmp_path, tasks=tasks, regions=regions, rules=rules, placement=cheapest())
+    with bench.store.database.transaction("quotas", fenced=False):
+        for name, limit in limits.items():
+            place = Place(region=name, instance_type=TYPE)
+            set_quota(bench.store, place, Quota(limit=limit, source="api"), bench.clock.now)
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 50}
+    assert [region.calls["create"] for region in bench.regions.values()] == [
+        len(region.lives) for region in bench.regions.values()
+    ]
 
 
 def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_known(tmp_path):

@@ -2,17 +2,18 @@
 
 import random
 
+from raysm.grid.place import FirstAdmitted, Offer, Place
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
-from tests.support.grids import Bench
+from tests.support.grids import TYPE, Bench
 
 USER = "AlgorithmError: NameError: name 'x' is not defined, exit code: 1"
 
 
 def budget_used(folder, seed):
     """Run a grid of eight rows to its end, or until its budget pauses it; return the share of it that was billed."""
-    chance = random.Random(seed)
+    chance, spot = random.Random(seed), random.Random(f"{seed}/spot")
     regions = {
         name: Behaviour(
             usd_per_hour=chance.uniform(0.5, 5),
@@ -28,7 +29,14 @@ def budget_used(folder, seed):
     }
     budget = chance.uniform(1, 30)
     tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=5_400) for number in range(8)]
-    bench = Bench(folder, tasks=tasks, regions=regions, rules=Rules(brake=0, budget_usd=budget))
+    offers = []
+    for name, region in regions.items():
+        # Drawn apart, so that all else of a seed stays as it was without spot capacity.
+        place = Place(region=name, instance_type=TYPE, spot=spot.random() < 0.5)
+        region.interrupted_s = spot.choice([None, 50.0]) if place.spot else None
+        offers.append(Offer(place=place, usd_per_hour=region.usd_per_hour))
+    rules = Rules(brake=0, budget_usd=budget)
+    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=FirstAdmitted(offers))
     bench.run()
     bench.judge(ended=False)
     assert overlaps(bench.regions.values()) == []
