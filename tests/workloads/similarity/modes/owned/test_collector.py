@@ -103,8 +103,18 @@ def title_of(process):
 
 def end_an_owner():
     """Kill one of the owners, as the loss of its instance would."""
-    with suppress(psutil.NoSuchProcess):
-        owners()[0].kill()
+    end(owners()[:1])
+
+
+def end_owners():
+    """Kill all owners."""
+    end(owners())
+
+
+def end(processes):
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 # An owner is a process, and takes more than half a second of a core: here are three, where one lies between two;
@@ -190,10 +200,10 @@ def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(
     assert np.array_equal(table["neighbors"].to_pylist(), neighbors(ROWS, 7)[0])
 
 
-@pytest.mark.parametrize("lasting", [True, False])
-def test_an_owner_that_is_killed_in_the_middle_leaves_the_same_content(ray_here, tmp_path, lasting):
+@pytest.mark.parametrize(("lasting", "kill"), [(True, end_owners), (False, end_an_owner)])
+def test_owners_that_are_killed_in_the_middle_leave_the_same_content(ray_here, tmp_path, lasting, kill):
     told = []
-    killing = at_rows(300, end_an_owner)
+    killing = at_rows(300, kill)
 
     def emit_event(event):
         told.append(event)
