@@ -5,6 +5,7 @@ tells ``learn`` each attempt that has ended. Both are pure arithmetic: nothing h
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -194,7 +195,8 @@ class Market:
             return False
         last_s, done = now + takes_s[place] * task.work, 0
         for other in places:
-            if other != place and other in takes_s and other.region not in self.silent:
+            # By those that are faster alone: of places that are alike each would be passed over for the others, always.
+            if takes_s.get(other, math.inf) < takes_s[place] and other.region not in self.silent:
                 each_s = max(1.0, takes_s[other] * task.work)
                 done += sum(
                     max(0, int((last_s - free_s) / each_s)) for free_s in self._free_s(other, each_s, task, now)

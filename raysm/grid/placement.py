@@ -190,12 +190,19 @@ class Cheapest:
 
     def _best(self, task: Task, ways: "list[_Way]", market: Market, now: float, reasons: Mapping[str, str]) -> Choice:
         # By score, then by the order in which the user named the places: offers themselves do not compare.
-        best = min(ways)
-        if best.until is None and market.outpaces(
-            [way.offer.place for way in ways if way.usd <= best.usd], best.offer.place, task, now
-        ):
+        first = best = min(ways)
+        if first.until is None:
             # Only for what costs no more: how much an hour is worth is said by waiting_usd_per_hour.
-            return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(best.offer.place): OUTPACED})
+            alike = [way for way in sorted(ways) if way.usd <= first.usd and way.unknown == first.unknown]
+            places = [way.offer.place for way in alike]
+            swift = (
+                way for way in alike if way.until is None and not market.outpaces(places, way.offer.place, task, now)
+            )
+            # One that outpaces the first may be free itself: nobody else would begin the row there.
+            found = next(swift, None)
+            if found is None:
+                return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED})
+            best = found
         open_ways = [way for way in ways if way.until is None]
         if open_ways and market.refused_s(best.offer.place, now) > PRICED_S and min(open_ways).unknown > best.unknown:
             best = min(open_ways)

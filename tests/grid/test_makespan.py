@@ -5,12 +5,14 @@ import random
 
 import pytest
 
+from raysm.grid.place import FirstAdmitted, Offer, Place
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from tests.support.grid_world import Behaviour
-from tests.support.grids import Bench
+from tests.support.grids import TYPE, Bench
 
 HOUR_S = 3600.0
+BEGAN_S = 1_800_000_000.0
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "eu-central-1")
 
 
@@ -23,22 +25,39 @@ def scenario(seed):
         )
         for name in REGIONS[: chance.choice((2, 3, 4))]
     }
-    return regions, chance.randrange(40, 90)
+    rows = chance.randrange(40, 90)
+    # Drawn apart, so that all else of a seed is as it was without them.
+    trouble = random.Random(f"{seed}/trouble")
+    for region in regions.values():
+        if trouble.random() < 0.3:
+            begin_s = trouble.uniform(0, 3) * HOUR_S
+            region.silent = ((BEGAN_S + begin_s, BEGAN_S + begin_s + trouble.uniform(0.2, 2) * HOUR_S),)
+        if trouble.random() < 0.3:
+            region.interrupted_s = trouble.uniform(0.1, 0.9) * region.run_s
+            region.again_s = region.start_s + trouble.uniform(0, 1) * region.interrupted_s
+    return regions, rows
 
 
 def clairvoyant_s(regions, rows):
-    """Return the makespan of who knows what each region has, and is never refused.
+    """Return the makespan of who knows what each region has and when it is silent, and is never refused.
 
-    Of rows that are alike, on instances that differ in speed alone, it is optimal to take each time the earliest end.
+    Of rows that are alike, on instances that differ in speed and outages alone, it is optimal to take each time the
+    earliest end: none of an instance's ends comes sooner for waiting.
     """
-    takes_s = [each.start_s + each.run_s for each in regions.values() for _ in range(each.capacity)]
-    ends = [(seconds, seconds) for seconds in takes_s]
+    ends = [(_ends_s(region, 0.0), name) for name, region in regions.items() for _ in range(region.capacity)]
     heapq.heapify(ends)
     last_s = 0.0
     for _ in range(rows):
-        last_s, seconds = heapq.heappop(ends)
-        heapq.heappush(ends, (last_s + seconds, seconds))
+        last_s, name = heapq.heappop(ends)
+        heapq.heappush(ends, (_ends_s(regions[name], last_s), name))
     return last_s
+
+
+def _ends_s(region, free_s):
+    """Return when a job ends whose instance is free from a moment on: it begins once the region answers."""
+    begins_s = next((end - BEGAN_S for begin, end in region.silent if begin <= free_s + BEGAN_S < end), free_s)
+    again_s = 0.0 if region.interrupted_s is None else region.again_s
+    return begins_s + region.start_s + region.run_s + again_s
 
 
 def test_who_knows_everything_takes_each_row_to_where_it_ends_first():
@@ -56,7 +75,11 @@ def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, se
     tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(rows)]
     # No row is given up: how long all of them together take is the question.
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
-    bench = Bench(tmp_path, regions=regions, tasks=tasks, rules=rules)
+    placement = FirstAdmitted([
+        Offer(place=Place(region=name, instance_type=TYPE, spot=region.interrupted_s is not None), usd_per_hour=1.0)
+        for name, region in regions.items()
+    ])  # fmt: skip
+    bench = Bench(tmp_path, regions=regions, tasks=tasks, rules=rules, placement=placement, began_s=BEGAN_S)
     took_s = bench.run()
     bench.judge()
     assert bench.states() == {"done": rows}

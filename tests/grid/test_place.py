@@ -102,6 +102,12 @@ def test_what_has_just_ended_in_a_fast_place_is_room_for_the_next():
     assert BOTH.choose(Task(key="a"), (), Market(held={WEST: 1}), 0).offer.place == EAST
 
 
+def test_of_places_that_are_as_fast_none_is_passed_over_for_another():
+    # Each would have done all that waits by when a job of the other one ends, and no sooner.
+    market = Market(outlook=Outlook(waiting=3, takes_s={EAST: 2.0, WEST: 2.0}), held={EAST: 4, WEST: 4})
+    assert BOTH.choose(Task(key="a"), (), market, 0).offer.place == EAST
+
+
 def test_a_region_that_is_silent_is_not_waited_for():
     assert BOTH.choose(Task(key="a"), (), at_the_end(1, silent={"eu-west-1": -60.0}), 0).offer.place == EAST
 

@@ -214,6 +214,12 @@ def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, region):
     assert (choice.offer and choice.offer.place.region) == region
 
 
+def test_a_faster_place_of_the_same_price_takes_the_row_itself_where_it_is_free():
+    outlook = Outlook(waiting=3, takes_s={place(EAST): 2.0, place(WEST): 1.0})
+    market = Market(outlook=outlook, held={place(EAST): 4, place(WEST): 4})
+    assert choose([offer(EAST), offer(WEST)], market=market).offer.place == place(WEST)
+
+
 def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
     # An hour of waiting is worth a dollar: three for the pause and what it has lasted so far are more than two saved.
     offers = [offer(EAST, 1.0), offer(WEST, 3.0)]

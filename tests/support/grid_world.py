@@ -61,6 +61,8 @@ class Behaviour:
     one job each."""
     interrupted_s: float | None = None
     """Seconds after its start at which each job loses its spot capacity, once."""
+    again_s: float = 0.0
+    """Seconds that this costs it: until it has capacity anew, and for what it does once more."""
     speed: float | None = None
     """What each job that runs says that it does in a second."""
 
@@ -206,6 +208,8 @@ class FakeRegion:
                 reason = reason or words
         factor = 1 + behaviour.spread * (2 * self._chance.random() - 1)
         started, ended = at + behaviour.start_s * factor, at + (behaviour.start_s + behaviour.run_s) * factor
+        if behaviour.interrupted_s is not None and behaviour.interrupted_s < ended - started:
+            ended += behaviour.again_s
         if task.rows:
             ended, reason = self._run_rows(task, attempt, started), ""
             if task.key in behaviour.cuts:
