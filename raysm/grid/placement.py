@@ -195,14 +195,14 @@ class Cheapest:
             # Only for what costs no more: how much an hour is worth is said by waiting_usd_per_hour.
             alike = [way for way in sorted(ways) if way.usd <= first.usd and way.unknown == first.unknown]
             places = [way.offer.place for way in alike]
-            swift = (
+            unbeaten = (
                 way for way in alike if way.until is None and not market.outpaces(places, way.offer.place, task, now)
             )
             # One that outpaces the first may be free itself: nobody else would begin the row there.
-            found = next(swift, None)
-            if found is None:
+            soonest = next(unbeaten, None)
+            if soonest is None:
                 return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED})
-            best = found
+            best = soonest
         open_ways = [way for way in ways if way.until is None]
         if open_ways and market.refused_s(best.offer.place, now) > PRICED_S and min(open_ways).unknown > best.unknown:
             best = min(open_ways)
