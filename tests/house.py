@@ -171,7 +171,8 @@ def unpacked(commit, folder):
     """Write the tree of ``commit`` into ``folder``, and return it."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(folder)
     return folder
 
 

@@ -40,15 +40,16 @@ def run(arguments: Arguments, console: Console) -> None:
         _refresh(arguments, console)
     chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
-        types = sorted({name for _, name in prices_of(services).prices})
-        near = (
-            [] if arguments.type in types else difflib.get_close_matches(arguments.type or "", types, n=1, cutoff=0.8)
-        )
-        what = (arguments.type or "any type") + (f" (did you mean {near[0]}?)" if near else "")
-        where = ", ".join(arguments.regions) or "any region"
-        remedy = f"bring it: raysm prices --refresh --regions {','.join(arguments.regions) or 'us-east-1'}"
+        what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
         if _plays(services):
+            # A scenario prices a few types: the nearest of them is hardly the one that is meant.
             remedy = "the scenario says what it costs, in its table market.usd_per_hour"
+        else:
+            types = sorted({name for _, name in prices_of(services).prices})
+            if arguments.type not in types:
+                near = difflib.get_close_matches(arguments.type or "", types, n=1, cutoff=0.8)
+                what += f" (did you mean {near[0]}?)" if near else ""
+            remedy = f"bring it: raysm prices --refresh --regions {','.join(arguments.regions) or 'us-east-1'}"
         raise InvalidRequest(f"no price of {what} in {where} is at hand; {remedy}")
     if arguments.json:
         print(json.dumps([_as_json(*each) for each in chosen], indent=1))

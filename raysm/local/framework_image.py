@@ -118,7 +118,9 @@ def _bring(root: Path, submitted: str) -> Path:
         shutil.copytree(place, code, dirs_exist_ok=True)
         for archive in [path for path in code.iterdir() if path.is_file() and tarfile.is_tarfile(path)]:
             with tarfile.open(archive) as content:
-                content.extractall(code, filter="data")
+                # Named by "filter=", Python 3.11.3 and earlier would take it for an error.
+                content.extraction_filter = getattr(tarfile, "data_filter", None)
+                content.extractall(code)
             archive.unlink()
     return code
 

@@ -11,6 +11,7 @@ import threading
 def package_index(*wheels, token=None, fetched=None):
     """Yield the address of an index of ``wheels`` (paths); with ``token`` it answers the user ``aws`` alone.
 
+    As in CodeArtifact, files lie below the index: that of another place pip before 23.1 is not let in to by its token.
     The names of the files that were asked for are added to the list ``fetched``.
     """
     files = {wheel.name: wheel.read_bytes() for wheel in wheels}
@@ -25,7 +26,7 @@ def package_index(*wheels, token=None, fetched=None):
                 if fetched is not None:
                     fetched.append(name)
                 return self._answer(200, files[name], "application/octet-stream")
-            links = "".join(f'<a href="../../files/{file}">{file}</a>' for file in files if file.startswith(f"{name}-"))
+            links = "".join(f'<a href="{file}">{file}</a>' for file in files if file.startswith(f"{name}-"))
             return self._answer(200 if links else 404, links.encode())
 
         def _answer(self, status, body, kind="text/html"):
