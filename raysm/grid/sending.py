@@ -48,35 +48,47 @@ def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]]
     def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
         for begin in range(0, len(pairs), SENDS):
             end = begin + SENDS
-            if not _send_to(store, outside, region, pairs[begin:end], len(pairs[end:]), now):
+            if not _send_to(store, outside, region, pairs[begin:end], [attempt for _, attempt in pairs[end:]], now):
                 return
 
     outside.side_by_side(intents, lambda intent: intent[1].region, send_all)
 
 
 def _send_to(
-    store: Store, outside: Outside, region: str, intents: Sequence[tuple[Task, Attempt]], behind: int, now: float
+    store: Store,
+    outside: Outside,
+    region: str,
+    intents: Sequence[tuple[Task, Attempt]],
+    behind: Sequence[Attempt],
+    now: float,
 ) -> bool:
     """Send some to one region, behind which others come; return whether it takes more of them."""
     answers: list[tuple[Attempt, Verdict | None]] = []
-    is_throttled = False
+    held_up: list[Attempt] = []
+    takes_more = True
     try:
-        for task, attempt in intents:
+        for number, (task, attempt) in enumerate(intents, 1):
             verdict = _refusal(outside, task, attempt)
             answers.append((attempt, verdict))
-            if is_throttled := verdict is not None and verdict.ending.is_throttle:
-                # The others stay intended: each would be refused too, and halve the rate once more for one mistake.
-                unmade = len(intents) - len(answers) + behind
-                # First: their tokens were taken, and they are none of the calls that the service has answered.
-                outside.limiter.give_back(region, "create", unmade, now)
+            if verdict is None or verdict.ending.is_end:
+                continue
+            # The others stay intended. After too many calls each would be refused too, and halve the rate once more for
+            # one mistake. And of a region that is silent each would be waited for, by all regions' step, for minutes.
+            takes_more = False
+            unmade = [*(each for _, each in intents[number:]), *behind]
+            # First: their tokens were taken, and they are none of the calls that the service has answered.
+            outside.limiter.give_back(region, "create", len(unmade), now)
+            if verdict.ending.is_throttle:
                 outside.limiter.throttled(region, "create", now)
-                break
+            else:
+                held_up = unmade
+            break
     except Exception:
         # What was answered before the lease was lost, or another region's work failed, is kept if it still can be.
-        _keep(store, region, answers, now)
+        _keep(store, region, answers, held_up, now)
         raise
-    _keep(store, region, answers, now)
-    return not is_throttled
+    _keep(store, region, answers, held_up, now)
+    return takes_more
 
 
 def _refusal(outside: Outside, task: Task, attempt: Attempt) -> Verdict | None:
@@ -88,7 +100,14 @@ def _refusal(outside: Outside, task: Task, attempt: Attempt) -> Verdict | None:
     return None
 
 
-def _keep(store: Store, region: str, answers: Sequence[tuple[Attempt, Verdict | None]], now: float) -> None:
+def _keep(
+    store: Store,
+    region: str,
+    answers: Sequence[tuple[Attempt, Verdict | None]],
+    held_up: Sequence[Attempt],
+    now: float,
+) -> None:
+    """Keep what was answered, of calls to one region, and when those are made that wait for the last one."""
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:
         with store.database.transaction("sent"):
@@ -101,6 +120,13 @@ def _keep(store: Store, region: str, answers: Sequence[tuple[Attempt, Verdict | 
         with store.database.transaction("refused"):
             for attempt, verdict in refused:
                 _refused(store, attempt, verdict, now)
+            for attempt in held_up:
+                store.move(attempt, now, retry_s=now + _pause_s(*refused[-1]))
+
+
+def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
+    """Return the seconds after which a call is made again: of one whose answer was lost the longer the oftener."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt.calls, 5)) if verdict.ending.is_doubtful else 0.0
 
 
 def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
@@ -108,14 +134,13 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
     if kind.is_end:
         refuse(store, attempt, verdict, now)
         return
-    pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt.calls, 5)) if kind.is_doubtful else 0.0
     doubtful = attempt.is_doubtful or kind.is_doubtful
     store.move(
         attempt,
         now,
         state=AttemptState.MAYBE if doubtful else AttemptState.INTENDED,
         calls=attempt.calls + 1,
-        retry_s=now + pause_s,
+        retry_s=now + _pause_s(attempt, verdict),
         is_doubtful=doubtful,
         reason=verdict.reason,
     )

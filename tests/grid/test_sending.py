@@ -102,3 +102,22 @@ def test_once_there_were_too_many_calls_the_others_of_a_step_are_not_made(tmp_pa
     one.run()
     assert one.states() == {"done": 8}
     one.judge()
+
+
+def test_once_an_answer_is_lost_the_others_of_a_step_are_not_waited_for(tmp_path):
+    # In a step that made them all a region that is silent would hold up the others for as many timeouts.
+    silent = Behaviour(refusal=LOST)
+    one = Bench(tmp_path, rows=3 * SENDS, regions={"us-east-1": silent}, rules=Rules(brake=0, parallel=1000))
+    one.limiter.take("us-east-1", "create", one.clock.now)
+    one.clock.now += 60
+    one.step()
+    assert one.regions["us-east-1"].calls["create"] == 1
+    states = Counter(attempt.state for attempt in one.store.attempts())
+    assert states[AttemptState.MAYBE] == 1
+    assert states[AttemptState.INTENDED] == states.total() - 1 > SENDS
+    # All together are tried again, and not one after the other.
+    assert len({attempt.retry_s for attempt in one.store.attempts()}) == 1
+    silent.refusal = None
+    one.run()
+    assert one.states() == {"done": 3 * SENDS}
+    one.judge()
