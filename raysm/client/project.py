@@ -164,14 +164,15 @@ class _File:
 
     @classmethod
     def read(cls, path: Path) -> "_File":
-        parse = json.loads if path.suffix == ".json" else tomllib.loads
+        parse, language = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
         try:
             # Both formats are UTF-8, whatever the locale says.
             text = path.read_text(encoding="utf-8")
             data = parse(text)
-        except (OSError, ValueError) as error:  # of wrong JSON, TOML and UTF-8 the message names the place
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise InvalidRequest(f"{_shown(path)} cannot be read: {reason}") from error
+        except OSError as error:
+            raise InvalidRequest(f"{_shown(path)} cannot be read: {error.strerror}") from error
+        except ValueError as error:  # of wrong JSON, TOML and UTF-8 it names the place
+            raise InvalidRequest(f"{_shown(path)} is no {language}: {error}") from error
         if not isinstance(data, dict):
             raise InvalidRequest(f"{_shown(path)} holds no options: expected tables, got {data!r:.80}")
         return cls(path=path, text=text, data=data)
