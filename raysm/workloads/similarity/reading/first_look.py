@@ -44,8 +44,12 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     if None not in (columns, width) and columns != width:
         raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same")
     for path in (matrix, queries):
-        if path is not None:
-            _check_rows(path, workload.id_column)
+        if path is None:
+            continue
+        counted = _check_rows(path, workload.id_column)
+        # A CSV has no header that tells them.
+        if path is matrix and rows is None:
+            _check_neighbors(workload.top_k, counted, matrix, with_queries=QUERIES in inputs)
 
 
 def _shape(path: Path | None, id_column: str | None) -> tuple[int | None, int | None]:
@@ -62,13 +66,14 @@ def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, wi
         raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows, so at most {rows - 1:,} others")
 
 
-def _check_rows(path: Path, id_column: str | None) -> None:
+def _check_rows(path: Path, id_column: str | None) -> int | None:
+    """Look at the first rows; return how many there are, None where not all of them were read."""
     files = matrix_files(path)
-    first = [(name, _first_rows(file, id_column)) for name, file in files[:FIRST_FILES]]
+    first = [(name, *_first_rows(file, id_column)) for name, file in files[:FIRST_FILES]]
     # A file without rows may lie beside others that have some.
-    if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows in first):
+    if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows, _ in first):
         raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
-    for name, rows in first:
+    for name, rows, _ in first:
         # Integers hold no NaN, and an archive would have to be unpacked.
         if rows is None or rows.dtype.kind != "f":
             continue
@@ -78,16 +83,21 @@ def _check_rows(path: Path, id_column: str | None) -> None:
             raise InvalidInput(
                 f"row {row} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
             )
+    is_whole = len(files) <= FIRST_FILES and all(whole for *_, whole in first)
+    return sum(len(rows) for _, rows, _ in first if rows is not None) if is_whole else None
 
 
-def _first_rows(file: Path, id_column: str | None) -> NDArray[Any] | None:
-    """Return the first rows[n, D] of a file; None of an archive, which would have to be unpacked."""
+def _first_rows(file: Path, id_column: str | None) -> tuple[NDArray[Any] | None, bool]:
+    """Return the first rows[n, D] of a file, None of an archive, which would be unpacked; and whether those are all."""
     name = file.name.lower()
     if name.endswith(".npz"):
-        return None
+        return None, False
     if name.endswith(".npy"):
         array = map_array(file)
-        return array[: max(1, FIRST_BYTES // (array.itemsize * array.shape[1]))]
+        first = array[: max(1, FIRST_BYTES // (array.itemsize * array.shape[1]))]
+        return first, len(first) == len(array)
     batches = read_parquet(file, id_column) if name.endswith(".parquet") else read_csv(file, id_column)
     batch = next(batches, None)
-    return np.empty((0, 0)) if batch is None else batch.rows
+    if batch is None:
+        return np.empty((0, 0)), True
+    return batch.rows, next(batches, None) is None

@@ -43,6 +43,15 @@ def test_more_neighbors_than_rows_are_refused_by_the_python_call_too(refusal, tm
     )
 
 
+def test_the_rows_of_a_csv_that_the_first_look_sees_whole_are_counted(tmp_path, refusal):
+    (tmp_path / "m.csv").write_text("a,b\n1,2\n3,4\n")
+    message = f"2 neighbors of each row: {tmp_path}/m.csv has 2 rows, so at most 1 others"
+    assert refusal(Similarity(top_k=2), matrix=tmp_path / "m.csv") == message
+    # More than are read of it.
+    (tmp_path / "m.csv").write_text("a,b\n" + "1,2\n" * 1_500_000)
+    assert refusal(Similarity(top_k=2_000_000), matrix=tmp_path / "m.csv") is None
+
+
 def test_it_is_refused_for_aws_before_anything_is_uploaded_and_what_lies_there_is_not_looked_at(tmp_path, refusal):
     (tmp_path / "m.csv").write_text("a,b\n")
     with fake_aws() as fake:
@@ -90,7 +99,7 @@ def test_a_folder_may_have_a_csv_without_rows_beside_others(refusal, tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "0.csv").write_text("a,b\n")
     assert "m has no rows" in refusal(matrix=tmp_path / "m")
-    (tmp_path / "m" / "1.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "m" / "1.csv").write_text("a,b\n1,2\n3,4\n")
     assert refusal(matrix=tmp_path / "m") is None
 
 
