@@ -106,7 +106,7 @@ def is_whole(record):
 
 @pytest.mark.long
 def test_a_spot_interruption_in_the_middle_computes_no_finished_block_twice(tmp_path, home):
-    rows = np.random.default_rng(3).standard_normal((20_000, 256), dtype=np.float32)
+    rows = np.random.default_rng(3).standard_normal((36_000, 256), dtype=np.float32)
     np.save(tmp_path / "m.npy", rows)
     job = raysm.submit(
         raysm.Similarity(top_k=5, block_rows=500),
@@ -120,18 +120,19 @@ def test_a_spot_interruption_in_the_middle_computes_no_finished_block_twice(tmp_
         files = [path for path in state.rglob("*") if path.is_file() and "similarity" in str(path)]
         return [path for path in files if path.name not in (BLOCK_ROWS, MERGED_TILES)]
 
-    until(lambda: len(kept()) >= 40)
+    # The first ones: all are done in seconds, in which a test on a full machine may not look twice.
+    until(lambda: len(kept()) >= 4)
     post(home, f"/raysm/jobs/{job.name}/interrupt")
     until(lambda: "Interrupted" in [status for status, _, _ in job.describe().transitions])
     finished = len([path for path in kept() if is_whole(path)])
     result = job.result(timeout=300)
     assert [status for status, _, _ in job.describe().transitions].count("Training") == 2
     measures = result.manifest.measures
-    # Tiles of 40 x 40 blocks of rows, on the diagonal and above.
-    assert measures["blocks"] == 820
-    assert finished <= measures["blocks_found"] < 820
-    print(f"{finished} of 820 tiles were kept, {measures['blocks_found']:.0f} were found again")
-    at = [0, 9_999, 19_999]
+    # Tiles of 36 x 36 pairs of blocks of rows, on the diagonal and above.
+    assert measures["blocks"] == 666
+    assert finished <= measures["blocks_found"] < 666
+    print(f"{finished} of 666 tiles were kept, {measures['blocks_found']:.0f} were found again")
+    at = [0, 9_999, 35_999]
     indices, scores = reference.neighbors(rows.astype(np.float64), 5, at)
     table = result.table()
     assert np.stack(table["neighbors"].to_numpy())[at].tolist() == indices.tolist()
