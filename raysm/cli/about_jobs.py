@@ -11,7 +11,7 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.job_values import described
 from raysm.cli.measured import print_metrics
-from raysm.cli.reading import find_to_read
+from raysm.cli.reading import tell_ended
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, check_timeout
 from raysm.cli.waiting import await_end
@@ -31,9 +31,6 @@ __all__ = ["run"]
 
 CHANGING = ("stop", "debug")
 """What does something to a job: of several that run under one name, none is taken by chance."""
-
-READING = ("status", "logs", "result", "metrics")
-"""What only looks, and at ended jobs most of all."""
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
@@ -55,10 +52,8 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         if tuning is not None:
             about_tuning.run(arguments, tuning, console)
             return
-        if arguments.command in READING:
-            job = find_to_read(arguments.job, service)
-        else:
-            job = find_running(arguments.job, service, sole=arguments.command in CHANGING)
+        ended = tell_ended(arguments.job) if arguments.is_reading else None
+        job = find_running(arguments.job, service, sole=arguments.command in CHANGING, ended=ended)
     of_one = {
         "status": _status,
         "logs": _logs,

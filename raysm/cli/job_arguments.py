@@ -54,6 +54,7 @@ def add_about_jobs(commands: Any) -> None:
     add_reading(remove)
     for name, one in OF_ONE_JOB.items():
         command = add_command(commands, name, one.text, run=one.run)
+        command.set_defaults(is_reading=one.is_reading)
         command.add_argument("job", metavar="JOB", help=READ if one.is_reading else JOB)
         one.add_own(command)
         add_reading(command)

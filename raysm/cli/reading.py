@@ -1,13 +1,14 @@
 """The job that a command reads which only looks: by its short name, too, once it has ended."""
 
 import sys
+from collections.abc import Callable
 
-from raysm.client.finding import find_ended, find_job
-from raysm.client.job import Job
+from raysm.client.finding import find_running
+from raysm.client.job import Job, attach
 from raysm.client.service import Service
 from raysm.errors import JobNotFound
 
-__all__ = ["find_to_read"]
+__all__ = ["find_to_read", "tell_ended"]
 
 
 def find_to_read(name: str, service: Service) -> Job:
@@ -21,11 +22,16 @@ def find_to_read(name: str, service: Service) -> Job:
         JobNotFound: There is none; the message has the names that are like it.
     """
     try:
-        return find_job(name, service)
+        return attach(name, service)
     except JobNotFound:
-        job = find_ended(name, service)
-        if job is None:
-            raise
-    # Said, since there may be a hundred of that name; to stderr, as stdout is the answer's.
-    print(f"raysm: {name} is {job.name}, the last job of that name; it has ended", file=sys.stderr)
-    return job
+        return find_running(name, service, ended=tell_ended(name))
+
+
+def tell_ended(name: str) -> Callable[[Job], None]:
+    """Return what says of a job that it is the last one of the short name ``name``, and has ended."""
+
+    def tell(job: Job) -> None:
+        # Said, since there may be a hundred of that name; to stderr, as stdout is the answer's.
+        print(f"raysm: {name} is {job.name}, the last job of that name; it has ended", file=sys.stderr)
+
+    return tell

@@ -4,7 +4,7 @@ What flows in is what somebody typed, what flows out is a job: every command and
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from raysm.client.description import Status
@@ -17,7 +17,7 @@ from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
-__all__ = ["find_ended", "find_job", "find_running"]
+__all__ = ["find_job", "find_running"]
 
 LISTED = 200
 """Of so many of the latest jobs the names are compared."""
@@ -39,22 +39,14 @@ def find_job(name: str, service: Service) -> Job:
         return find_running(name, service)
 
 
-def find_ended(name: str, service: Service) -> Job | None:
-    """Return the last job that was named so by its user and has ended; None where none has."""
-    ended = [(api, item) for api, item in _named(name, service) if Status(item[api.status_key]).is_terminal]
-    if not ended:
-        return None
-    api, item = max(ended, key=lambda one: one[1]["CreationTime"])
-    return attach(item[api.name_key], service)
-
-
-def find_running(name: str, service: Service, *, sole: bool = False) -> Job:
+def find_running(name: str, service: Service, *, sole: bool = False, ended: Callable[[Job], None] | None = None) -> Job:
     """Return the session of this name, else the latest job that runs, or waits, and was named so by its user.
 
     Args:
         name: ``digits``.
         service: Where it is.
         sole: Whether it has to be the only one: something will be done to it, which is not to hit another.
+        ended: Called with the last job of that name where none runs, which is returned then; None is to take none.
 
     Raises:
         JobNotFound: There is none; the message has the names that are like it.
@@ -67,7 +59,11 @@ def find_running(name: str, service: Service, *, sole: bool = False) -> Job:
         missing = f"there is no job {name!r} {service.target.describe()}, nor a session of that name that runs"
         if named:
             api, item = max(named, key=lambda one: one[1]["CreationTime"])
-            raise JobNotFound(f"{missing}; the last one of that name was {item[api.name_key]}")
+            if ended is None:
+                raise JobNotFound(f"{missing}; the last one of that name was {item[api.name_key]}")
+            job = attach(item[api.name_key], service)
+            ended(job)
+            return job
         raise JobNotFound(
             f"{missing}: raysm jobs and raysm session list show those that there are{_hint(name, service)}"
         )
