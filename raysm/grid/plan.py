@@ -6,7 +6,7 @@ and tested. A dollar that is not known is said to be unknown, and never left out
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -284,12 +284,12 @@ def _most(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | No
     """Return what a row costs if it runs to its limit."""
     if each.offer is None:
         return None
-    offers = placement.companions(each.task, each.offer)
-    prices = [offer.usd_per_hour for offer in offers if offer.usd_per_hour is not None]
-    if len(prices) < len(offers):
+    first, *others = placement.companions(each.task, each.offer)
+    usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour
+    if usd_per_hour is None:
         return None
     # The service ends it then: more it cannot cost, whatever its program does.
-    return max(prices) * each.count * (each.task.max_runtime_s or max_runtime_s) / 3600
+    return usd_per_hour * each.count * (each.task.max_runtime_s or max_runtime_s) / 3600
 
 
 def _sum(parts: Any) -> float | None:
