@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.browsers import looking
-from tests.support.marimos import serving_marimo, watching_notebook
+from tests.support.marimos import START_S, serving_marimo, watching_notebook
 from tests.support.watched_jobs import BEGIN, END, HOSTILE, TELL
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -68,8 +68,9 @@ def test_in_marimo_a_card_goes_on_too(browser, tmp_path):
     with serving_marimo(watching_notebook(tmp_path, BEGIN, TELL)) as url, looking(browser) as (context, seen):
         page = context.new_page()
         page.goto(url)
-        # The one output of the page: each card is in the place of the one before.
-        expect(page.get_by_text(CARD)).to_have_count(1)
+        # The one output of the page: each card is in the place of the one before. Its kernel begins only now, and
+        # imports everything once more: on a machine with much other work that takes longer than a page may take.
+        expect(page.get_by_text(CARD)).to_have_count(1, timeout=1000 * START_S)
         looks_right(page.locator("body"))
         expect(page.get_by_text(CARD)).to_have_count(1)
         assert page.title() != "taken"

@@ -10,6 +10,7 @@ import time
 import urllib.request
 
 START_S = 180.0
+"""A server may take so long, and its kernel once more."""
 
 NOTEBOOK = """
 import marimo
@@ -83,6 +84,8 @@ def serving_marimo(notebook):
     finally:
         process.terminate()
         process.wait(START_S)
+        # Shown of a test that fails.
+        print(log.read_text()[-3000:])
 
 
 def _answers(url):
