@@ -28,7 +28,7 @@ static void give(const void *at, int64_t bytes) { fwrite(at, 1, bytes, out); }
 
 static int64_t whole(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-static void lay_out(const problem *p, side *s, form *f, const double *signs) {
+static void lay_out(const side *s, form *f) {
     int64_t n = s->n, groups = s->groups;
     f->cheap = zeros(4 * groups * whole(n, pack_rows()));
     f->finer = zeros(4 * groups * n);
@@ -36,7 +36,6 @@ static void lay_out(const problem *p, side *s, form *f, const double *signs) {
     f->first = zeros(4 * n);
     f->scale = zeros(4 * n), f->error = zeros(4 * n), f->length = zeros(4 * n), f->shift = zeros(4 * n);
     f->finer_error = zeros(4 * n), f->middle = zeros(8 * n);
-    if (prepare(s, f, p->mixed ? signs : NULL, p->most, p->growth)) exit(4);
 }
 
 /* About the centre, and where there are clusters about theirs: centres and squares of all, then radii. */
@@ -46,11 +45,13 @@ static side made(const problem *p, int64_t n, int64_t start, const char *rows, c
     s.norms = norms, s.slop = p->slop;
     s.groups = whole((p->d * (int64_t)sizeof(element) + 3) / 4, group_step());
     s.overall.centres = centres, s.overall.squares = squares;
-    lay_out(p, &s, &s.overall, signs);
-    if (!p->clusters) return s;
-    s.local.centres = centres + p->d, s.local.squares = squares + 1, s.local.radii = radii;
-    s.local.places = take(4 * n);
-    lay_out(p, &s, &s.local, signs);
+    lay_out(&s, &s.overall);
+    if (p->clusters) {
+        s.local.centres = centres + p->d, s.local.squares = squares + 1, s.local.radii = radii;
+        s.local.places = take(4 * n);
+        lay_out(&s, &s.local);
+    }
+    if (prepare(&s, p->clusters, p->mixed ? signs : NULL, p->most, p->growth)) exit(4);
     return s;
 }
 

@@ -24,11 +24,13 @@ at most g(D, u) sum |z_i[a] z_j[a]| <= g(D, u) X_i X_j with u = 2**-24 and g(D, 
 row contains g(D + 8, u) X_i beside its own error (``growth``), which covers it once (elements below 2**-60 are made 0
 and are part of the measured error, so no product underflows).
 
-**float64 rounding.** The preparation computes u_i, y_i and their mix in float64: at most 2 (log2(D) + 3) + 4 roundings
-of each element, each of 2**-53 relative to the norm of its stage, so y_i is wrong by less than 2**-45 (1 + ||c||). The
-sums c.u_i and c.c are wrong by at most g(D, 2**-53) ||c|| (1 + ||c||), the score before its rounding to float32 by
-g(D + 8, 2**-53), and r_i and X_i by a factor of 1 + D 2**-53, for which they are multiplied by 1 + 2**-30. ``slop``,
-(D + 128) 2**-48 (1 + ||c||)**2, exceeds the sum of them all; it is added to r_i, to X_i and to b_i.
+**float64 rounding.** The preparation computes u_i, its mix and that of c in float64, and y_i as Q u_i - Q c, so that a
+row is mixed once, whatever it is compared about: at most 2 (log2(D) + 3) + 4 roundings of each element, each of 2**-53
+relative to the norm of its stage, so y_i is wrong by less than 2**-45 (1 + ||c||). The sum c.u_i, of both as they are
+mixed, is wrong by at most 2**-44 + g(D, 2**-53), and c.c by g(D, 2**-53), times ||c|| (1 + ||c||), the score before its
+rounding to float32 by g(D + 8, 2**-53), and r_i and X_i by a factor of 1 + D 2**-53, for which they are multiplied by
+1 + 2**-30. ``slop``, (D + 128) 2**-48 (1 + ||c||)**2, exceeds the sum of them all; it is added to r_i, to X_i and to
+b_i.
 
 **float32 rounding.** What is compared is U = s_i (s_j P) + r_i X_j + X_i r_j + b_j with a limit less b_i, in float32,
 where every number that is read was rounded up, or down for limits. Each of the six operations is wrong by 2**-24 of a

@@ -97,7 +97,7 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     functions.pack_rows.restype = functions.panel_columns.restype = functions.group_step.restype = number
     functions.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
     functions.all_scores.argtypes = [side, side, pointer, number]
-    functions.prepare.argtypes = [side, ctypes.POINTER(_Form), pointer, real, real]
+    functions.prepare.argtypes = [side, number, pointer, real, real]
     functions.topk.argtypes = [side, side, best, best, number, ctypes.c_int, ctypes.c_int]
     # How many pairs were scored: a tile may have more than a C int holds.
     functions.topk.restype = functions.pairs.restype = number
@@ -148,22 +148,22 @@ class CompiledEngine:
         clusters = frame.clusters
         centres = frame.centre[None] if clusters is None else np.concatenate([frame.centre[None], clusters.centres])
         structure.slop = max(bounds.slop(self._columns, centre) for centre in centres)
-        arrays = self._laid_out(structure, structure.overall, centres[:1])
+        arrays = self._form(structure, structure.overall, centres[:1])
         errors, places = arrays[ARRAYS.index("error")], 0
         if clusters is not None:
             places = len(clusters)
             structure.local.radii = clusters.radii.ctypes.data
             own = clusters.nearest(tile, frame.centre)
-            arrays += (*self._laid_out(structure, structure.local, centres[1:], own), clusters.radii)
+            structure.local.places = own.ctypes.data
+            arrays += (*self._form(structure, structure.local, centres[1:]), own, clusters.radii)
+        self._fill(structure, places)
         # What is a view of the tile's rows takes no memory of its own.
         arrays += () if np.shares_memory(rows, tile.rows) else (rows,)
         prepared = _Prepared(structure, (*arrays, rows, norms), errors, places)
         return PreparedTile(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in arrays))
 
-    def _laid_out(
-        self, side: _Side, form: _Form, centres: NDArray[np.float64], places: NDArray[np.int32] | None = None
-    ) -> tuple[NDArray[Any], ...]:
-        """Fill a form of the side's rows, each about the centre at its place; return all that it points to."""
+    def _form(self, side: _Side, form: _Form, centres: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
+        """Give a form room for the side's rows about these centres; return all that it points to."""
         n, size = side.n, side.groups
         cheap = _aligned(_whole(n, self._library.pack_rows()), size)
         finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
@@ -175,18 +175,20 @@ class CompiledEngine:
         centres = np.ascontiguousarray(centres)
         squares = np.array([centre @ centre for centre in centres])
         form.centres, form.squares = centres.ctypes.data, squares.ctypes.data
-        form.places = None if places is None else places.ctypes.data
+        return (*arrays, centres, squares)
+
+    def _fill(self, side: _Side, places: int) -> None:
+        """Fill the forms of a side whose rows are in one of so many tight clusters, or with 0 in none."""
         signs = bounds.signs(self._columns) if self._mixed else None
         failed = self._library.prepare(
             side,
-            form,
+            places,
             None if signs is None else signs.ctypes.data,
             float(bounds.largest_integer(self._columns + 3, self._element) if self._element < 32 else 0),
             bounds.growth(self._columns) if self._element == 32 else 0.0,
         )
         if failed:
-            raise MemoryError(f"no memory to prepare {n} rows")
-        return (*arrays, centres, squares, *([] if places is None else [places]))
+            raise MemoryError(f"no memory to prepare {side.n} rows")
 
     def lost(self, side: PreparedTile[Tile]) -> NDArray[np.float32]:
         """Return r[n]: how far each row's cheap form is from the row over its norm, at most."""

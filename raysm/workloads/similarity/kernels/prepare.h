@@ -4,18 +4,6 @@
 #include "rounding.h"
 #include "scores.h"
 
-/* An orthogonal mix of the first m elements, m a power of two: signs, then Walsh and Hadamard's matrix. */
-static void mix(double *x, const double *signs, int64_t m) {
-    for (int64_t c = 0; c < m; c++) x[c] *= signs[c];
-    for (int64_t half = 1; half < m; half *= 2)
-        for (int64_t at = 0; at < m; at += 2 * half)
-            for (int64_t c = at; c < at + half; c++) {
-                double a = x[c], b = x[c + half];
-                x[c] = a + b;
-                x[c + half] = a - b;
-            }
-}
-
 /* Eight at a time, by hand: the sums of a row would keep a compiler from it, which may not add in another order. Any
  * order will do, since none of it is a score: what rounds differently is far within the slop. */
 static inline v8 all_of(double x) { return (v8){0} + x; }
@@ -62,90 +50,164 @@ static inline void put_part(void *at, const void *eight, int64_t left, size_t by
 #define store8(at, x) (*(e8 *)(at) = __builtin_convertvector(truncate8(x), e8))
 #endif
 
-/* Fill a form's cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows.
- *
- * A row without a place keeps its zeros: nobody asks what its products are.
- * signs[d], the signs over sqrt(m), or NULL for no rotation; most: the largest |q|; growth: the relative error of a
- * float32 sum. 0, or 1 without memory. */
-EXPORT int prepare(const side *s, form *f, const double *signs, double most, double growth) {
-    int64_t d = s->d, m = 1;
-    while (2 * m <= d) m *= 2;
-    double *x = malloc(d * sizeof *x), slop = s->slop;
-    if (!x) return 1;
-    for (int64_t i = 0; i < s->n; i++) {
-        int32_t place = f->places ? f->places[i] : 0;
-        if (place < 0) continue;
-        const double *centre = f->centres + place * d, squared = f->squares[place];
-        double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i], shift = 0;
-        const char *row = s->rows + i * s->stride;
-        v8 wide_shift = {0};
-        int64_t c = 0;
-        for (; c + 8 <= d; c += 8) {
-            v8 u = load8(row + c * s->kind, s->kind) * inverse, middle = *(const v8 *)(centre + c);
-            wide_shift += middle * u;
-            *(v8 *)(x + c) = u - middle;
-        }
-        shift = fold(wide_shift);
-        for (; c < d; c++) {
-            double u = load1(row + c * s->kind, s->kind) * inverse;
-            shift += centre[c] * u;
-            x[c] = u - centre[c];
-        }
-        if (signs) {
-            mix(x, signs, m);
-            if (m < d) mix(x + d - m, signs + d - m, m);
-        }
-        v8 largest_of_8 = {0}, sums = {0}, lengths = {0}, rests = {0}, finer_rests = {0};
-        for (c = 0; c < d; c += 8) largest_of_8 = larger(absolute(load_part(x + c, d - c)), largest_of_8);
-        double largest = largest_in(largest_of_8);
-        float scale = KIND == 32 ? 1 : up(fmax(largest / most, 0x1p-44));
-        double per_unit = 1 / (double)scale;
-        int32_t *q = f->cheap + ROW_START(i, s->groups);
-        for (c = 0; c < d; c += 8) {
-            v8 those = load_part(x + c, d - c);
-#if KIND == 32
-            /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
-            v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
-            v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
+/* Eight numbers in another order: of each place, whose it becomes. */
+#if defined(__clang__)
+#define ordered(x, ...) __builtin_shufflevector(x, x, __VA_ARGS__)
 #else
-            /* None is beyond `most`: the scale was rounded up by more than this rounds. */
-            v8 near = nearest(those * per_unit);
+#define ordered(x, ...) __builtin_shuffle(x, (l8){__VA_ARGS__})
 #endif
-            sums += near;
-            v8 off = those - near * (double)scale;
-            lengths += those * those;
-            rests += off * off;
-            element kept[8];
-            store8(kept, near);
-            put_part(q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, d - c, sizeof *kept);
+
+/* Sums and differences of neighbors, of pairs and of fours. */
+static inline v8 mix_eight(v8 x) {
+    x = ordered(x, 1, 0, 3, 2, 5, 4, 7, 6) + x * (v8){1, -1, 1, -1, 1, -1, 1, -1};
+    x = ordered(x, 2, 3, 0, 1, 6, 7, 4, 5) + x * (v8){1, 1, -1, -1, 1, 1, -1, -1};
+    return ordered(x, 4, 5, 6, 7, 0, 1, 2, 3) + x * (v8){1, 1, 1, 1, -1, -1, -1, -1};
+}
+
+/* An orthogonal mix of the first m elements, m a power of two: signs, then Walsh and Hadamard's matrix. */
+static void mix_first(double *x, const double *signs, int64_t m) {
+    if (m < 8) {
+        for (int64_t c = 0; c < m; c++) x[c] *= signs[c];
+        for (int64_t half = 1; half < m; half *= 2)
+            for (int64_t c = 0; c < m; c++) {
+                double a = x[c], b = x[c ^ half];
+                if (!(c & half)) x[c] = a + b, x[c ^ half] = a - b;
+            }
+        return;
+    }
+    for (int64_t c = 0; c < m; c += 8) *(v8 *)(x + c) = mix_eight(*(const v8 *)(x + c) * *(const v8 *)(signs + c));
+    /* Two halves at once, so that each element is read and written half as often. */
+    int64_t half = 8;
+    for (; 4 * half <= m; half *= 4)
+        for (int64_t at = 0; at < m; at += 4 * half)
+            for (int64_t c = at; c < at + half; c += 8) {
+                v8 *first = (v8 *)(x + c), *second = (v8 *)(x + c + half);
+                v8 *third = (v8 *)(x + c + 2 * half), *fourth = (v8 *)(x + c + 3 * half);
+                v8 a = *first + *second, b = *first - *second, e = *third + *fourth, f = *third - *fourth;
+                *first = a + e, *second = b + f, *third = a - e, *fourth = b - f;
+            }
+    for (int64_t c = 0; half < m && c < half; c += 8) {
+        v8 a = *(v8 *)(x + c), b = *(v8 *)(x + c + half);
+        *(v8 *)(x + c) = a + b, *(v8 *)(x + c + half) = a - b;
+    }
+}
+
+/* Mix all d elements, by two transforms that overlap. */
+static void mix(double *x, const double *signs, int64_t d) {
+    int64_t m = 1;
+    while (2 * m <= d) m *= 2;
+    mix_first(x, signs, m);
+    if (m < d) mix_first(x + d - m, signs + d - m, m);
+}
+
+/* What all rows of a call have in common. */
+typedef struct {
+    double most;   /* the largest |q| */
+    double growth; /* the relative error of a float32 sum */
+} recipe;
+
+/* Write what the cheap form of row i is, and what it loses; x[d]: the row over its norm, centre[d], both mixed alike.
+ * x less the centre goes to y[d]. */
+static void cheapen(const side *s, form *f, const recipe *how, int64_t i, const double *x, const double *centre,
+                    double *y) {
+    int64_t d = s->d, c = 0, place = f->places ? f->places[i] : 0;
+    double slop = s->slop;
+    v8 largest_of_8 = {0}, shifts = {0};
+    for (; c < d; c += 8) {
+        v8 those = load_part(x + c, d - c), middle = load_part(centre + c, d - c), less = those - middle;
+        shifts += middle * those;
+        largest_of_8 = larger(absolute(less), largest_of_8);
+        put_part(y + c, &less, d - c, sizeof *y);
+    }
+    v8 sums = {0}, lengths = {0}, rests = {0}, finer_rests = {0};
+    float scale = KIND == 32 ? 1 : up(fmax(largest_in(largest_of_8) / how->most, 0x1p-44));
+    double per_unit = 1 / (double)scale;
+    int32_t *q = f->cheap + ROW_START(i, s->groups);
+    for (c = 0; c < d; c += 8) {
+        v8 those = load_part(y + c, d - c);
+#if KIND == 32
+        /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
+        v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
+        v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
+#else
+        /* None is beyond `most`: the scale was rounded up by more than this rounds. */
+        v8 near = nearest(those * per_unit);
+#endif
+        sums += near;
+        v8 off = those - near * (double)scale;
+        lengths += those * those;
+        rests += off * off;
+        element kept[8];
+        store8(kept, near);
+        put_part(q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, d - c, sizeof *kept);
 #if KIND == 8
-            /* At most 127: half of the scale is left. */
-            v8 more = nearest(off * (per_unit * FINER));
-            int8_t also[8];
-            store8(also, more);
-            put_part((int8_t *)(f->finer + i * s->groups) + c, also, d - c, sizeof *also);
-            off -= more * ((double)scale / FINER);
-            finer_rests += off * off;
+        /* At most 127: half of the scale is left. */
+        v8 more = nearest(off * (per_unit * FINER));
+        int8_t also[8];
+        store8(also, more);
+        put_part((int8_t *)(f->finer + i * s->groups) + c, also, d - c, sizeof *also);
+        off -= more * ((double)scale / FINER);
+        finer_rests += off * off;
 #endif
-        }
-        if (f->radii && fold(lengths) > f->radii[place] * f->radii[place]) {
-            f->places[i] = -1;
-            continue;
-        }
-        double length = sqrt(fold(lengths)) * (1 + 0x1p-30) + slop, rest = sqrt(fold(rests)) * (1 + 0x1p-30) + slop;
-        f->length[i] = up(length + rest);
-        f->error[i] = up(rest + growth * (length + rest));
-        f->finer_error[i] = KIND == 8 ? up(sqrt(fold(finer_rests)) * (1 + 0x1p-30) + slop) : f->error[i];
-        f->middle[i] = shift - squared;
-        f->shift[i] = up(f->middle[i] + slop);
-        f->scale[i] = scale;
-        f->first[i] = FIRST_OF(fold(sums));
-        int32_t *panel = f->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
-        for (int64_t g = 0; g < s->groups; g += GROUP_STEP, panel += GROUP_STEP * COLUMNS)
-            for (int64_t at = 0; at < GROUP_STEP; at++) panel[at * COLUMNS] = q[GROUP_AT(g) + at] ^ PANEL_FLIP;
+    }
+    if (f->radii && fold(lengths) > f->radii[place] * f->radii[place]) {
+        f->places[i] = -1;
+        return;
+    }
+    double length = sqrt(fold(lengths)) * (1 + 0x1p-30) + slop, rest = sqrt(fold(rests)) * (1 + 0x1p-30) + slop;
+    f->length[i] = up(length + rest);
+    f->error[i] = up(rest + how->growth * (length + rest));
+    f->finer_error[i] = KIND == 8 ? up(sqrt(fold(finer_rests)) * (1 + 0x1p-30) + slop) : f->error[i];
+    f->middle[i] = fold(shifts) - f->squares[place];
+    f->shift[i] = up(f->middle[i] + slop);
+    f->scale[i] = scale;
+    f->first[i] = FIRST_OF(fold(sums));
+    int32_t *panel = f->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
+    for (int64_t g = 0; g < s->groups; g += GROUP_STEP, panel += GROUP_STEP * COLUMNS)
+        for (int64_t at = 0; at < GROUP_STEP; at++) panel[at * COLUMNS] = q[GROUP_AT(g) + at] ^ PANEL_FLIP;
+}
+
+/* Return n centres[d] as rows are mixed, or NULL without memory. */
+static double *mixed_centres(const double *centres, int64_t n, int64_t d, const double *signs) {
+    double *mixed = malloc((n * d + 1) * sizeof *mixed);
+    if (!mixed) return NULL;
+    if (n) memcpy(mixed, centres, n * d * sizeof *mixed);
+    for (int64_t at = 0; signs && at < n; at++) mix(mixed + at * d, signs, d);
+    return mixed;
+}
+
+/* x[d] = row i over its norm. */
+static inline void unit_row(const side *s, int64_t i, double *x) {
+    double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i];
+    const char *row = s->rows + i * s->stride;
+    int64_t c = 0;
+    for (; c + 8 <= s->d; c += 8) *(v8 *)(x + c) = load8(row + c * s->kind, s->kind) * inverse;
+    for (; c < s->d; c++) x[c] = load1(row + c * s->kind, s->kind) * inverse;
+}
+
+/* Fill both forms' cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows; `places`: of
+ * tight clusters, 0 for none.
+ *
+ * A row without a place keeps its zeros: nobody asks what its products are. Each row is mixed once for both forms: that
+ * is linear, and most of the work. signs[d], the signs over sqrt(m), or NULL for no rotation. 0, or 1 without memory. */
+EXPORT int prepare(side *s, int64_t places, const double *signs, double most, double growth) {
+    int64_t d = s->d;
+    recipe how = {most, growth};
+    double *x = malloc(2 * d * sizeof *x), *y = x + d;
+    double *centre = mixed_centres(s->overall.centres, 1, d, signs);
+    double *centres = mixed_centres(s->local.centres, places, d, signs);
+    int failed = !x || !centre || !centres;
+    for (int64_t i = 0; i < s->n && !failed; i++) {
+        unit_row(s, i, x);
+        if (signs) mix(x, signs, d);
+        cheapen(s, &s->overall, &how, i, x, centre, y);
+        int64_t place = places ? s->local.places[i] : -1;
+        if (place >= 0) cheapen(s, &s->local, &how, i, x, centres + place * d, y);
     }
     free(x);
-    return 0;
+    free(centre);
+    free(centres);
+    return failed;
 }
 
 EXPORT int64_t pack_rows(void) { return ROWS; }

@@ -3,7 +3,13 @@ import pytest
 
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import prepare
-from raysm.workloads.similarity.arithmetic.tight_clusters import SAMPLE_ROWS, find_clusters, sample_stride, unit_rows
+from raysm.workloads.similarity.arithmetic.tight_clusters import (
+    NEAREST_ELEMENTS,
+    SAMPLE_ROWS,
+    find_clusters,
+    sample_stride,
+    unit_rows,
+)
 from tests.support.dense_rows import tight_rows, tiles
 
 
@@ -69,6 +75,16 @@ def test_a_row_has_the_place_of_the_nearest_centre_or_none():
     assert (found[:300] >= 0).all()
     assert np.count_nonzero(found[300:340] < 0) > 30
     assert found[340:].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1, 1e25])
+def test_rows_have_the_same_place_whatever_their_type_and_size_and_how_many_there_are(factor):
+    few = tight_rows(300, 80, 3, 1e-3)[0]
+    clusters, centre = clusters_of(few), unit_rows(tiles(few)[0]).mean(axis=0, dtype=np.float64)
+    # More than are compared at once.
+    rows = np.tile(few, (2 * NEAREST_ELEMENTS // few.size, 1))
+    expected = np.tile(clusters.nearest(tiles(few.astype(np.float64))[0], centre), len(rows) // 300)
+    assert np.array_equal(clusters.nearest(tiles((rows * factor).astype(np.float32))[0], centre), expected)
 
 
 def test_rows_of_any_type_and_size_have_the_same_units():

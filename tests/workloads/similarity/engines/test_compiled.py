@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raysm.workloads.similarity.engines import Frame
-from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
+from raysm.workloads.similarity.engines.compiled import ARRAYS, CompiledEngine, kind_name
 from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.kernels.instructions import AVX2, AVX512, InstructionSet
 from tests.support.dense_rows import centred, kinds_of_rows, tiles
@@ -53,6 +53,18 @@ def test_what_is_multiplied_finds_the_pairs_of_another_frame_too():
         pairs = engine.pairs(side, side, np.float32(0.2), same=True)
         found.append((pairs.offsets.tolist(), pairs.neighbors.tolist(), pairs.similarities.tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("columns", [*range(1, 34), 48, 63, 64, 100, 128, 200, 256, 384, 768])
+def test_mixing_rows_of_any_width_keeps_how_long_they_are(columns):
+    rows = np.random.default_rng(columns).standard_normal((20, columns))
+    frame = centred(rows)
+    side = engine_of(16, columns, mixed=True).prepare(tiles(rows)[0], frame)
+    lengths, errors = (side.prepared.arrays[ARRAYS.index(name)] for name in ("length", "error"))
+    expected = np.linalg.norm(rows / np.linalg.norm(rows, axis=1)[:, None] - frame.centre, axis=1)
+    # Of a row and of what is kept of it, whichever is longer: by no more than what is lost of the row.
+    np.testing.assert_array_less(expected * (1 - 1e-6), lengths)
+    np.testing.assert_array_less(lengths, expected * (1 + 1e-6) + errors + 1e-6)
 
 
 def test_instructions_that_are_not_there_are_a_reason_before_anything_is_compiled():
