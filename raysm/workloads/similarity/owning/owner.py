@@ -86,8 +86,7 @@ class Owner:
             for name in names:
                 recorded = self._recorded(name)
                 if self._record is not None and name not in self._held and recorded in self._record:
-                    merger.take(recorded, self._record.load(recorded).arrays)
-                    self._held.add(name)
+                    self._merge(merger, name, self._record.load(recorded).arrays)
             return [name in self._held for name in names]
 
     def bounds(self, runs: Sequence[Run]) -> NDArray[np.float32]:
@@ -112,8 +111,7 @@ class Owner:
             # First: tasks may drop what does not reach the bounds that this piece raises.
             if self._record is not None:
                 self._record.save(recorded, Part(arrays=piece, peaks={}, seconds=0.0))
-            merger.take(recorded, piece)
-            self._held.add(name)
+            self._merge(merger, name, piece)
 
     def write(self, names: Sequence[str], ids: Ids | None) -> Written | None:
         """Write the range; None: it lacks the piece of one of these tiles, since another owner began it.
@@ -136,6 +134,18 @@ class Owner:
                 self._record.remove()
             if self._merger is not None:
                 self._merger.close()
+
+    def _merge(self, merger: RangeMerger, name: str, piece: Piece) -> None:
+        try:
+            merger.take(self._recorded(name), piece)
+        except BaseException:
+            # Some of it may be in, which nobody could take out, and who tries again brings all of it: as an owner that
+            # was begun anew, this one has nothing.
+            self._held.clear()
+            self._merger = None
+            merger.close()
+            raise
+        self._held.add(name)
 
     def _recorded(self, name: str) -> str:
         # With the range: a run that owns others must not take this piece for all of its own.

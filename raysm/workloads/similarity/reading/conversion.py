@@ -6,6 +6,7 @@ is a folder, which is there once for all processes of the instance.
 
 import errno
 import hashlib
+import itertools
 import json
 import shutil
 import tempfile
@@ -90,8 +91,11 @@ def _convert(file: Path, folder: Path, id_column: str | None, mapped: MapArray) 
             if (folder / name).exists():
                 _straighten_in_place(folder / name, 2 if name == ROWS else 1)
         return
-    reading = tables.read_parquet if kind == ".parquet" else tables.read_csv
-    _write_table(file, reading(file, id_column), folder)
+    if kind == ".parquet":
+        table, batches = tables.parquet_table(file, id_column), tables.read_parquet(file, id_column)
+    else:
+        table, batches = tables.csv_table(file, id_column), tables.read_csv(file, id_column)
+    _write_table(file, table, batches, folder)
 
 
 def _bring(file: Path, target: Path, mapped: MapArray) -> None:
@@ -117,20 +121,20 @@ def _straighten(array: NDArray[Any], target: Path) -> None:
     write_array(target, array, max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes)))
 
 
-def _write_table(file: Path, batches: Iterator[tables.Batch], folder: Path) -> None:
+def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch], folder: Path) -> None:
+    # A table without rows is no fault where others have some: engines that write in parts leave empty ones.
     first = next(batches, None)
-    if first is None:
-        raise InvalidInput(f"{file.name} has no rows; there is nothing to compute")
-    ids = None if first.ids is None else _id_writer(folder / IDS, first.ids.type)
+    columns, dtype = (table.columns, table.dtype) if first is None else (first.rows.shape[1], first.rows.dtype)
+    if columns is None:
+        raise InvalidInput(f"{file.name} has no rows, and so no list that tells the number of columns; take it away")
+    ids = None if table.ids is None else _id_writer(folder / IDS, table.ids)
     try:
-        with RowWriter(folder / ROWS, first.rows.shape[1], first.rows.dtype) as writer:
-            batch: tables.Batch | None = first
-            while batch is not None:
+        with RowWriter(folder / ROWS, columns, dtype) as writer:
+            for batch in itertools.chain([] if first is None else [first], batches):
                 writer.write(batch.rows)
                 if ids is not None:
                     # By batches, which Arrow joins to row groups; by tables each would be one, of a few thousand rows.
                     ids.write_batch(pa.record_batch([batch.ids], schema=ids.schema), ID_ROWS)
-                batch = next(batches, None)
     finally:
         if ids is not None:
             ids.close()

@@ -170,7 +170,7 @@ class Matrix:
         """Join the parts, one for each name; what is read is of ``dtype``, or of their common type.
 
         Raises:
-            InvalidInput: Their widths differ, or there is no row or no column.
+            InvalidInput: Their widths differ, or there is no column.
         """
         self.columns = parts[0].shape[1]
         for name, part in zip(names, parts, strict=True):
@@ -181,8 +181,8 @@ class Matrix:
                 )
         self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.rows = int(self._starts[-1])
-        if self.rows == 0 or self.columns == 0:
-            raise InvalidInput(f"the matrix has the shape ({self.rows}, {self.columns}); there is nothing to compute")
+        if self.columns == 0:
+            raise InvalidInput(f"the matrix has the shape ({self.rows}, 0); there is nothing to compute")
         self.dtype = np.result_type(*(part.dtype for part in parts)) if dtype is None else dtype
         self.names = names
         self.id_files = id_files
@@ -276,7 +276,14 @@ class Matrix:
         return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
 
 
-def open_matrix(path: Path, scratch: Path, id_column: str | None = None, mapped: MapArray = map_array) -> Matrix:
+def open_matrix(
+    path: Path,
+    scratch: Path,
+    id_column: str | None = None,
+    mapped: MapArray = map_array,
+    *,
+    is_share: bool = False,
+) -> Matrix:
     """Map the matrix at ``path``; what cannot be mapped as it is, is first brought into ``scratch``, once.
 
     Args:
@@ -284,6 +291,7 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None, mapped:
         scratch: Folder for what is brought, on a disk whose files can be mapped.
         id_column: Column that names the rows.
         mapped: Maps a file of the channel.
+        is_share: It is one instance's share of a matrix, which may have no rows: those of others make one.
 
     Raises:
         InvalidInput: The files are no matrix; the message names the file, and the row and column where it can.
@@ -305,7 +313,10 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None, mapped:
         parts.append(_open_converted(folder))
         if id_column is not None:
             id_files.append(folder / IDS)
-    return Matrix(parts, [name for name, _ in files], id_files)
+    matrix = Matrix(parts, [name for name, _ in files], id_files)
+    if not (matrix.rows or is_share):
+        raise InvalidInput(f"the files of {path.name} hold no rows; there is nothing to compute")
+    return matrix
 
 
 def _mapped_as_it_is(file: Path, mapped: MapArray) -> NDArray[Any] | None:

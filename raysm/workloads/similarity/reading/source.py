@@ -45,7 +45,7 @@ class Source:
 
     def open(self, place: Place | None = None) -> Matrix:
         """Map the matrix of this instance, at ``place`` where that is known already; a process maps it once."""
-        return _open(place or self.here(), self.id_column)
+        return _open(place or self.here(), self.id_column, is_share=self.sharded)
 
     def has_files(self) -> bool:
         """Return whether this instance has any: of a sharded channel, some may have got none."""
@@ -57,5 +57,5 @@ class Source:
 
 # Two: the matrix, and the queries that look into it.
 @functools.lru_cache(maxsize=2)
-def _open(place: Place, id_column: str | None) -> Matrix:
-    return open_matrix(place.channel, place.scratch, id_column)
+def _open(place: Place, id_column: str | None, *, is_share: bool) -> Matrix:
+    return open_matrix(place.channel, place.scratch, id_column, is_share=is_share)

@@ -109,11 +109,13 @@ class Spread:
         """Return how many remote chunks of so many rows an instance has room for at a time."""
         if not self.row_bytes:
             return WINDOW
-        return max(WINDOW, self._room_bytes() // (rows * self.row_bytes))
+        # Not by ``//``, which makes no number of a store that nobody knows the size of: that holds any number.
+        room = self._room_bytes() / (rows * self.row_bytes)
+        return room if math.isinf(room) else max(WINDOW, math.floor(room))
 
     def batch(self, rows: int) -> int:
         """Return how many transfers of such chunks an instance is told of at once, where it hands out their pairs."""
-        return int(max(1, min(self.room(rows) // 2, math.ceil(self._transfers(rows) / FEWEST_BATCHES))))
+        return int(max(1, min(self.room(rows) / 2, math.ceil(self._transfers(rows) / FEWEST_BATCHES))))
 
     def batches(self, rows: int) -> int:
         """Return how many times all instances are told of some."""

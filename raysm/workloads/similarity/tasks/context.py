@@ -116,7 +116,7 @@ class RowShape:
         own = self.source.open(place) if there.rows or self.source.has_files() else None
         self.placement.check(own, place.host)
         # The place is part of what decides: a process of a test may be several instances, one after the other.
-        return _resident(self.source, place, there.start, self.dtype, empty=own is None)
+        return _resident(self.source, place, there.start, self.dtype, empty=not there.rows)
 
     def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **facts: Any) -> "Operand":
         """Return the same rows with what was learned of them."""

@@ -48,14 +48,15 @@ class Merger(RangeMerger):
 class Numbers(Owned):
     """Has mergers that it remembers."""
 
-    def __init__(self, needs_bytes=0):
-        self.mergers, self.needs_bytes = [], needs_bytes
+    def __init__(self, needs_bytes=0, kinds=()):
+        self.mergers, self.needs_bytes, self.kinds = [], needs_bytes, list(kinds)
 
     def split(self, task, arrays, ranges):
         raise AssertionError("owners split nothing")
 
     def merger(self, file, scratch, record):
-        self.mergers.append(Merger(self.needs_bytes, file))
+        kind = self.kinds.pop(0) if self.kinds else Merger
+        self.mergers.append(kind(self.needs_bytes, file))
         return self.mergers[-1]
 
 
@@ -85,6 +86,32 @@ def test_a_piece_that_comes_twice_is_taken_once(tmp_path):
         owner.take("tile 1", piece(1, 2))
     assert owned.mergers[0].taken == [("tile 1, of rows 10 to 19", [1, 2])]
     assert owner.hold(["tile 1", "tile 2"]) == [True, False]
+
+
+class Failing(Merger):
+    """Takes half of its second piece, and fails."""
+
+    def take(self, name, piece):
+        if len(self.taken) == 1:
+            self.taken.append(Taken(name, piece["values"].tolist()[:1]))
+            raise OSError("the disk did not answer")
+        super().take(name, piece)
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_piece_of_which_half_was_taken_is_not_taken_once_more_beside_that_half(tmp_path, lasting):
+    owned = Numbers(kinds=[Failing, Merger])
+    owner = begun(tmp_path, owned, lasting=lasting)
+    owner.take("tile 1", piece(1, 2))
+    with pytest.raises(OSError, match="did not answer"):
+        owner.take("tile 2", piece(3, 4))
+    # As Ray's next attempt of the task has it taken.
+    owner.take("tile 2", piece(3, 4))
+    assert owned.mergers[0].closed
+    assert owned.mergers[1].taken == [("tile 2, of rows 10 to 19", [3, 4])]
+    # The first is in the record, or is computed again.
+    assert owner.hold(["tile 1", "tile 2"]) == [lasting, True]
+    assert (owner.write(["tile 1", "tile 2"], None) is None) is not lasting
 
 
 def test_a_range_is_written_only_where_all_its_tiles_are_here(tmp_path):

@@ -4,6 +4,7 @@ import zipfile
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
@@ -319,13 +320,32 @@ def test_files_of_different_widths_are_refused(tmp_path):
         ("a,b\n1,2\n3\n", r"row 1, line 3, has 1 fields, the first line has 2"),
         ("1,2\n3,4,5\n", r"row 1, line 2, has 3 fields, the first line has 2"),
         ("1,2\n3,NA\n", r"row 1, line 2: 'NA' is no number"),
-        ("a,b\n", r"no rows"),
         ("\n", r"empty"),
     ],
 )
 def test_a_csv_that_is_no_matrix_says_where(text, pattern, tmp_path):
     (tmp_path / "m.csv").write_text(text)
     refused(tmp_path / "m.csv", tmp_path, pattern)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_without_rows_is_refused_alone_and_joined_to_others_that_have_some(kind, tmp_path):
+    (tmp_path / "m").mkdir()
+    for name, values in (("0", []), ("1", [1.0, 3.0])):
+        table = pa.table({"key": pa.array(["r"] * len(values), pa.string()), "a": pa.array(values, pa.float64())})
+        write = pa.csv.write_csv if kind == "csv" else pq.write_table
+        write(table, tmp_path / "m" / f"{name}.{kind}")
+        if not values:
+            with pytest.raises(InvalidInput, match="m hold no rows; there is nothing to compute"):
+                opened(tmp_path / "m", tmp_path, "key")
+    matrix = opened(tmp_path / "m", tmp_path, "key")
+    assert (all_rows(matrix).tolist(), [rows for _, rows, _ in matrix.files]) == ([[1.0], [3.0]], [0, 2])
+    assert pa.concat_arrays(matrix.id_batches()).to_pylist() == ["r", "r"]
+
+
+def test_a_table_of_lists_without_rows_has_no_width_and_is_named(tmp_path):
+    pq.write_table(pa.table({"v": pa.array([], pa.list_(pa.float32()))}), tmp_path / "m.parquet")
+    refused(tmp_path / "m.parquet", tmp_path, "m.parquet has no rows, and so no list")
 
 
 def with_header(path, text, data=b"\0" * 96):

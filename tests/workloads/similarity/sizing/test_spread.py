@@ -142,6 +142,13 @@ def test_all_chunks_that_are_there_at_once_take_half_of_the_smallest_store(seed)
     assert window >= min(2 * spread.slots, max(WINDOW, -(-2 * spread.slots // chunks)))
 
 
+def test_a_store_of_unknown_size_has_room_as_a_large_one_has():
+    unknown, large = (Spread.even(10**7, 3072.0, 512, 4096, **store) for store in ({}, {"store_bytes": 1e15}))
+    assert unknown.window(2000) == large.window(2000) > WINDOW
+    assert unknown.batch(2000) == large.batch(2000) > 1
+    assert unknown.room(2000) > large.room(2000)
+
+
 def test_of_what_lies_everywhere_no_store_bounds_the_chunks():
     spread = Spread(instances=3, slots=2, query_rows=1000, matrix_rows=10**6, row_bytes=0.0, store_bytes=1.0)
     assert spread.fitting(500, 10**6) == (500, 10**6)

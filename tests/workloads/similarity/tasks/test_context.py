@@ -3,6 +3,7 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
+from raysm.workloads.similarity.layouts.sharded.index import report
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks.context import RowShape, Shares, Whole, tile_rows
 from tests.support.similarity import context_of, saved, two_matrices
@@ -39,6 +40,14 @@ def test_rows_of_a_share_are_known_by_their_places(tmp_path):
 def test_an_instance_without_files_has_no_rows(tmp_path):
     (tmp_path / "empty").mkdir()
     source = Source(channel="matrix", sharded=True, place=Place(tmp_path / "empty", tmp_path, "algo-3"))
+    assert shape(source, 9, Shares({"algo-1": RowBlock(0, 9)})).open().some(10) is None
+
+
+def test_an_instance_whose_files_have_no_rows_reports_them_and_has_none_to_read(tmp_path):
+    (tmp_path / "share").mkdir()
+    np.save(tmp_path / "share" / "part-3.npy", np.empty((0, 2)))
+    source = Source(channel="matrix", sharded=True, place=Place(tmp_path / "share", tmp_path, "algo-3"))
+    assert [(file.name, file.rows, file.columns) for file in report(source).files] == [("part-3.npy", 0, 2)]
     assert shape(source, 9, Shares({"algo-1": RowBlock(0, 9)})).open().some(10) is None
 
 

@@ -1,7 +1,8 @@
 """What the head knows of a matrix that is spread over the instances, and how it asks them."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,34 @@ import pyarrow.parquet as pq
 import ray
 
 from raysm.contract.names import LABEL_HOST
+from raysm.contract.natural_order import natural
+from raysm.errors import InstanceLost
+from raysm.workloads.blocks import map_blocks
 from raysm.workloads.nodes import answers
+from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.layouts.sharded.index import ShardIndex
 from raysm.workloads.similarity.layouts.sharded.pair_task import portion
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk
 from raysm.workloads.similarity.reading.digests import file_digests, joined
 from raysm.workloads.similarity.reading.source import Source
 
-__all__ = ["SpreadMatrix", "asked", "chunk_of", "digest_of", "digests"]
+__all__ = ["IdPiece", "SpreadMatrix", "asked", "chunk_of", "digest_of", "digests"]
 
-AHEAD = 2
-"""Pieces of the id column that are asked for before they are needed."""
+
+@dataclass(frozen=True, slots=True)
+class IdPiece(PlacedBlock):
+    """A piece of the id column of one file: a row group of its instance's own file of ids."""
+
+    host: str
+    """The instance that has it."""
+    name: str
+    """The file of the matrix."""
+    group: int
+    """Which of its pieces."""
+
+    def __str__(self) -> str:
+        """Return its name in messages."""
+        return f"piece {self.group} of the ids of {self.name}, on {self.host}"
 
 
 def asked(host: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -39,9 +57,18 @@ def chunk_of(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Any:
 
 
 def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
-    """Return the matrix's digest, that of the same files in one folder, from the answers to ``digests``."""
+    """Return the matrix's digest, that of the same files in one folder, from the answers to ``digests``.
+
+    Raises:
+        InstanceLost: An instance that has files has not answered.
+    """
     # By name, whoever has the file: the digest must not depend on how the service shared files out.
     sums = dict(pair for answer in answers(waiting) for pair in answer)
+    if silent := {host for name, host in zip(index.names, index.hosts, strict=True) if name not in sums}:
+        raise InstanceLost(
+            f"{', '.join(sorted(silent, key=natural))} went away while its files were digested; start the job again, "
+            "with all its instances"
+        )
     return joined([(name, sums[name]) for name in index.names])
 
 
@@ -74,20 +101,24 @@ class SpreadMatrix:
         self.ids, self.id_bytes = index.ids, index.id_bytes
         self._index, self._source = index, source
 
+    @property
+    def id_pieces(self) -> list[IdPiece]:
+        """The pieces of the id column, in the order of the rows."""
+        files = zip(self._index.names, self._index.hosts, self._index.id_groups, strict=True)
+        return [IdPiece(host, name, group) for name, host, groups in files for group in range(groups)]
+
     def id_batches(self) -> Iterator[pa.Array]:
-        """Yield the ids in the order of the rows; each piece is a row group of its instance's own file."""
-        waiting: deque[Any] = deque()
-        for name, host, groups in zip(self._index.names, self._index.hosts, self._index.id_groups, strict=True):
-            for group in range(groups):
-                waiting.append(asked(host, _ids, self._source, name, group))
-                # The next ones travel while this one is used.
-                if len(waiting) > AHEAD:
-                    yield ray.get(waiting.popleft())
-        while waiting:
-            yield ray.get(waiting.popleft())
+        """Yield the ids in the order of the rows.
+
+        Raises:
+            InstanceLost: An instance that has some went away for good.
+        """
+        # In any order: whoever asks for ids holds all of them anyhow.
+        ids = dict(map_blocks(partial(_ids, self._source), self.id_pieces, num_cpus=0))
+        yield from (ids[piece] for piece in self.id_pieces)
 
 
-def _ids(source: Source, name: str, group: int) -> pa.Array:
+def _ids(source: Source, piece: IdPiece) -> pa.Array:
     own = source.open()
-    with pq.ParquetFile(own.id_files[own.names.index(name)]) as file:
-        return file.read_row_group(group).column(0).combine_chunks()
+    with pq.ParquetFile(own.id_files[own.names.index(piece.name)]) as file:
+        return file.read_row_group(piece.group).column(0).combine_chunks()

@@ -115,8 +115,9 @@ class ShardedRows:
         """Return whether rows are compared by their elements: what the instance with the most rows says."""
         # One answer for all: rows that are compared with each other have to be made ready alike.
         largest = max(self.index.shards, key=lambda shard: shard.rows)
-        reference = asking.asked(largest.host, _sparse_pays, self.source, self.index.rows)
-        return bool(answers([reference])[0])
+        block = HostRows(largest.host, self._range(largest.host, 0, largest.rows))
+        [(_, pays)] = map_blocks(partial(_sparse_pays, self.source, self.index.rows), [block], num_cpus=0)
+        return pays
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
         """Return what tasks are told before anything is prepared."""
@@ -204,7 +205,7 @@ class ShardedRows:
         return {shard.host: sent_rows[shard.host] * shard.bytes // max(1, shard.rows) for shard in self.index.shards}
 
 
-def _sparse_pays(source: Source, rows: int) -> bool:
+def _sparse_pays(source: Source, rows: int, block: HostRows) -> bool:
     return preparing.by_elements(source.open(), rows)
 
 

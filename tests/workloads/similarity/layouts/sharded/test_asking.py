@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raysm.errors import InstanceLost
 from raysm.workloads.blocks import RowBlock
+from raysm.workloads.presence import LOST_AFTER_S, Presence
 from raysm.workloads.similarity.layouts.sharded.asking import SpreadMatrix, asked, chunk_of, digest_of, digests
 from raysm.workloads.similarity.layouts.sharded.index import join, report
 from raysm.workloads.similarity.layouts.sharded.schedule import cut
@@ -42,6 +44,12 @@ def test_the_digest_is_that_of_the_same_files_in_one_folder(ray_here, source):
     assert digest_of(index, [asked("algo-1", digests, source)]) == expected
 
 
+def test_an_instance_that_is_gone_before_its_files_are_digested_is_named(source):
+    index = join([report(source)], ["algo-1"], "matrix")
+    with pytest.raises(InstanceLost, match="algo-1 went away while its files were digested"):
+        digest_of(index, [])
+
+
 def test_an_instance_without_files_has_no_digests(tmp_path):
     (tmp_path / "matrix").mkdir()
     empty = Source(channel="matrix", sharded=True, place=Place(tmp_path / "matrix", tmp_path / "scratch", "algo-2"))
@@ -62,3 +70,11 @@ def test_ids_come_in_the_order_of_the_rows(ray_here, source):
     index = join([report(source)], ["algo-1"], "matrix")
     pieces = list(SpreadMatrix(index, source).id_batches())
     assert pa.concat_arrays(pieces).to_pylist() == [f"row {number}" for number in range(7)]
+
+
+def test_ids_of_an_instance_that_is_gone_for_good_are_not_waited_for(source):
+    pieces = SpreadMatrix(join([report(source)], ["algo-1"], "matrix"), source).id_pieces
+    presence, others = Presence(0, 0), [{"Labels": {"raysm.io/host": "algo-2"}, "Resources": {"CPU": 2.0}}]
+    presence.check(pieces, others, 0)
+    with pytest.raises(InstanceLost, match="only it has piece 0 of the ids of part-10.parquet, on algo-1"):
+        presence.check(pieces, others, LOST_AFTER_S + 1)
