@@ -59,11 +59,14 @@ class Storage:
             return path.read_bytes() if path.is_file() else None
         bucket, key = split(uri)
         try:
-            return bytes(self._service.call("s3", "get_object", Bucket=bucket, Key=key)["Body"].read())
+            answer = self._service.call("s3", "get_object", Bucket=bucket, Key=key)
         except ServiceError as error:
             if error.code in ("NoSuchKey", "NoSuchBucket", "404"):
                 return None
             raise
+        # The call is over with the answer's head: its body comes by the same connection, which may break.
+        with translated(f"read {uri}"):
+            return bytes(answer["Body"].read())
 
     def write(self, uri: str, content: bytes, kms_key: str | None = None) -> None:
         """Put ``content`` there, whole or not at all."""
