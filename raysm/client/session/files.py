@@ -14,6 +14,7 @@ from typing import Any
 from raysm.client.service import Service
 from raysm.client.session.calls import WAIT_S, Line
 from raysm.client.storage import Storage, Stored, split
+from raysm.contract.folders import files_below
 from raysm.contract.store import replacing
 from raysm.errors import InvalidRequest
 
@@ -50,7 +51,7 @@ class Files:
         name = remote or local.name
         if local.is_dir():
             # Sorted: what cannot be sent is met at the same place each time.
-            paths = [path for path in sorted(local.rglob("*")) if path.is_file()]
+            paths = sorted(files_below(local))
             files = [self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}") for path in paths]
             # The other end makes folders for files alone: an empty one would silently not be there.
             if not files:
