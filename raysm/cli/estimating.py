@@ -20,6 +20,7 @@ from raysm.client.costs.prices import price_of, price_of_user
 from raysm.client.images.instance_types import Processor, processor_of
 from raysm.client.service_model_check import check_instance_type
 from raysm.client.settings import Settings
+from raysm.contract.folders import files_below
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
 from raysm.request.cluster import LOCAL_TYPE
@@ -141,7 +142,7 @@ def _is_shared_out(settings: Settings) -> bool:
 
 def _size_bytes(path: Path) -> int:
     """Return the size of a file, or of all files of a folder."""
-    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+    return sum(file.stat().st_size for file in files_below(path))
 
 
 def _left(workload: Similarity, path: Path) -> int | None:

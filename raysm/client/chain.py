@@ -213,4 +213,5 @@ class Chain:
         """Return how many seconds to wait for the last lines: those of a job that ended long ago are there."""
         ended = self.known().ended
         late_s = self.service.polling.late_s
-        return late_s if ended is None else max(0.0, late_s - (time.time() - ended.timestamp()))
+        # By the service's clock the end may be still to come, which is as if it were now.
+        return late_s if ended is None else max(0.0, late_s - max(0.0, time.time() - ended.timestamp()))

@@ -9,7 +9,7 @@ import email.utils
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.service import Service
+from raysm.client.service import Service, translated
 from raysm.client.storage import split
 from raysm.errors import RaysmError, ServiceError
 
@@ -45,11 +45,12 @@ def read_versioned(service: Service, uri: str) -> Versioned | None:
     bucket, key = split(uri)
     try:
         answer = service.call("s3", "get_object", Bucket=bucket, Key=key)
-        content = bytes(answer["Body"].read())
     except ServiceError as error:
         if error.code in ("NoSuchKey", "NoSuchBucket", "404"):
             return None
         raise
+    with translated(f"read {uri}"):
+        content = bytes(answer["Body"].read())
     return Versioned(content=content, version=answer["ETag"], age_s=_age_s(answer))
 
 

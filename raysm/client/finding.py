@@ -9,10 +9,10 @@ from typing import Any
 
 from raysm.client.description import Status
 from raysm.client.job import Job, attach
-from raysm.client.records import task_of
+from raysm.client.records import kept_of, task_of
 from raysm.client.service import Service
 from raysm.contract.job_api import APIS, JobApi
-from raysm.contract.names import WORKLOAD_TAG
+from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
@@ -81,10 +81,16 @@ def _named(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]
     # The service refuses to look for a name that no job can have.
     if not NAME_PATTERN.fullmatch(name):
         return
+    kept = kept_of(name)
     for api in APIS:
-        for item in service.summaries(api, contains=name, limit=LISTED):
-            if task_of(item[api.name_key]) == name:
+        for item in service.summaries(api, contains=kept, limit=LISTED):
+            # Of long names the beginnings may be the same: the tag, which takes a call, has all of it.
+            if task_of(item[api.name_key]) == kept and (kept == name or _task(api, item, service) == name):
                 yield api, item
+
+
+def _task(api: JobApi, item: dict[str, Any], service: Service) -> str | None:
+    return service.tags(item[api.arn_key]).get(TASK_TAG)
 
 
 def _is_session(api: JobApi, item: dict[str, Any], service: Service) -> bool:

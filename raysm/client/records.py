@@ -32,6 +32,7 @@ __all__ = [
     "digest_of",
     "job_name",
     "keep",
+    "kept_of",
     "latest_of_state",
     "of_job",
     "recorded",
@@ -48,6 +49,9 @@ RUN = re.compile(r"-\d{8}-\d{6}-[0-9a-f]*(-r\d+)?$")
 DIGEST_CHARACTERS = 4
 CHANCE_CHARACTERS = 4
 """Of a job's name: its end is a piece of the digest of what was asked for, and chance."""
+
+RUN_CHARACTERS = len("-20260102-030405-") + DIGEST_CHARACTERS + CHANCE_CHARACTERS
+"""Of a job's name: what ``job_name`` has behind the task's."""
 
 NAMED = re.compile(rf"-\d{{8}}-\d{{6}}-([0-9a-f]{{{DIGEST_CHARACTERS}}})[0-9a-f]{{{CHANCE_CHARACTERS}}}\.json$")
 """The name of a record, by which the digest's piece is known without reading it."""
@@ -151,8 +155,13 @@ def job_name(task: str, digest: str, now_s: float) -> str:
     # The same may be sent twice in one second: then chance alone tells the two names apart.
     piece = digest[:DIGEST_CHARACTERS] + secrets.token_hex(CHANCE_CHARACTERS // 2)
     suffix = time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + piece
+    return kept_of(task) + suffix
+
+
+def kept_of(task: str) -> str:
+    """Return as much of a task's name as the names of its jobs have: all of it, unless it is long."""
     # The task's part is cut: what comes behind it makes the name the only one.
-    return task[: MAX_NAME - len(suffix)].rstrip("-") + suffix
+    return task[: MAX_NAME - RUN_CHARACTERS].rstrip("-")
 
 
 def task_of(job: str) -> str:

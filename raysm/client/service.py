@@ -368,7 +368,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         case exceptions.SSOError() | exceptions.TokenRetrievalError() | exceptions.CredentialRetrievalError():
             return CredentialsExpired(f"{action}: {error}; {LOGIN}")
         # Before BotoCoreError, from which both are derived: these pass.
-        case exceptions.HTTPClientError() | exceptions.ConnectionError():
+        case exceptions.HTTPClientError() | exceptions.ConnectionError() | exceptions.IncompleteReadError():
             return ServiceError(f"{action}: {error}", is_transient=True)
         case exceptions.BotoCoreError():
             return ServiceError(f"{action}: {error}")

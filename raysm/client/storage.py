@@ -4,7 +4,7 @@ The scheme decides, never the target: on this machine the large things are files
 """
 
 import concurrent.futures
-import os
+import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from raysm.client.service import Service, translated
 from raysm.client.targets import Bucket
+from raysm.contract.folders import files_below
 from raysm.contract.store import PARTIAL, put, replacing
 from raysm.errors import InvalidRequest, ServiceError
 
@@ -59,11 +60,14 @@ class Storage:
             return path.read_bytes() if path.is_file() else None
         bucket, key = split(uri)
         try:
-            return bytes(self._service.call("s3", "get_object", Bucket=bucket, Key=key)["Body"].read())
+            answer = self._service.call("s3", "get_object", Bucket=bucket, Key=key)
         except ServiceError as error:
             if error.code in ("NoSuchKey", "NoSuchBucket", "404"):
                 return None
             raise
+        # The call is over with the answer's head: its body comes by the same connection, which may break.
+        with translated(f"read {uri}"):
+            return bytes(answer["Body"].read())
 
     def write(self, uri: str, content: bytes, kms_key: str | None = None) -> None:
         """Put ``content`` there, whole or not at all."""
@@ -265,8 +269,8 @@ def file_path(uri: str) -> Path:
 
 
 def _files(root: Path) -> Iterator[Stored]:
-    for path in [root] if root.is_file() else _paths_below(root):
-        if path.is_file():
+    for path in files_below(root):
+        with contextlib.suppress(FileNotFoundError):  # it was removed while the folder was listed
             stat = path.stat()
             yield Stored(
                 name=path.name if path == root else path.relative_to(root).as_posix(),
@@ -275,13 +279,6 @@ def _files(root: Path) -> Iterator[Stored]:
                 version=f"{stat.st_mtime_ns}-{stat.st_size}",
                 modified_s=stat.st_mtime,
             )
-
-
-def _paths_below(root: Path) -> Iterator[Path]:
-    # Not rglob, which yields in the order of the disk: this one is the same on every machine.
-    for folder, folders, names in os.walk(root):
-        folders.sort()
-        yield from (Path(folder, name) for name in sorted(names))
 
 
 def _safe(name: str) -> str:

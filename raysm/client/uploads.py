@@ -19,6 +19,7 @@ from pathlib import Path
 
 from raysm.client.places import Places
 from raysm.client.storage import Storage, file_path, in_parallel
+from raysm.contract.folders import files_below
 from raysm.contract.store import PARTIAL, sha256_of
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Input, Target
@@ -87,9 +88,8 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
 
 
 def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
-    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
     # What somebody is still writing is no part of the input: it may be gone before it is sent.
-    paths = [path for path in paths if not path.name.endswith(PARTIAL)]
+    paths = sorted(path for path in files_below(root) if not path.name.endswith(PARTIAL))
     if not paths:
         raise InvalidRequest(f"the channel {channel!r} is the folder {root}, which holds no files")
     names = [path.name if path == root else path.relative_to(root).as_posix() for path in paths]

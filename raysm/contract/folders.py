@@ -1,12 +1,14 @@
-"""Folders that are made below one that has to be there.
+"""Folders that are made below one that has to be there, and the files that are in one.
 
 ``mkdir(parents=True)`` makes whatever lacks, also what somebody has just removed, or moved away to make another in its
 place: who writes below a folder that is not his own to make names the one above which he makes nothing.
 """
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["make_folder"]
+__all__ = ["files_below", "make_folder"]
 
 
 def make_folder(folder: Path, within: Path | None) -> None:
@@ -27,3 +29,32 @@ def make_folder(folder: Path, within: Path | None) -> None:
         within = within / name
         # One by one, and no look before: what is removed between the look and the making would be made after all.
         within.mkdir(exist_ok=True)
+
+
+def files_below(root: Path) -> Iterator[Path]:
+    """Yield the files below a folder, in an order that is the same on every machine, or the one file that ``root`` is.
+
+    Those behind a link are among them, of a file as of a folder, as ``aws s3 cp`` has it: a folder of data often is
+    links to where there was room. Sockets and links that lead nowhere are none.
+    """
+    if root.is_file():
+        yield root
+    else:
+        yield from _files_below(root, frozenset())
+
+
+def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    try:
+        status = os.stat(folder)
+        with os.scandir(folder) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+    except OSError:  # removed meanwhile, or closed to this user, as os.walk has it
+        return
+    # A link to a folder that it lies in would be followed for ever.
+    if (status.st_dev, status.st_ino) in above:
+        return
+    # Of most the folder itself says what they are; only a link has to be looked behind.
+    yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False) or os.path.isfile(entry))
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry)):
+            yield from _files_below(Path(entry), above | {(status.st_dev, status.st_ino)})

@@ -13,7 +13,7 @@ from raysm.grid.endings import ENDINGS, Ending
 
 __all__ = ["VERSION", "LearnedQuota", "Verdict", "of_end", "of_refusal", "quota_in", "same_reason"]
 
-VERSION = "2026-11-22"
+VERSION = "2026-11-24"
 """Of the words below."""
 
 REFUSALS: tuple[tuple[str, str, str], ...] = (
@@ -40,12 +40,15 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
 """What Create answers."""
 
 FAILURES: tuple[tuple[str, str], ...] = (
+    # First: behind it stand the program's own words, and they may be any of those below. S3 says of itself what
+    # SageMaker does, and a queue of the program's may have not enough capacity.
+    (r"^AlgorithmError", "USER"),
     # A queue of AWS Batch: its own limit of time is over, or its environment is smaller than the job.
     (r"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY|SERVICE_ENVIRONMENT_MAX_RESOURCE", "CAPACITY"),
     (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
     (r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity", "CAPACITY"),
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),
-    (r"^(AlgorithmError|ClientError)|exit code", "USER"),
+    (r"^ClientError|exit code", "USER"),
 )
 """What FailureReason says of a job that Failed."""
 

@@ -43,6 +43,7 @@ CHANGE = (
     f"UPDATE {TABLE} SET {', '.join(f'{name} = :{name}' for name in COLUMNS if name not in ('grid', 'task'))} "
     "WHERE grid = :grid AND task = :task"
 )
+UNSETTLE = f"UPDATE {TABLE} SET state = '' WHERE grid = :grid AND task = :task"
 INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
 
 MOST_CHARACTERS = 1024
@@ -90,8 +91,12 @@ def make_table(database: Database) -> None:
 
 def _put(execute: Execute, row: Mapping[str, Any]) -> None:
     # No upsert: each database has another word for it. That nobody else inserts between the two, the key sees to.
-    if execute(CHANGE, row) == 0:
-        execute(INSERT, row)
+    if execute(CHANGE, row) > 0:
+        return
+    # MySQL's drivers count the rows that are others now: one that has been written before, by a call whose answer was
+    # lost, counts as none unless it is made another first.
+    is_there = execute(UNSETTLE, row) > 0
+    execute(CHANGE if is_there else INSERT, row)
 
 
 def _row(

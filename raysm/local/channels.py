@@ -6,16 +6,16 @@ looked at before anything starts: what is missing or empty is said then.
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from raysm.contract.folders import make_folder
+from raysm.contract.folders import files_below, make_folder
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
 
-__all__ = ["Entry", "SMALL_BYTES", "SMALL_FILES", "files_below", "hand_over", "is_small", "local_path", "resolve"]
+__all__ = ["Entry", "SMALL_BYTES", "SMALL_FILES", "hand_over", "is_small", "local_path", "resolve"]
 
 SMALL_BYTES = 64 << 20
 """Of a channel that is copied, at most: a disk writes so much in a moment, also for several instances."""
@@ -155,13 +155,3 @@ def _objects(source: Path) -> list[tuple[str, Path]]:
     keys = [(path.relative_to(source).as_posix(), path) for path in files_below(source)]
     # Not as text, nor by encode(): a file's name need not be UTF-8, and S3 goes by bytes.
     return sorted(keys, key=lambda item: os.fsencode(item[0]))
-
-
-def files_below(source: Path) -> Iterator[Path]:
-    """Yield the files below a folder, or the one file that ``source`` is."""
-    if source.is_file():
-        yield source
-        return
-    for folder, _, names in os.walk(source):
-        # A socket, or a link that leads nowhere, could be no object of S3.
-        yield from (path for name in names if (path := Path(folder, name)).is_file())

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from raysm.contract.folders import files_below
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
@@ -163,7 +164,7 @@ class LocalJob:
     def _watch_originals(self, linked: list[Channel]) -> None:
         self._originals = Originals(linked)
         for channel in linked:
-            size = sum(path.stat().st_size for path in channels.files_below(channel.source))
+            size = sum(path.stat().st_size for path in files_below(channel.source))
             self._on_line(
                 self.head,
                 f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not copied: what changes one of "

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+from datetime import timedelta
 
 import pytest
 
@@ -14,7 +15,7 @@ from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, JobFailed, JobStopped, ServiceError
 from raysm.request import Limits, Script
 from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, long_job
-from tests.support.sagemaker import QUICK, refusal
+from tests.support.sagemaker import QUICK, now, refusal
 
 
 def test_a_job_that_ran_too_long_goes_on_from_its_checkpoints(remote, script):
@@ -161,3 +162,9 @@ def test_only_a_job_that_ended_just_now_has_lines_to_wait_for(remote, job):
     assert Chain(job.name, service=service, api=TRAINING).late_s() == 30.0
     remote.sagemaker.end(job.name, "Completed")
     assert Chain(job.name, service=service, api=TRAINING).late_s() == 0.0
+
+
+def test_by_a_clock_that_is_behind_the_service_s_nobody_waits_for_longer_than_lines_may_be_late(remote, job):
+    remote.sagemaker.end(job.name, "Completed", TrainingEndTime=now() + timedelta(hours=1))
+    assert Chain(job.name, service=service_of(remote, late_s=30.0), api=TRAINING).late_s() == 30.0
+    assert Chain(job.name, service=service_of(remote, late_s=0.0), api=TRAINING).late_s() == 0.0

@@ -27,6 +27,12 @@ def test_the_latest_job_that_runs_is_found_by_the_name_that_its_user_gave_it(rem
     assert find_job("digits", remote.service) in {first, second} - {found}
 
 
+def test_a_job_is_found_by_a_name_that_is_longer_than_the_part_that_its_own_has(remote, script):
+    names = [f"{'digits' * 9}-{letter}" for letter in "ab"]
+    jobs = [submit(Script(str(script)), name=name, cluster=M5, on=remote.service) for name in names]
+    assert [find_running(name, remote.service, sole=True) for name in names] == jobs
+
+
 def test_where_all_of_a_name_have_ended_the_last_one_is_named(remote, script):
     jobs = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
     for seconds, job in enumerate(jobs):

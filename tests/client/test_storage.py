@@ -1,7 +1,11 @@
+import io
+
 import boto3
 import pytest
+from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
+from raysm.client.conditional import read_versioned
 from raysm.client.service import Service
 from raysm.client.storage import Storage, split
 from raysm.client.targets import Bucket
@@ -23,6 +27,22 @@ def test_what_is_written_is_read_and_what_is_not_there_is_none(store):
     storage.write(f"{prefix}/x.json", b"1")
     assert storage.read(f"{prefix}/x.json") == b"1"
     assert storage.read(f"{prefix}/y.json") is None
+
+
+class Torn:
+    """An S3 whose answers begin, and break off."""
+
+    def get_object(self, **_):
+        body = StreamingBody(io.BytesIO(b"half"), content_length=8)
+        return {"Body": body, "ETag": "1", "LastModified": None, "ResponseMetadata": {"HTTPHeaders": {}}}
+
+
+@pytest.mark.parametrize("read", [lambda service, uri: Storage(service).read(uri), read_versioned])
+def test_a_body_that_breaks_off_is_the_service_s_failure_and_passes(read):
+    service = Service(aws(), clients=lambda name: Torn())
+    with pytest.raises(ServiceError, match="read s3://bucket/x: 4 read, but total bytes expected is 8") as failed:
+        read(service, "s3://bucket/x")
+    assert failed.value.is_transient
 
 
 def test_a_folder_lists_what_is_below_it_by_name(store):

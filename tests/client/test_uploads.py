@@ -50,6 +50,14 @@ def test_a_folder_goes_below_a_prefix_named_by_its_content(remote, places, folde
     assert there(remote, given.uri) == {"a.csv": b"a.csv", "b.csv": b"b.csv", "sub/c.csv": b"sub/c.csv"}
 
 
+def test_a_folder_behind_a_link_goes_too(remote, places, folder, tmp_path):
+    (folder / "sub").rename(tmp_path / "elsewhere")
+    (folder / "sub").symlink_to(tmp_path / "elsewhere")
+    given, sent = upload(remote, folder)
+    assert sent == 3
+    assert there(remote, given.uri)["sub/c.csv"] == b"sub/c.csv"
+
+
 def test_a_manifest_of_this_machine_is_not_uploaded(remote, places, folder):
     service = remote.service
     given = {"x": Input(str(folder / "a.csv"), manifest=True)}

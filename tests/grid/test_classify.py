@@ -59,6 +59,8 @@ def test_expired_credentials_are_no_fault_of_the_task():
         ("InsufficientInstanceCapacity: we currently do not have sufficient capacity", "CAPACITY"),
         ("InternalServerError: We encountered an internal error. Please try again.", "SERVICE"),
         ("AlgorithmError: NameError: x, exit code: 1", "USER"),
+        ("AlgorithmError: BufferError: not enough capacity for 4096 items, exit code: 1", "USER"),
+        ("AlgorithmError: An error occurred (InternalError): We encountered an internal error., exit code: 1", "USER"),
         ("ClientError: Data download failed: no such key", "USER"),
         ("Something quite new", "UNKNOWN"),
     ],

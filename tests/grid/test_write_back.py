@@ -98,6 +98,41 @@ def test_what_is_written_is_not_written_again_until_it_changes(store, database):
     assert [row["state"] for row in rows(database)] == ["done"]
 
 
+class CountsChanges:
+    """A database whose driver says how many rows are others now, as MySQL's do, and not how many were meant."""
+
+    def __init__(self, database):
+        self.database = database
+
+    @contextlib.contextmanager
+    def transaction(self):
+        path = self.database.path
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+
+            def execute(text, params):
+                before = set(connection.execute(f"SELECT * FROM {TABLE}"))
+                connection.execute(text, params)
+                return len(set(connection.execute(f"SELECT * FROM {TABLE}")) - before)
+
+            yield execute
+            connection.commit()
+
+
+def test_what_has_been_written_before_is_written_again_where_only_changes_are_counted(store, database):
+    add(store, 3)
+    move(store, ["k0000", "k0001"], TaskState.WAITING, TaskState.PLACED)
+    noted = store.unwritten()
+    database_of_mysql = CountsChanges(database)
+    write_back(store, database_of_mysql)
+    before = rows(database)
+    # The process was killed before it took the notes away.
+    store.database.connection.executemany("INSERT INTO outbox VALUES (?, ?)", [(task.task.key, n) for n, task in noted])
+    move(store, ["k0002"], TaskState.WAITING, TaskState.PLACED)
+    assert write_back(store, database_of_mysql) == 3
+    assert rows(database)[:2] == before
+    assert [row["state"] for row in rows(database)] == ["placed"] * 3
+
+
 class Flaky:
     """A database that is away half of the time: before anything was written, or after it was, with the answer lost."""
 

@@ -53,6 +53,26 @@ def test_a_replicated_folder_is_the_channel_on_every_host_which_has_its_own_if_i
     assert found == {host: [Entry(PurePosixPath("input/data/c"), folder, copied)] for host in HOSTS}
 
 
+def test_of_a_small_channel_a_folder_behind_a_link_is_the_instance_s_own_too(tmp_path):
+    folder_of(tmp_path / "elsewhere", 2)
+    folder = folder_of(tmp_path / "data", 1)
+    (folder / "train").symlink_to(tmp_path / "elsewhere")
+    bases = bases_in(tmp_path)
+    hand_over(resolved(folder), bases)
+    for base in bases.values():
+        train = base / "input/data/c/train"
+        assert not train.is_symlink()
+        assert sorted(path.name for path in train.iterdir()) == ["part-00", "part-01"]
+
+
+def test_a_folder_behind_a_link_counts_for_the_size_of_a_channel(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    of_size(tmp_path / "elsewhere" / "x", SMALL_BYTES + 1)
+    folder = folder_of(tmp_path / "data", 1)
+    (folder / "train").symlink_to(tmp_path / "elsewhere")
+    assert not is_small(folder)
+
+
 def test_a_channel_of_very_many_files_is_not_copied(tmp_path):
     assert is_small(folder_of(tmp_path / "some", SMALL_FILES))
     assert not is_small(folder_of(tmp_path / "many", SMALL_FILES + 1))

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.client.session.calls import Line
+from raysm.client.session.calls import WAIT_S, Line
 from raysm.client.storage import Storage, Stored, split
+from raysm.contract.folders import files_below
 from raysm.contract.store import replacing
 from raysm.errors import InvalidRequest
 
@@ -30,15 +31,16 @@ CHUNK_BYTES = 1 << 20
 class Files:
     """Puts and gets files."""
 
-    def __init__(self, line: Line, service: Service, prefix: str) -> None:
+    def __init__(self, line: Line, service: Service, prefix: str, *, wait_s: float = WAIT_S) -> None:
         """Know the ways.
 
         Args:
             line: To the session.
             service: Where its job is.
             prefix: In the job's bucket; what lies below it is removed again.
+            wait_s: For so long an answer is held back while the head and the bucket are at it.
         """
-        self._line, self._service, self._prefix = line, service, prefix
+        self._line, self._service, self._prefix, self._wait_s = line, service, prefix, wait_s
 
     def put(self, local: Path, remote: str | None) -> str:
         """Send a file, or a folder with all that is in it; return its path on the head.
@@ -49,7 +51,7 @@ class Files:
         name = remote or local.name
         if local.is_dir():
             # Sorted: what cannot be sent is met at the same place each time.
-            paths = [path for path in sorted(local.rglob("*")) if path.is_file()]
+            paths = sorted(files_below(local))
             files = [self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}") for path in paths]
             # The other end makes folders for files alone: an empty one would silently not be there.
             if not files:
@@ -73,7 +75,7 @@ class Files:
             self._line.loop.run(self._receive(remote, target))
         else:
             with self._object() as uri:
-                self._run("GET", remote, to=self._signed("put_object", uri))
+                self._transfer("GET", remote, to=self._signed("put_object", uri))
                 stored = Stored(name=target.name, uri=uri, size=size, version="", modified_s=0.0)
                 Storage(self._service).bring(stored, target.parent)
         return target
@@ -83,7 +85,15 @@ class Files:
             return str(self._line.loop.run(self._send(local, remote))["path"])
         with self._object() as uri:
             Storage(self._service).upload(local, uri)
-            return str(self._run("PUT", remote, **{"from": self._signed("get_object", uri)})["path"])
+            return str(self._transfer("PUT", remote, **{"from": self._signed("get_object", uri)})["path"])
+
+    def _transfer(self, method: str, remote: str, **address: str) -> Any:
+        """Have the head transfer a file from or to the bucket, for however long that takes."""
+        while True:
+            answer = self._run(method, remote, wait=f"{self._wait_s:g}", **address)
+            # It goes on, and is known again by its address.
+            if answer["bytes"] is not None:
+                return answer
 
     def _run(self, method: str, remote: str, **params: str) -> Any:
         # The name is no part of the URL's path, where .. and // would be normalised away on the way.

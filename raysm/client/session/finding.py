@@ -10,7 +10,7 @@ from datetime import datetime
 
 from raysm.client.description import Status
 from raysm.client.job import Job, attach
-from raysm.client.records import task_of
+from raysm.client.records import kept_of, task_of
 from raysm.client.service import Service
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
@@ -49,15 +49,19 @@ def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
     # The service refuses to look for a name that no job can have.
     if name is not None and not NAME_PATTERN.fullmatch(name):
         return
-    # ListTrainingJobs filters by a part of the job's name, which begins with the session's.
-    for item in service.summaries(TRAINING, contains=name, limit=LOOKED_AT):
+    kept = None if name is None else kept_of(name)
+    # ListTrainingJobs filters by a part of the job's name, which begins with the session's, as far as it is kept.
+    for item in service.summaries(TRAINING, contains=kept, limit=LOOKED_AT):
         job = str(item[TRAINING.name_key])
-        if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name not in (task_of(job), job)):
+        task = task_of(job)
+        if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name != job and task != kept):
             continue
         # A call of the service for each: ListTrainingJobs tells no tags. So the names are compared first.
         tags = service.tags(item[TRAINING.arn_key])
-        if tags.get(WORKLOAD_TAG) == SessionWorkload.kind:
-            yield Found(name=tags.get(TASK_TAG, task_of(job)), job=job, created=item["CreationTime"])
+        session = tags.get(TASK_TAG, task)
+        # Of long names the beginnings may be the same: the tag has all of it.
+        if tags.get(WORKLOAD_TAG) == SessionWorkload.kind and name in (None, session, task, job):
+            yield Found(name=session, job=job, created=item["CreationTime"])
 
 
 def find(service: Service, name: str) -> Job:

@@ -5,6 +5,7 @@ Nothing of a session lives in the handle: another process has all of it by ``ray
 
 import contextlib
 import dataclasses
+import logging
 import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,8 @@ INTERRUPTED_S = 5.0
 
 CLOSED_S = 10.0
 """How long ``close`` waits for the end of the job: on this machine that takes a second or two."""
+
+_log = logging.getLogger("raysm")
 
 
 class Session(SessionFunctions, SessionNamespace):
@@ -240,16 +243,23 @@ class Session(SessionFunctions, SessionNamespace):
     def close(self) -> None:
         """End it, and its job; calls that run are interrupted, and end with SessionEnded.
 
-        One that has ended already is as good.
+        One that has ended already is as good; of one whose head does not take it, the job is stopped.
         """
         if self._open is None:
             return
         opened, self._open = self._open, None
-        with contextlib.suppress(SessionEnded):
+        try:
             opened.end_session()
             # Before the connection is: how they ended would never be known.
             opened.await_calls(INTERRUPTED_S)
-        opened.close()
+        except SessionEnded:
+            pass
+        except RaysmError as error:
+            # It would go on costing until it is idle, or for ever: the service can end its job without it.
+            _log.warning("the session %s cannot be told to end, its job is stopped instead: %s", opened.job.name, error)
+            opened.job.cancel()
+        finally:
+            opened.close()
         # On AWS a job takes minutes to stop: it was told to, and nobody needs to wait for that.
         with contextlib.suppress(NotDone):
             opened.job.wait(CLOSED_S)

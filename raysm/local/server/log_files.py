@@ -57,14 +57,14 @@ class LogWriter:
 
     def line(self, host: str, message: str, at_s: float | None = None) -> None:
         """Write one event; None is of now."""
-        encoded = message.encode()
-        if len(encoded) > MOST_BYTES:
-            message = encoded[:MOST_BYTES].decode(errors="ignore")
+        # A file of the user's need not have a name in UTF-8: what it is called is no reason to end a job.
+        encoded = message.encode(errors="replace")
+        message = encoded[:MOST_BYTES].decode(errors="ignore")
         # An event without a message CloudWatch does not take; SageMaker's empty lines are a blank.
         at_ms = int((time.time() if at_s is None else at_s) * 1000)
         record = json.dumps([at_ms, message or " "], ensure_ascii=False)
         with self._lock:
-            self._file(host).write(record.encode(errors="replace") + b"\n")
+            self._file(host).write(record.encode() + b"\n")
         # Behind the write: whoever is woken reads at once.
         self._on_event()
 

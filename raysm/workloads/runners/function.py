@@ -5,7 +5,9 @@ What flows in is the payload's ``function.pkl``, what flows out is ``result.pkl`
 """
 
 import signal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -13,6 +15,7 @@ from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.contract.result import VALUE
 from raysm.contract.store import put
 from raysm.request.function import PickledFunction
+from raysm.workloads.failure import failure_of
 from raysm.workloads.pickles import pickled_value, unpickled
 from raysm.workloads.runner import Runner
 
@@ -41,7 +44,17 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
     signal.signal(signal.SIGTERM, exit_by_signal)
     try:
         # While Ray lives: what refers to the cluster can be pickled only then.
-        content = pickled_value(function(*args, **kwargs), name)
+        content = pickled_value(_value(function, args, kwargs), name)
     finally:
         ray.shutdown()
     put(model / VALUE, content)
+
+
+def _value(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except SystemExit as error:
+        # As in a session: sys.exit(0), with which many a main() ends, is an end like any other, and the job Completed.
+        if failure_of(error) is not None:
+            raise
+        return None

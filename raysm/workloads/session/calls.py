@@ -226,7 +226,11 @@ class Calls:
             outcome, has_failed = refused(error).encode(), True
         except Exception as error:  # a call that has no outcome would be waited for for ever
             outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
-        call.end(outcome, has_failed, self._folder / f"{call.id}.outcome")
+        try:
+            call.end(outcome, has_failed, self._folder / f"{call.id}.outcome")
+        except OSError as error:  # the disk is full: what is small is kept in memory
+            message = f"its outcome of {len(outcome):,} bytes cannot be kept on the head: {error}"
+            call.end(failed(type(error).__name__, message).encode(), True, self._folder)
         self._active(time.monotonic())
 
     def deliver(self, id: str) -> None:

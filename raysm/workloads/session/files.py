@@ -4,18 +4,24 @@ The store is reached by addresses that the client has signed: so the head needs 
 What flows in are a path and where the content is, what flows out is a file that is whole or not there.
 """
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
-from aiohttp import web
 
 from raysm.contract.store import replacing
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.workloads.session.answers import MOST_WAIT_S
 
-__all__ = ["receive", "send", "size_of"]
+__all__ = ["Transfers", "receive", "send", "size_of"]
 
 CHUNK_BYTES = 1 << 20
+
+STORE_SILENCE_S = 60.0
+"""For which the store may say nothing; aiohttp's own limit is one of the whole transfer, five minutes."""
 
 
 class Content(Protocol):
@@ -41,7 +47,7 @@ async def receive(path: Path, content: Content, address: str | None) -> int:
         raise InvalidRequest(f"{path} is a folder of the session; name a file in it")
     if address is None:
         return await _written(path, content)
-    async with aiohttp.ClientSession() as session, session.get(address) as answer:
+    async with _store(path) as store, store.get(address) as answer:
         if answer.status != 200:
             raise RaysmError(f"the job's store does not give {path.name}: HTTP {answer.status}")
         return await _written(path, answer.content)
@@ -68,22 +74,67 @@ def size_of(path: Path) -> int:
     return path.stat().st_size
 
 
-async def send(path: Path, request: web.Request) -> web.StreamResponse:
-    """Answer with a file, or put it where the request's address ``to`` says.
+async def send(path: Path, address: str) -> int:
+    """Put a file where the address says; return its size.
 
     Raises:
         InvalidRequest: There is no such file.
         RaysmError: The address does not take it.
     """
     size = size_of(path)
-    address = request.query.get("to")
-    if address is None:
-        # By the system's sendfile: no byte of it passes through Python.
-        return web.FileResponse(path)
     with path.open("rb") as file:
         # An object of S3 needs its length in front.
         headers = {"Content-Length": str(size)}
-        async with aiohttp.ClientSession() as session, session.put(address, data=file, headers=headers) as answer:
+        async with _store(path) as store, store.put(address, data=file, headers=headers) as answer:
             if answer.status != 200:
                 raise RaysmError(f"the job's store does not take {path.name}: HTTP {answer.status}")
-    return web.json_response({"bytes": size})
+    return size
+
+
+@asynccontextmanager
+async def _store(path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=STORE_SILENCE_S, sock_read=STORE_SILENCE_S)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            yield session
+    except aiohttp.ClientError as error:
+        raise RaysmError(f"the job's store broke off at {path.name}: {error}") from error
+
+
+class Transfers:
+    """What is under way between the head and the job's store, by its signed address, which no other transfer has.
+
+    It may take longer than any answer may be held back: who asks again waits on for the same one.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._under_way: dict[str, asyncio.Task[int]] = {}
+
+    async def wait(self, address: str, begin: Callable[[], Coroutine[Any, Any, int]], wait_s: float) -> int | None:
+        """Begin a transfer, unless it is under way, and wait for its end, but not for long.
+
+        Args:
+            address: By which it is known.
+            begin: Does it, and returns its bytes.
+            wait_s: For so long; then it is answered all the same, and the client asks again.
+
+        Returns:
+            Its bytes, None while it is under way.
+        """
+        task = self._under_way.get(address)
+        if task is None:
+            task = self._under_way[address] = asyncio.create_task(begin())
+        await asyncio.wait([task], timeout=min(wait_s, MOST_WAIT_S))
+        if not task.done():
+            return None
+        self._under_way.pop(address, None)
+        return task.result()
+
+    async def close(self) -> None:
+        """Break off what is under way."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        # Also of those for whose end nobody asked any more.
+        await asyncio.gather(*tasks, return_exceptions=True)

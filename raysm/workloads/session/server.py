@@ -9,7 +9,7 @@ import json
 import re
 import rlcompleter
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
@@ -20,7 +20,7 @@ from raysm.request.codec import from_json, to_json
 from raysm.workloads.session.answers import answer, seconds_of, status_of
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.clients import Clients
-from raysm.workloads.session.files import receive, send, size_of
+from raysm.workloads.session.files import Transfers, receive, send, size_of
 from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import Jupyters
 
@@ -48,6 +48,7 @@ class SessionServer:
         """
         self._host, self._token, self._jupyters = host, token.strip(), jupyters
         self._clients = Clients(host)
+        self._transfers = Transfers()
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -65,6 +66,7 @@ class SessionServer:
         """End what clients wait for, and listen no more."""
         self._clients.wake_all()
         await self._jupyters.close()
+        await self._transfers.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -205,15 +207,27 @@ class SessionServer:
     # Files
 
     async def _receive(self, request: web.Request) -> web.Response:
-        path = self._host.path(request.query.get("path", ""))
-        size = await receive(path, request.content, request.query.get("from"))
+        path, address = self._host.path(request.query.get("path", "")), request.query.get("from")
+        if address is None:
+            size: int | None = await receive(path, request.content, None)
+        else:
+            size = await self._transfer(request, address, lambda: receive(path, request.content, address))
         self._host.active()
         return web.json_response({"path": str(path), "bytes": size})
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
-        path = self._host.path(request.query.get("path", ""))
+        path, address = self._host.path(request.query.get("path", "")), request.query.get("to")
         self._host.active()
-        return await send(path, request)
+        if address is None:
+            size_of(path)
+            # By the system's sendfile: no byte of it passes through Python.
+            return web.FileResponse(path)
+        return web.json_response({"bytes": await self._transfer(request, address, lambda: send(path, address))})
+
+    async def _transfer(
+        self, request: web.Request, address: str, begin: Callable[[], Coroutine[Any, Any, int]]
+    ) -> int | None:
+        return await self._transfers.wait(address, begin, seconds_of(request.query.get("wait", 0)))
 
     async def _size(self, request: web.Request) -> web.Response:
         return web.json_response({"bytes": size_of(self._host.path(request.query.get("path", "")))})

@@ -1,5 +1,8 @@
 """Files of a session, through the connection or through a bucket."""
 
+import http.server
+import threading
+
 import pytest
 
 from raysm.client.session.files import DIRECT_BYTES, Files
@@ -84,3 +87,78 @@ def test_elsewhere_a_large_file_takes_the_way_of_the_bucket_by_signed_addresses(
             files.get("out.bin", tmp_path)
     assert bucket.signed == [("get_object", "bucket", 3600), ("put_object", "bucket", 3600)]
     assert bucket.objects["put_object"]["Key"].startswith("sessions/digits/")
+
+
+@pytest.fixture
+def slow_store():
+    """A store that has taken or given nothing yet, and does both once ``may_end`` is set; ``asked`` counts."""
+
+    class Store(http.server.BaseHTTPRequestHandler):
+        asked, may_end = [], threading.Event()
+
+        def do_GET(self):
+            self.asked.append("GET")
+            assert self.may_end.wait(60)
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.end_headers()
+            self.wfile.write(b"whole")
+
+        def do_PUT(self):
+            self.asked.append("PUT")
+            self.rfile.read(int(self.headers["Content-Length"]))
+            assert self.may_end.wait(60)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Store.port = server.server_address[1]
+    yield Store
+    Store.may_end.set()
+    server.shutdown()
+    server.server_close()
+
+
+class SlowBucket(Bucket):
+    """A bucket in a store that takes its time."""
+
+    def __init__(self, folder, store):
+        super().__init__(folder)
+        self.store = store
+
+    def generate_presigned_url(self, operation, Params, ExpiresIn):  # noqa: N803
+        return f"http://127.0.0.1:{self.store.port}/{Params['Key']}"
+
+    def download_file(self, bucket, key, path):
+        with open(path, "wb") as file:
+            file.write(b"whole")
+
+
+@pytest.mark.parametrize("way", ["put", "get"])
+def test_a_transfer_with_the_bucket_takes_as_long_as_it_takes_and_is_begun_once(server, tmp_path, slow_store, way):
+    (tmp_path / "large.bin").write_bytes(b"x" * (DIRECT_BYTES + 1))
+    (server.folder / "work" / "out.bin").write_bytes(b"x" * (DIRECT_BYTES + 1))
+    asked = []
+    with wired(server.port) as line:
+        ask = line.wire.json
+
+        async def counted(method, path, **how):
+            asked.append(path)
+            # Now it has been held back, and asked for again.
+            if asked.count("/files") == 3:
+                slow_store.may_end.set()
+            return await ask(method, path, **how)
+
+        line.wire.json = counted
+        files = Files(line, SlowBucket(tmp_path, slow_store), "s3://bucket/sessions/digits", wait_s=0)
+        if way == "put":
+            files.put(tmp_path / "large.bin", "brought.bin")
+            assert (server.folder / "work" / "brought.bin").read_bytes() == b"whole"
+        else:
+            assert files.get("out.bin", tmp_path / "here.bin").read_bytes() == b"whole"
+    assert slow_store.asked == ["GET" if way == "put" else "PUT"]

@@ -129,6 +129,20 @@ def test_a_call_that_runs_when_it_is_closed_ends_and_says_so(tmp_path):
         assert not running.cancelled()
 
 
+def test_one_that_cannot_be_told_to_end_has_its_job_stopped(tmp_path, caplog):
+    def refuse(why):
+        raise OSError("No space left on device")
+
+    with served(tmp_path) as server:
+        session, job = raysm.Session(name="digits"), StubJob(tmp_path, server.port)
+        session._connect(job, lambda event: None)
+        close, server.host.close = server.host.close, refuse
+        session.close()
+        server.host.close = close
+    assert job.is_cancelled
+    assert f"the session {job.name} cannot be told to end, its job is stopped instead: No space left" in caplog.text
+
+
 def test_the_public_name_is_this_class_and_its_limits_are_those_that_it_was_told():
     assert raysm.Session is Session
     session = Session(idle_timeout_s=60, budget_usd=2.5)

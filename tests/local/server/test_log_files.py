@@ -1,5 +1,6 @@
 """The files of a job's logs."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def test_a_message_as_long_as_may_be_is_read_backwards(tmp_path):
         writer.line("algo-1", letter * 300_000)
     writer.close()
     assert [text[0] for *_, text in backwards(tmp_path / "algo-1-1")] == ["c", "b", "a"]
+
+
+def test_a_file_whose_name_is_not_utf_8_can_be_spoken_of(tmp_path):
+    writer = LogWriter(tmp_path, 1.0)
+    writer.line("algo-1", f"changed: {os.fsdecode(b'M' + bytes([252]) + b'ller.csv')}")
+    writer.close()
+    assert [text for *_, text in read(tmp_path / "algo-1-1")] == ["changed: M?ller.csv"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process reads")

@@ -9,6 +9,7 @@ from raysm.bootstrap.failure_record import exception_beside
 from raysm.client.function import pickled_call
 from raysm.contract import payload
 from raysm.contract.paths import Paths
+from raysm.contract.result import VALUE
 from raysm.errors import InvalidPayload
 from raysm.request import JobRequest, PickledFunction
 from raysm.workloads.runner import load_runner
@@ -34,6 +35,23 @@ def test_what_cannot_be_read_is_refused_before_ray_is_joined(tmp_path):
         run_function(tmp_path / "function.pkl", "work", tmp_path)
 
 
+def driven(function, base, folder):
+    """Have the driver call a function; return its process, and the failure that it recorded."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    request = JobRequest(name="job", workload=PickledFunction(name=function.__name__, python=python))
+    payload.pack(request, Paths(base).payload, function=pickled_call(function, (), {}))
+    return drive(Paths(base), folder)
+
+
+def test_a_function_that_leaves_with_0_has_the_value_none(address, base, tmp_path):
+    def leave():
+        raise SystemExit(0)
+
+    done, failure = driven(leave, base, tmp_path)
+    assert (done.returncode, failure) == (0, None)
+    assert pickle.loads((Paths(base).model / VALUE).read_bytes()) is None
+
+
 def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_traceback(address, base, tmp_path):
     class Own(Exception):
         pass
@@ -41,10 +59,7 @@ def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_trace
     def fail():
         raise Own("no", 7)
 
-    python = ".".join(platform.python_version_tuple()[:2])
-    request = JobRequest(name="job", workload=PickledFunction(name="fail", python=python))
-    payload.pack(request, Paths(base).payload, function=pickled_call(fail, (), {}))
-    done, failure = drive(Paths(base), tmp_path)
+    done, failure = driven(fail, base, tmp_path)
     assert done.returncode == failure.exit_code == 1
     assert failure.headline.endswith("Own: ('no', 7)")
     assert "raise Own" in failure.remote_traceback

@@ -91,6 +91,21 @@ def test_a_large_outcome_is_a_file_that_nobody_else_reads(tmp_path):
     with_calls(tmp_path, script, size=IN_MEMORY_BYTES + 1)
 
 
+def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(tmp_path):
+    (tmp_path / "full").touch()
+
+    async def script(calls, executor, active):
+        executor.go.set()
+        call = ask(calls)
+        await call.done.wait()
+        assert (call.status.failed, call.outcome_file) == (True, None)
+        headline = Outcome.decode(call.outcome).error.headline
+        assert f"its outcome of {IN_MEMORY_BYTES + 1:,} bytes cannot be kept on the head: " in headline
+
+    # A file where the folder would have to be stands for a disk that takes nothing.
+    with_calls(tmp_path / "full", script, size=IN_MEMORY_BYTES + 1)
+
+
 def test_what_goes_wrong_around_a_call_is_its_outcome(tmp_path):
     async def script(calls, executor, active):
         executor.go.set()

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.workloads.session.files import receive, send, size_of
+from raysm.workloads.session.files import Transfers, receive, send, size_of
 
 
 class Bytes:
@@ -41,14 +41,7 @@ def test_what_is_not_there_is_said_with_its_path(tmp_path):
         size_of(tmp_path / "model.pt")
 
 
-class Request:
-    """What ``send`` asks of a request."""
-
-    def __init__(self, **query):
-        self.query = query
-
-
-async def with_store(script, status=200):
+async def with_store(script, status=200, get=None):
     """Run ``script(address)`` beside a store that keeps one object; return that object and what the script returns."""
     stored = {"content": b""}
 
@@ -56,12 +49,12 @@ async def with_store(script, status=200):
         stored["content"] = await request.read()
         return web.Response(status=status)
 
-    async def get(request):
+    async def whole(request):
         return web.Response(body=stored["content"] or b"from the store", status=status)
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_put("/object", put)
-    app.router.add_get("/object", get)
+    app.router.add_get("/object", get or whole)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -83,11 +76,10 @@ def test_a_large_file_goes_to_the_address_that_the_client_has_signed(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"x" * 3_000_000)
 
     async def script(address):
-        return await send(tmp_path / "a.bin", Request(to=address))
+        return await send(tmp_path / "a.bin", address)
 
-    stored, answer = asyncio.run(with_store(script))
-    assert stored["content"] == b"x" * 3_000_000
-    assert b"3000000" in answer.body
+    stored, size = asyncio.run(with_store(script))
+    assert (stored["content"], size) == (b"x" * 3_000_000, 3_000_000)
 
 
 def test_a_store_that_refuses_is_named_with_its_status(tmp_path):
@@ -95,9 +87,79 @@ def test_a_store_that_refuses_is_named_with_its_status(tmp_path):
 
     async def refused(address):
         with pytest.raises(RaysmError, match=r"does not take a\.bin: HTTP 403"):
-            await send(tmp_path / "a.bin", Request(to=address))
+            await send(tmp_path / "a.bin", address)
         with pytest.raises(RaysmError, match=r"does not give b\.bin: HTTP 403"):
             await receive(tmp_path / "b.bin", Bytes(), address)
 
     asyncio.run(with_store(refused, status=403))
     assert not (tmp_path / "b.bin").exists()
+
+
+def test_a_store_that_breaks_off_is_named_with_its_file(tmp_path):
+    async def broken(request):
+        answer = web.StreamResponse(headers={"Content-Length": "100"})
+        await answer.prepare(request)
+        await answer.write(b"x")
+        request.transport.abort()
+        return answer
+
+    async def script(address):
+        with pytest.raises(RaysmError, match=r"the job's store broke off at b\.bin"):
+            await receive(tmp_path / "b.bin", Bytes(), address)
+
+    asyncio.run(with_store(script, get=broken))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_asks_again_for_a_transfer_waits_for_the_same_one():
+    begun = []
+
+    async def ask():
+        transfers, may_end = Transfers(), asyncio.Event()
+
+        async def begin():
+            begun.append("a")
+            await may_end.wait()
+            return 7
+
+        answers = [await transfers.wait("signed", begin, 0) for _ in range(3)]
+        may_end.set()
+        return [*answers, await transfers.wait("signed", begin, 60)]
+
+    assert asyncio.run(ask()) == [None, None, None, 7]
+    assert begun == ["a"]
+
+
+def test_a_transfer_that_failed_is_said_to_who_asks_next_and_begins_anew_for_who_asks_then():
+    async def ask():
+        transfers = Transfers()
+
+        async def refused():
+            raise RaysmError("HTTP 403")
+
+        async def taken():
+            return 7
+
+        with pytest.raises(RaysmError, match="HTTP 403"):
+            await transfers.wait("signed", refused, 60)
+        return await transfers.wait("signed", taken, 60)
+
+    assert asyncio.run(ask()) == 7
+
+
+def test_a_session_that_ends_breaks_off_what_is_under_way():
+    async def ask():
+        transfers, ends = Transfers(), []
+
+        async def begin():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ends.append("broken off")
+
+        assert await transfers.wait("signed", begin, 0) is None
+        await asyncio.sleep(0)
+        await transfers.close()
+        return ends
+
+    assert asyncio.run(ask()) == ["broken off"]

@@ -6,19 +6,26 @@ What flows in are statements with named parameters, what flows out are columns a
 import abc
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.rows.statement import Statement
 
-__all__ = ["Columns", "Database", "Execute", "Rows", "read_cursor"]
+__all__ = ["Columns", "Database", "Execute", "Rows", "read_cursor", "without_secrets"]
 
 Columns = tuple[str, ...]
 Rows = list[tuple[Any, ...]]
 
 Execute = Callable[[str, Mapping[str, Any]], int]
 """Runs a statement that writes, with its parameters by name; returns how many rows it changed."""
+
+SECRET_OPTION = re.compile(
+    r"([?&][^=&]*(?:passw|passphrase|pwd|token|secret|base64|(?:private|access|api)_?key)[^=&]*=)[^&#]*", re.IGNORECASE
+)
+"""What of an address opens the database, behind its path: ``?password=…`` where it connects by a socket,
+``?motherduck_token=…``. Files of keys, ``sslkey=…``, are named there, and hold what they hold elsewhere."""
 
 BATCH = 5_000
 """Rows that are taken from a driver at a time: some bring each by itself, others all at once into memory."""
@@ -75,6 +82,11 @@ class Database(abc.ABC):
         return ServiceError(
             f"{self.name} cannot be used: {text[0] if text else type(error).__name__}", is_transient=True
         )
+
+
+def without_secrets(address: str) -> str:
+    """Return an address with stars for the options by which whoever has it may open the database."""
+    return SECRET_OPTION.sub(r"\1***", address)
 
 
 def read_cursor(cursor: Any, most: int) -> tuple[Columns, Rows]:

@@ -2,11 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from raysm.errors import MissingDependency
-from raysm.grid.rows.databases.database import Columns, Database, Execute, Rows, read_cursor
+from raysm.grid.rows.databases.database import Columns, Database, Execute, Rows, read_cursor, without_secrets
 from raysm.grid.rows.statement import Statement
 
 __all__ = ["DuckDb"]
@@ -18,8 +18,8 @@ SCHEME = "duckdb://"
 class DuckDb(Database):
     """A file of DuckDB's, or none: then the statement names files, ``FROM 'drives/*.parquet'``."""
 
-    path: str
-    """Of the file; empty is none."""
+    path: str = field(repr=False)
+    """Of the file; empty is none. It may hold a token, as ``md:campaigns?motherduck_token=…`` does."""
 
     @classmethod
     def of(cls, on: Any) -> "DuckDb | None":
@@ -29,8 +29,8 @@ class DuckDb(Database):
 
     @property
     def name(self) -> str:
-        """The address."""
-        return f"{SCHEME}/{self.path}" if self.path else SCHEME
+        """The address, without a token that is in it."""
+        return f"{SCHEME}/{without_secrets(self.path)}" if self.path else SCHEME
 
     def select(self, statement: Statement, params: Mapping[str, Any], most: int) -> tuple[Columns, Rows]:
         """Return the columns and rows; see ``Database``."""

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from raysm.errors import InvalidRequest
-from raysm.grid.rows.databases.database import Database
+from raysm.grid.rows.databases.database import Database, without_secrets
 
 __all__ = ["DATABASES", "database_of", "kept_name", "variable_of"]
 
@@ -64,8 +64,8 @@ def kept_name(on: Any) -> str | None:
     if not isinstance(on, str | os.PathLike):
         return None
     text = str(on)
-    holds_password = "://" in text and "@" in text and not text.startswith((VARIABLE, SECRET))
-    return None if holds_password else text
+    is_address = "://" in text and not text.startswith((VARIABLE, SECRET))
+    return None if is_address and ("@" in text or without_secrets(text) != text) else text
 
 
 def _resolved(on: Any, secrets: Secrets) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.grid.rows.databases.database import Columns, Database, Execute, Rows
+from raysm.grid.rows.databases.database import Columns, Database, Execute, Rows, without_secrets
 from raysm.grid.rows.statement import Statement
 
 __all__ = ["SqlAlchemy"]
@@ -43,7 +43,8 @@ class SqlAlchemy(Database):
     def name(self) -> str:
         """The address without its password."""
         sqlalchemy = _library()
-        return str(self._made(lambda: sqlalchemy.make_url(self.address)).render_as_string(hide_password=True))
+        url = self._made(lambda: sqlalchemy.make_url(self.address))
+        return without_secrets(str(url.render_as_string(hide_password=True)))
 
     @property
     def is_here(self) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -84,12 +85,31 @@ def test_what_is_no_database_is_refused_and_a_secret_is_not_shown():
         (SECRET, SECRET),
         ("postgresql://me:x@db/y", None),
         ("postgresql://db/y", "postgresql://db/y"),
+        ("postgresql:///y?host=/run/db&user=me&password=x", None),
+        ("duckdb:///md:campaigns?motherduck_token=x", None),
+        ("postgresql://db/y?sslkey=/me/key.pem", "postgresql://db/y?sslkey=/me/key.pem"),
         (object(), None),
     ],
-    ids=["a file", "a variable", "a secret", "a password", "no password", "a connection"],
-)
+    ids=[
+        "a file", "a variable", "a secret", "a password", "no password", "a password behind it", "a token",
+        "a file of a key", "a connection",
+    ],
+)  # fmt: skip
 def test_a_grid_keeps_by_what_it_finds_the_database_again_but_no_password(on, kept):
     assert kept_name(on) == kept
+
+
+@pytest.mark.parametrize(
+    ("on", "name"),
+    [
+        ("postgresql:///y?user=me&password=hunter2", "postgresql:///y?password=***&user=me"),
+        ("duckdb:///md:y?motherduck_token=hunter2", "duckdb:///md:y?motherduck_token=***"),
+    ],
+)
+def test_what_stands_behind_an_address_and_opens_the_database_is_shown_nowhere(on, name):
+    database = database_of(on)
+    assert parse_qs(urlsplit(database.name).query) == parse_qs(urlsplit(name).query)
+    assert "hunter2" not in repr(database) + str(database.unreachable(OSError("away")))
 
 
 def test_the_variable_that_names_a_database_is_known_by_its_name():
