@@ -81,11 +81,11 @@ def _named(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]
     # The service refuses to look for a name that no job can have.
     if not NAME_PATTERN.fullmatch(name):
         return
-    kept = kept_of(name)
+    beginning = kept_of(name)
     for api in APIS:
-        for item in service.summaries(api, contains=kept, limit=LISTED):
+        for item in service.summaries(api, contains=beginning, limit=LISTED):
             # Of long names the beginnings may be the same: the tag, which takes a call, has all of it.
-            if task_of(item[api.name_key]) == kept and (kept == name or _task(api, item, service) == name):
+            if task_of(item[api.name_key]) == beginning and (beginning == name or _task(api, item, service) == name):
                 yield api, item
 
 

@@ -49,12 +49,12 @@ def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
     # The service refuses to look for a name that no job can have.
     if name is not None and not NAME_PATTERN.fullmatch(name):
         return
-    kept = None if name is None else kept_of(name)
+    beginning = None if name is None else kept_of(name)
     # ListTrainingJobs filters by a part of the job's name, which begins with the session's, as far as it is kept.
-    for item in service.summaries(TRAINING, contains=kept, limit=LOOKED_AT):
+    for item in service.summaries(TRAINING, contains=beginning, limit=LOOKED_AT):
         job = str(item[TRAINING.name_key])
         task = task_of(job)
-        if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name != job and task != kept):
+        if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name != job and task != beginning):
             continue
         # A call of the service for each: ListTrainingJobs tells no tags. So the names are compared first.
         tags = service.tags(item[TRAINING.arn_key])

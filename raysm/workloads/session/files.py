@@ -128,7 +128,9 @@ class Transfers:
         await asyncio.wait([task], timeout=min(wait_s, MOST_WAIT_S))
         if not task.done():
             return None
-        self._under_way.pop(address, None)
+        # Of two who waited one has done so, and a third may have begun it anew since.
+        if self._under_way.get(address) is task:
+            del self._under_way[address]
         return task.result()
 
     async def close(self) -> None:
