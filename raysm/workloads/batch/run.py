@@ -148,10 +148,11 @@ def _record(
     # Without checkpoints nothing outlives the containers, and a second copy of each part would be for nobody.
     if places.records is None:
         return None
+    # Of pieces all that they are: their names in messages say of many files the first alone.
     depends_on: dict[str, Any] = {
         "workload": decisive_json(workload),
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
-        "pieces": hashlib.sha256("\n".join(map(str, pieces)).encode()).hexdigest(),
+        "pieces": hashlib.sha256("\n".join(map(repr, pieces)).encode()).hexdigest(),
     }
     return BlockRecord(places.records, depends_on, for_later=True)
 

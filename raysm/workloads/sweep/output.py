@@ -77,7 +77,8 @@ def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
 def _column(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    # The last is of a number beyond 64 bits, a seed for example.
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         # A choice among a number and a text is one column all the same.
         return pa.array([None if value is None else str(value) for value in values])
 

@@ -15,7 +15,7 @@ from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats.format import Span
 from raysm.workloads.batch.part import Part
 from raysm.workloads.batch.piece import Piece
-from raysm.workloads.batch.run import Gathered, Size, size_of
+from raysm.workloads.batch.run import Gathered, Places, Size, _record, size_of
 from raysm.workloads.nodes import Node
 from tests.support.batches import run
 
@@ -96,6 +96,21 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
     assert len(again) <= 2 * 2
     # Nothing is left of it: the result has it all.
     assert not (tmp_path / "records").exists()
+
+
+def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_begin_alike(tmp_path):
+    def recorded(*files):
+        piece = Piece(number=0, span=Span(files=files, rows=len(files)))
+        return piece, _record(Places(result=tmp_path, records=tmp_path / "records"), workload, [piece], pickled)
+
+    workload, pickled = BatchInference(name="p", python="3.11", batch_size=2), tmp_path / "function.pkl"
+    pickled.write_bytes(b"as it was pickled")
+    piece, record = recorded("a.png", "b.png")
+    record.save(piece, Part(rows=2, schema="", content=b""))
+    again, record = recorded("a.png", "b.png")
+    assert again in record
+    other, record = recorded("a.png", "c.png")
+    assert other not in record
 
 
 def test_other_columns_for_some_records_are_named_with_both_parts(words, tmp_path):

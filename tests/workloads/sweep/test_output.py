@@ -61,6 +61,11 @@ def test_a_choice_among_a_number_and_a_text_is_one_column():
     assert table_of(TRIALS_OF_IT).column("params.kind").to_pylist() == ["a", "7", "b"]
 
 
+def test_a_choice_of_a_number_that_no_column_holds_is_told_as_text():
+    trials = [Trial(number=0, status="done", value=1.0, params={"seed": 2**64}, metrics={})]
+    assert table_of(trials).column("params.seed").to_pylist() == [str(2**64)]
+
+
 def test_the_summary_names_the_best_and_counts_the_others():
     assert summary_of(outcome(), workload()) == (
         "best of 3 trials (1 done, 1 ended early, 1 failed): loss = 1.5 with lr = 0.3, kind = b (trial 2)"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-__all__ = ["Columns", "Format", "Span", "groups_of"]
+__all__ = ["Columns", "Format", "Span", "groups_of", "is_gzipped"]
 
 Columns = Mapping[str, NDArray[Any]]
 """Records by column: arrays of equal length, numbers as numbers, all else as objects."""
@@ -60,6 +60,12 @@ class Format(Protocol):
             InvalidInput: A file cannot be read.
         """
         ...
+
+
+def is_gzipped(name: str) -> bool:
+    """Return whether a file is compressed, by its name."""
+    # In any case, as its format is known by its name in any.
+    return name.lower().endswith(".gz")
 
 
 def groups_of(files: Sequence[str], rows: int) -> list[Span]:

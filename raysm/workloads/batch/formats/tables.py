@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.formats.format import Columns, Span
+from raysm.workloads.batch.formats.format import Columns, Span, is_gzipped
 from raysm.workloads.batch.formats.whole_files import objects
 
 __all__ = ["Csv", "JsonLines", "Parquet", "array_of"]
@@ -61,7 +61,7 @@ class Csv(_Table):
         # Whoever splits a table into files leaves empty ones too, which Arrow takes for torn.
         if not path.stat().st_size:
             return
-        with pa.input_stream(str(path), compression="detect") as stream:
+        with pa.input_stream(str(path), compression=_compression(path)) as stream:
             reader = pa_csv.open_csv(stream, parse_options=pa_csv.ParseOptions(delimiter=delimiter))
             for batch in reader:
                 yield pa.Table.from_batches([batch])
@@ -74,7 +74,7 @@ class JsonLines(_Table):
         """See ``_Table``."""
         if not path.stat().st_size:
             return
-        with pa.input_stream(str(path), compression="detect") as stream:
+        with pa.input_stream(str(path), compression=_compression(path)) as stream:
             yield pa_json.read_json(stream)
 
 
@@ -101,6 +101,11 @@ class Parquet(_Table):
             groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
             for batch in file.iter_batches(batch_size, row_groups=list(groups)):
                 yield pa.Table.from_batches([batch])
+
+
+def _compression(path: Path) -> str:
+    # Arrow knows small letters alone.
+    return "gzip" if is_gzipped(path.name) else "detect"
 
 
 def _row_groups(path: Path) -> list[int]:

@@ -53,7 +53,10 @@ def _naming(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
     def decoded(path: Path) -> Any:
         try:
             return decode(path)
-        except (OSError, ValueError) as error:
+        except MemoryError:
+            raise
+        # Whatever else: of a broken PNG Pillow says SyntaxError, of others what its decoder of that kind stumbled over.
+        except Exception as error:
             raise InvalidInput(f"{path} cannot be read: {error}; remove it, or repair it") from error
 
     return decoded

@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
-from raysm.errors import RaysmError
+from raysm.errors import BlockFailed, RaysmError
 from raysm.workloads.similarity.arithmetic.row_order import consecutive
 from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.owning.ranges import Ranges
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.tile_task import Comparing, TileTask
 
-__all__ = ["Handover", "answers_of"]
+__all__ = ["RESTARTS", "Handover", "answers_of"]
+
+RESTARTS = 8
+"""How often an owner is begun anew, its instances' losses among it. More is its own doing: of an instance that is short
+of memory, say, Ray ends owners before tasks, and the range would be computed again for ever."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +64,7 @@ def answers_of(calls: Sequence[Any]) -> list[Any]:
 
     Raises:
         RaysmError: What an owner could not do, as it said it.
+        BlockFailed: It ended whenever it was begun.
     """
     try:
         answers: list[Any] = ray.get(list(calls))
@@ -69,3 +74,5 @@ def answers_of(calls: Sequence[Any]) -> list[Any]:
         if isinstance(error.cause, RaysmError):
             raise error.cause from None
         raise
+    except RayActorError as error:
+        raise BlockFailed("a range of the result, on the instance that owns it,", RESTARTS + 1, str(error)) from None

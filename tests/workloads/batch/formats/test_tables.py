@@ -1,5 +1,7 @@
 """Tables as records, in batches of one size."""
 
+import gzip
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +33,15 @@ def test_tabs_and_json_lines_and_empty_files(tmp_path):
     assert read(Csv(), tmp_path, ["a.tsv", "empty.csv"])[1][0]["y"].tolist() == [2]
     (batch,) = read(JsonLines(), tmp_path, ["b.jsonl", "empty.jsonl"])[1]
     assert batch["tags"].tolist() == [["a", "b"], []]
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "text"), [(Csv(), "A.CSV.GZ", b"x\n1\n"), (JsonLines(), "A.JSONL.GZ", b'{"x": 1}')]
+)
+def test_a_compressed_table_is_known_in_capitals_too(tmp_path, format, name, text):
+    (tmp_path / name).write_bytes(gzip.compress(text))
+    (batch,) = read(format, tmp_path, [name])[1]
+    assert batch["x"].tolist() == [1]
 
 
 def test_parquet_is_cut_at_row_groups_and_numbered_through(tmp_path):

@@ -36,6 +36,18 @@ def test_a_compressed_file_is_one_span(tmp_path):
     assert [line for batch in read(tmp_path, ["a.txt.gz"], 1, 2) for line in batch["text"]] == ["one", "two", "three"]
 
 
+def test_a_compressed_file_is_known_in_capitals_too(tmp_path):
+    (tmp_path / "A.TXT.GZ").write_bytes(gzip.compress(b"one\ntwo\n"))
+    (batch,) = read(tmp_path, ["A.TXT.GZ"], 1)
+    assert batch["text"].tolist() == ["one", "two"]
+
+
+def test_a_compressed_file_that_is_torn_is_named(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\ntwo\n")[:-12])
+    with pytest.raises(InvalidInput, match=r"a\.txt\.gz cannot be read: Compressed file ended"):
+        read(tmp_path, ["a.txt.gz"], 1)
+
+
 def test_a_line_that_is_no_text_is_named_by_its_rows(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"one\n\xff\n")
     with pytest.raises(InvalidInput, match="rows 0 to 1 is not UTF-8"):

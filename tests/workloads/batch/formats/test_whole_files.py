@@ -23,6 +23,16 @@ def test_bytes_come_beside_their_files_in_order(tmp_path):
     assert [batch["bytes"].tolist() for batch in batches] == [[b"aa", b"bb"], [b"cc"]]
 
 
+def test_an_image_that_is_broken_in_its_middle_is_named(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (300, 300, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    # The second piece of its pixels is none that there is.
+    first, second, rest = (tmp_path / "a.png").read_bytes().split(b"IDAT", 2)
+    (tmp_path / "broken.png").write_bytes(b"IDAT".join((first, second)) + bytes(4) + rest)
+    with pytest.raises(InvalidInput, match=r"broken\.png cannot be read: broken PNG file"):
+        read(Images(), tmp_path, ["a.png", "broken.png"])
+
+
 def test_images_of_one_size_are_one_array_grey_ones_without_channels(tmp_path):
     Image.fromarray(np.full((4, 6), 7, dtype=np.uint8)).save(tmp_path / "grey.png")
     Image.fromarray(np.full((4, 6), 9, dtype=np.uint8)).save(tmp_path / "other.png")

@@ -23,7 +23,7 @@ from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
-from raysm.workloads.similarity.owning.handover import Handover, answers_of
+from raysm.workloads.similarity.owning.handover import RESTARTS, Handover, answers_of
 from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.owning.owner import OwnedRange, Owner, here
 from raysm.workloads.similarity.owning.ranges import Ranges
@@ -167,8 +167,8 @@ class _Held:
 
 
 def _begun(owned: Owned, run: Run, ranges: Ranges, record: BlockRecord[Any]) -> list[Any]:
-    # Dead for no reason of its own, an owner is begun anew as often as that happens, and its callers ask again.
-    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=CALLS)(Owner)
+    # Dead for no reason of its own, an owner is begun anew, and its callers ask again.
+    actor = ray.remote(num_cpus=0, max_restarts=RESTARTS, max_task_retries=-1, max_concurrency=CALLS)(Owner)
     # A head that only coordinates has no disk to speak of, and no rows: nothing is owned there.
     nodes = [node for node in cluster_nodes() if node.cpus]
     folders = partial(here, run.folders)

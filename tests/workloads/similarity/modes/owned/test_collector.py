@@ -1,5 +1,6 @@
 """Results that instances own by ranges of rows, on a Ray of one instance: their content is the head's own."""
 
+import os
 import time
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -14,14 +15,18 @@ import scipy.sparse
 
 from raysm.contract.events import Progress
 from raysm.contract.result import Manifest
+from raysm.errors import BlockFailed
 from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.modes.owned.collector import DONE, OwnedCollector
+from raysm.workloads.similarity.modes.owned.topk import OwnedTopK
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
+from raysm.workloads.similarity.owning.handover import RESTARTS
+from raysm.workloads.similarity.owning.owned import RangeMerger
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
@@ -312,3 +317,30 @@ def test_a_tile_is_held_once_all_owners_of_its_rows_have_its_pieces(ray_here, tm
         # One that nobody handed over is missed before anything is written.
         collector.take(FreeTile(TileBlock(RowBlock(0, 1), RowBlock(0, 1)), True), DONE)
         assert collector.gather(throttle) is None
+
+
+# Each time Ray begins it anew costs the start of a process.
+@pytest.mark.long
+def test_an_owner_that_ends_whenever_it_takes_something_in_is_given_up(ray_here, tmp_path):
+    class Deadly(RangeMerger):
+        result_bytes = scratch_bytes = 0
+
+        def bounds(self, runs):
+            return np.full(sum(run.rows for run in runs), -np.inf, dtype=np.float32)
+
+        def take(self, name, piece):
+            os._exit(1)
+
+        def write(self, ids):
+            raise AssertionError("nothing was taken in")
+
+    class Owning(OwnedTopK):
+        def merger(self, file, scratch, record):
+            return Deadly()
+
+    run_, task = run_of(ROWS, tmp_path, top_k=3), FreeTile(WHOLE, True)
+    tiles = SimpleNamespace(tasks=[task], row_order=RowOrder.identity(600))
+    owned = Owning(k=3, self_join=True, max_tile_rows=600, zero_rows=np.empty(0, dtype=np.int64))
+    with closing(OwnedCollector(TopK(3), owned, run_, tiles, run_.record("topk"), 1)) as collector:
+        with pytest.raises(BlockFailed, match=f"failed {RESTARTS + 1} times"):
+            collector.comparing.compare(run_.context, task)
