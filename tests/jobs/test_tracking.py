@@ -1,4 +1,4 @@
-"""A job's metrics mirrored by its head into a real MLflow server, and by AWS's own plugin as for an ARN."""
+"""A job's metrics mirrored by its head into a real MLflow server, and by AWS's own plugin into SageMaker's."""
 
 import contextlib
 import dataclasses
@@ -10,10 +10,13 @@ import sys
 import time
 import urllib.request
 
+import boto3
 import pytest
 
 import raysm
+from raysm.client.endpoint import ensure
 from raysm.contract.events import Metric, parse
+from tests.support.api_requests import ROLE
 from tests.support.bootstraps import Cluster, request
 
 mlflow = pytest.importorskip("mlflow")
@@ -22,7 +25,6 @@ pytest.importorskip("sqlalchemy")
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
 
 WITHIN_S = 240
-ARN = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
 
 
 def free_port():
@@ -131,28 +133,59 @@ def test_a_server_that_is_not_there_fails_no_job_and_is_said_once(tmp_path):
     assert sum(isinstance(parse(line), Metric) for line in lines) >= 40
 
 
-MIRRORING = f"""
-from raysm.contract.events import Metric
-from raysm.contract.mirror import MlflowRun, Mirror
-mirror = Mirror(MlflowRun(uri={ARN!r}, experiment="managed", job="digits-1", parameters={{"lr": 0.1}}), say=print)
-for step in range(5):
-    mirror.add(Metric(name="loss", value=1 / (step + 1), step=step))
-assert mirror.close("FINISHED", {WITHIN_S})
-"""
-
-
-def test_awss_own_plugin_writes_to_an_arn(server):
-    # The plugin's own variable: it signs its calls, and this server takes them without looking.
-    environment = os.environ | {
-        "SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": server,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-    }
-    ended = subprocess.run(
-        [sys.executable, "-c", MIRRORING], env=environment, capture_output=True, text=True, timeout=WITHIN_S
+@pytest.fixture(scope="module")
+def arn(home):
+    """The ARN of a tracking server of the embedded SageMaker's own."""
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    sagemaker = boto3.client("sagemaker", endpoint_url=ensure(home), region_name="us-east-1", **keys)
+    made = sagemaker.create_mlflow_tracking_server(
+        TrackingServerName="team", ArtifactStoreUri="s3://bucket/artifacts", RoleArn=ROLE
     )
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-3000:]
-    client, run = only_run(server, "managed", "digits-1")
-    assert (run.info.status, run.data.params) == ("FINISHED", {"lr": "0.1"})
-    assert len(client.get_metric_history(run.info.run_id, "loss")) == 5
+    yield made["TrackingServerArn"]
+    sagemaker.delete_mlflow_tracking_server(TrackingServerName="team")
+
+
+@pytest.fixture
+def plugin(arn, home, monkeypatch):
+    """AWS's plugin in this process, told of the embedded service as it is told of any endpoint."""
+    monkeypatch.setenv("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT", ensure(home))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(arn)
+    yield
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.mark.parametrize("kind", ["process", pytest.param("namespace", marks=pytest.mark.namespace)])
+def test_awss_own_plugin_writes_from_a_job_to_an_arn_of_the_embedded_service(arn, plugin, tmp_path, kind):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    job = raysm.submit(
+        raysm.Script(str(tmp_path / "train.py"), args=["--lr", "0.1"]),
+        on=raysm.Local(instance_kind=kind),
+        cluster=raysm.Cluster(count=2),
+        project="managed",
+        tracking=arn,
+    )
+    job.result()
+    assert job.describe().answer["MlflowConfig"]["MlflowResourceArn"] == arn
+    client, run = only_run(arn, "managed", job.name)
+    assert (run.info.run_name, run.info.status, run.data.params) == (job.name, "FINISHED", {"lr": "0.1"})
+    logged = [event for event in job.events() if isinstance(event, Metric) and not event.host]
+    assert {event.name for event in logged} == set(run.data.metrics)
+    assert len(logged) >= 10
+    for name in run.data.metrics:
+        points = client.get_metric_history(run.info.run_id, name)
+        assert sorted((point.timestamp, point.value) for point in points) == sorted(
+            (int(one.time_s * 1000), one.value) for one in logged if one.name == name
+        )
+
+
+def test_an_arn_of_nobody_is_told_before_a_job_is_sent(arn, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    before = [job.name for job in raysm.jobs(project="managed")]
+    nobodys = arn.replace("team", "taem")
+    with pytest.raises(raysm.RaysmError, match=f"there is no tracking server {nobodys} here; there are: {arn}") as told:
+        raysm.submit(raysm.Script(str(tmp_path / "train.py")), on=raysm.Local(), project="managed", tracking=nobodys)
+    assert len(str(told.value).splitlines()) == 1
+    assert [job.name for job in raysm.jobs(project="managed")] == before

@@ -207,6 +207,7 @@ class Operations:
             raise validation(missing)
         self._check_clock(kind)
         # Before its name is taken: a refused request leaves nothing.
+        self._services.mlflow.check(parameters, kind)
         self._services.stock.check_quota(api, parameters, region)
         name, now = parameters[api.name_key], self._records.clock.now()
         record = JobRecord(

@@ -306,7 +306,8 @@ class JobRun(HasStatus):
             job.start(self._status.enter_training)
             self._job = job
             try:
-                outcome = self._watch(job)
+                with self._services.mlflow.open_to(self._status.record.request, job.instances):
+                    outcome = self._watch(job)
             finally:
                 self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
@@ -334,7 +335,8 @@ class JobRun(HasStatus):
         record = self._status.record
         keeps = self._warm or keep_alive_s(record.request)
         spec = served(self._api).specify(record, self._services.objects, sources)
-        return replace(spec, warm=self._services.pools.folder(record) if keeps else None)
+        environment = {**self._services.mlflow.variables(record.request), **spec.environment}
+        return replace(spec, environment=environment, warm=self._services.pools.folder(record) if keeps else None)
 
     def _watch(self, job: LocalJob) -> Outcome:
         """Wait for the instances, and have them end where there is a reason to."""

@@ -33,6 +33,9 @@ from raysm.local.server.console import Console
 from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService
+from raysm.local.server.mlflow.endpoint import is_for_mlflow
+from raysm.local.server.mlflow.operations import MlflowOperations
+from raysm.local.server.mlflow.servers import TrackingServers
 from raysm.local.server.moto_internals import ACCOUNT, request_handler
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
@@ -123,7 +126,7 @@ def _close_to_others(home: Path) -> None:
 
     By the folders above them, not by a umask: inside an instance's own folders modes are what SageMaker's are.
     """
-    for name in ("jobs", "data", "s3"):
+    for name in ("jobs", "data", "mlflow", "s3"):
         (home / name).mkdir(exist_ok=True)
         (home / name).chmod(0o700)
 
@@ -157,6 +160,7 @@ def serve(options: Options) -> None:
             objects=Objects(moto, options.home / "data"),
             capacity=capacity,
             pools=WarmPools(records),
+            mlflow=TrackingServers(options.home, clock),
             stock=Stock(scenario, records, clock),
             stop_grace_s=options.stop_grace_s,
             scenario=scenario,
@@ -170,7 +174,10 @@ def serve(options: Options) -> None:
         market = MarketService(scenario)
         tuning = TuningOperations(TuningRecords(options.home, clock), operations)
         batch = BatchService(options.home, clock, operations, moto)
-        app = App((operations, tuning), LogService(records), console, moto, faults, sessions, market, batch)
+        mlflow = services.mlflow
+        sagemaker = (operations, tuning, MlflowOperations(mlflow))
+        app = App(sagemaker, LogService(records), console, moto, faults, sessions, market, batch)
+        app.admit_to(mlflow.endpoint, is_for_mlflow)
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
@@ -186,6 +193,7 @@ def serve(options: Options) -> None:
                 speed=scenario.speed,
             )
             batch.listen(record.url)
+            mlflow.listen(record.url)
             busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
             _listen(server, app, busy, options, ending, record, lock)
         finally:
@@ -196,6 +204,7 @@ def serve(options: Options) -> None:
             tuning.shut_down()
             batch.shut_down()
             operations.shut_down()
+            mlflow.close()
             services.timers.close()
             gateway.close()
             services.pools.close()

@@ -34,6 +34,7 @@ class Jobs:
             objects=SimpleNamespace(),
             capacity=self.capacity,
             pools=WarmPools(self.records),
+            mlflow=None,
             stock=Stock(Scenario(), self.records, self.records.clock),
         )
 

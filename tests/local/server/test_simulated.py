@@ -30,6 +30,7 @@ class World:
             objects=None,
             capacity=None,
             pools=None,
+            mlflow=None,
             stock=Stock(self.scenario, self.records, self.clock),
             timers=self.clock,
             scenario=self.scenario,
