@@ -3,19 +3,33 @@
 What flows in is a command, what flows out are its lines, as it writes them.
 """
 
+import codecs
 import contextlib
+import io
+import math
 import os
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysm.bootstrap import die_with_parent, environment
 
-__all__ = ["TAIL_LINES", "headline", "kill", "started"]
+__all__ = ["TAIL_LINES", "headline", "kill", "lines_of", "started"]
 
 TAIL_LINES = 30
 """Of what a script wrote, those that are told where it fails."""
+
+DRAIN_S = 2.0
+"""Seconds for what those that a script has started still write once it has ended."""
+
+POLL_S = 0.5
+"""How often it is asked whether a script that writes nothing has ended."""
+
+CHUNK = 65536
+"""As much as a pipe holds: what a script that has ended wrote itself is read at once, however late that is."""
 
 
 @contextlib.contextmanager
@@ -51,6 +65,34 @@ def started(
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iterator[str]:
+    """Yield the lines of a program that ``started`` began, as it writes them, until it has ended.
+
+    Not until its output ends, which what it has left in the background may hold open for ever.
+    """
+    assert process.stdout is not None
+    descriptor = process.stdout.fileno()
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+    rest, until_s = "", math.inf
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while time.monotonic() < until_s:
+            if until_s == math.inf and process.poll() is not None:
+                until_s = time.monotonic() + drain_s
+            if not selector.select(min(POLL_S, drain_s)):
+                continue
+            data = os.read(descriptor, CHUNK)
+            *whole, last = decoder.decode(data, final=not data).split("\n")
+            for line in whole:
+                yield f"{rest}{line}\n"
+                rest = ""
+            rest += last
+            if not data:
+                break
+    if rest:
+        yield rest
 
 
 def kill(process: "subprocess.Popen[str]") -> None:

@@ -19,7 +19,7 @@ from raysm.contract import payload
 from raysm.contract.names import STATE
 from raysm.contract.row_record import MODEL, RowOutcome
 from raysm.request.pack import PackedRow
-from raysm.workloads.script_process import TAIL_LINES, headline, kill, started
+from raysm.workloads.script_process import TAIL_LINES, headline, kill, lines_of, started
 
 __all__ = ["RowBlock", "files_below", "run_row"]
 
@@ -83,7 +83,6 @@ def _run(block: RowBlock, here: Environment, folder: Path, scratch: Path) -> str
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     is_late = threading.Event()
     with started([sys.executable, str(source / block.script), *row.args], source, variables) as process:
-        assert process.stdout is not None
 
         def end() -> None:
             is_late.set()
@@ -94,7 +93,7 @@ def _run(block: RowBlock, here: Environment, folder: Path, scratch: Path) -> str
         timer.daemon = True
         timer.start()
         try:
-            for line in process.stdout:
+            for line in lines_of(process):
                 # Whose line it is: the log is that of all rows of the job.
                 sys.stdout.write(f"[{row.key}] {line}")
                 tail.append(line.rstrip())

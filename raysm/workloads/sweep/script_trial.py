@@ -13,7 +13,7 @@ from typing import Any, cast
 from raysm.contract import payload
 from raysm.errors import TrialFailed
 from raysm.request.sweep import ScriptSweep
-from raysm.workloads.script_process import TAIL_LINES, headline, started
+from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, started
 from raysm.workloads.sweep.reports import parse
 from raysm.workloads.sweep.trial import TrialRun
 
@@ -30,8 +30,7 @@ def run_script(run: TrialRun) -> None:
     command = [sys.executable, str(source / workload.script), *arguments_of(run.params), *workload.args]
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with started(command, source) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+        for line in lines_of(process):
             report = parse(line)
             if report is None:
                 sys.stdout.write(line)
