@@ -27,14 +27,6 @@ static inline double largest_in(v8 x) {
 /* The nearest integers, of numbers below 2**51: a sum with 3 * 2**51 has no room for halves. */
 static inline v8 nearest(v8 x) { return x + 0x1.8p52 - 0x1.8p52; }
 
-/* Eight elements from `at` on, of which only `left` are there; the others are zeros. */
-static inline v8 load_part(const double *at, int64_t left) {
-    v8 x = {0};
-    if (left >= 8) return *(const v8 *)at;
-    for (int64_t c = 0; c < left; c++) x[c] = at[c];
-    return x;
-}
-
 /* Put as many of eight elements of so many bytes there as are left. */
 static inline void put_part(void *at, const void *eight, int64_t left, size_t bytes) {
     if (left >= 8)
@@ -106,73 +98,90 @@ typedef struct {
     double growth; /* the relative error of a float32 sum */
 } recipe;
 
-/* Write what the cheap form of row i is, and what it loses; x[d]: the row over its norm, centre[d], both mixed alike.
- * x less the centre goes to y[d]. */
+/* What becomes of one row: where it goes, by what it is divided, and sums of what was kept and lost so far. */
+typedef struct {
+    int32_t *q;
+    int8_t *finer;
+    double scale, per_unit, finer_scale, per_finer_unit;
+    v8 sums, lengths, rests, finer_rests;
+} cheap_row;
+
+/* Keep eight elements from c on, of which `left` are there; the others are zeros. */
+static inline __attribute__((always_inline)) void keep_eight(cheap_row *to, v8 those, int64_t c, int64_t left) {
+#if KIND == 32
+    /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
+    v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
+    v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
+#else
+    /* None is beyond `most`: the scale was rounded up by more than this rounds. */
+    v8 near = nearest(those * to->per_unit);
+#endif
+    to->sums += near;
+    v8 off = those - near * to->scale;
+    to->lengths += those * those;
+    to->rests += off * off;
+    element kept[8];
+    store8(kept, near);
+    put_part(to->q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, left, sizeof *kept);
+#if KIND == 8
+    /* At most 127: half of the scale is left. */
+    v8 more = nearest(off * to->per_finer_unit);
+    int8_t also[8];
+    store8(also, more);
+    put_part(to->finer + c, also, left, sizeof *also);
+    off -= more * to->finer_scale;
+    to->finer_rests += off * off;
+#endif
+}
+
+/* Whole eights of d elements: rows and centres are padded with zeros to so many. */
+static inline int64_t padded(int64_t d) { return (d + 7) / 8 * 8; }
+
+/* Write what the cheap form of row i is, and what it loses; x: the row over its norm, and the centre, both mixed alike.
+ * x less the centre goes to y. */
 static void cheapen(const side *s, form *f, const recipe *how, int64_t i, const double *x, const double *centre,
                     double *y) {
     int64_t d = s->d, c = 0, place = f->places ? f->places[i] : 0;
     double slop = s->slop;
     v8 largest_of_8 = {0}, shifts = {0};
     for (; c < d; c += 8) {
-        v8 those = load_part(x + c, d - c), middle = load_part(centre + c, d - c), less = those - middle;
+        v8 those = *(const v8 *)(x + c), middle = *(const v8 *)(centre + c), less = those - middle;
         shifts += middle * those;
         largest_of_8 = larger(absolute(less), largest_of_8);
-        put_part(y + c, &less, d - c, sizeof *y);
+        *(v8 *)(y + c) = less;
     }
-    v8 sums = {0}, lengths = {0}, rests = {0}, finer_rests = {0};
     float scale = KIND == 32 ? 1 : up(fmax(largest_in(largest_of_8) / how->most, 0x1p-44));
     double per_unit = 1 / (double)scale;
     int32_t *q = f->cheap + ROW_START(i, s->groups);
-    for (c = 0; c < d; c += 8) {
-        v8 those = load_part(y + c, d - c);
-#if KIND == 32
-        /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
-        v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
-        v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
-#else
-        /* None is beyond `most`: the scale was rounded up by more than this rounds. */
-        v8 near = nearest(those * per_unit);
-#endif
-        sums += near;
-        v8 off = those - near * (double)scale;
-        lengths += those * those;
-        rests += off * off;
-        element kept[8];
-        store8(kept, near);
-        put_part(q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, d - c, sizeof *kept);
-#if KIND == 8
-        /* At most 127: half of the scale is left. */
-        v8 more = nearest(off * (per_unit * FINER));
-        int8_t also[8];
-        store8(also, more);
-        put_part((int8_t *)(f->finer + i * s->groups) + c, also, d - c, sizeof *also);
-        off -= more * ((double)scale / FINER);
-        finer_rests += off * off;
-#endif
-    }
-    if (f->radii && fold(lengths) > f->radii[place] * f->radii[place]) {
+    cheap_row to = {.q = q, .finer = (int8_t *)(f->finer + (KIND == 8 ? i * s->groups : 0))};
+    to.scale = scale, to.per_unit = per_unit, to.finer_scale = to.scale / FINER, to.per_finer_unit = per_unit * FINER;
+    for (c = 0; c + 8 <= d; c += 8) keep_eight(&to, *(const v8 *)(y + c), c, 8);
+    if (c < d) keep_eight(&to, *(const v8 *)(y + c), c, d - c);
+    double lengths = fold(to.lengths), rests = fold(to.rests), finer_rests = fold(to.finer_rests);
+    if (f->radii && lengths > f->radii[place] * f->radii[place]) {
         f->places[i] = -1;
         return;
     }
-    double length = sqrt(fold(lengths)) * (1 + 0x1p-30) + slop, rest = sqrt(fold(rests)) * (1 + 0x1p-30) + slop;
+    double length = sqrt(lengths) * (1 + 0x1p-30) + slop, rest = sqrt(rests) * (1 + 0x1p-30) + slop;
     f->length[i] = up(length + rest);
     f->error[i] = up(rest + how->growth * (length + rest));
-    f->finer_error[i] = KIND == 8 ? up(sqrt(fold(finer_rests)) * (1 + 0x1p-30) + slop) : f->error[i];
+    f->finer_error[i] = KIND == 8 ? up(sqrt(finer_rests) * (1 + 0x1p-30) + slop) : f->error[i];
     f->middle[i] = fold(shifts) - f->squares[place];
     f->shift[i] = up(f->middle[i] + slop);
     f->scale[i] = scale;
-    f->first[i] = FIRST_OF(fold(sums));
+    f->first[i] = FIRST_OF(fold(to.sums));
     int32_t *panel = f->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
     for (int64_t g = 0; g < s->groups; g += GROUP_STEP, panel += GROUP_STEP * COLUMNS)
         for (int64_t at = 0; at < GROUP_STEP; at++) panel[at * COLUMNS] = q[GROUP_AT(g) + at] ^ PANEL_FLIP;
 }
 
-/* Return n centres[d] as rows are mixed, or NULL without memory. */
+/* Return n centres as rows are mixed, each padded, or NULL without memory. */
 static double *mixed_centres(const double *centres, int64_t n, int64_t d, const double *signs) {
-    double *mixed = malloc((n * d + 1) * sizeof *mixed);
-    if (!mixed) return NULL;
-    if (n) memcpy(mixed, centres, n * d * sizeof *mixed);
-    for (int64_t at = 0; signs && at < n; at++) mix(mixed + at * d, signs, d);
+    double *mixed = calloc(n * padded(d) + 1, sizeof *mixed);
+    for (int64_t at = 0; mixed && at < n; at++) {
+        memcpy(mixed + at * padded(d), centres + at * d, d * sizeof *mixed);
+        if (signs) mix(mixed + at * padded(d), signs, d);
+    }
     return mixed;
 }
 
@@ -193,7 +202,7 @@ static inline void unit_row(const side *s, int64_t i, double *x) {
 EXPORT int prepare(side *s, int64_t places, const double *signs, double most, double growth) {
     int64_t d = s->d;
     recipe how = {most, growth};
-    double *x = malloc(2 * d * sizeof *x), *y = x + d;
+    double *x = calloc(2 * padded(d), sizeof *x), *y = x + padded(d);
     double *centre = mixed_centres(s->overall.centres, 1, d, signs);
     double *centres = mixed_centres(s->local.centres, places, d, signs);
     int failed = !x || !centre || !centres;
@@ -202,7 +211,7 @@ EXPORT int prepare(side *s, int64_t places, const double *signs, double most, do
         if (signs) mix(x, signs, d);
         cheapen(s, &s->overall, &how, i, x, centre, y);
         int64_t place = places ? s->local.places[i] : -1;
-        if (place >= 0) cheapen(s, &s->local, &how, i, x, centres + place * d, y);
+        if (place >= 0) cheapen(s, &s->local, &how, i, x, centres + place * padded(d), y);
     }
     free(x);
     free(centre);
