@@ -9,15 +9,20 @@ import subprocess
 import sys
 import time
 import urllib.request
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 import raysm
 from raysm.client.endpoint import ensure
 from raysm.contract.events import Metric, parse
 from tests.support.api_requests import ROLE
 from tests.support.bootstraps import Cluster, request
+from tests.support.strangers import asked_by_another_user, needs_two_users
 
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip("sqlalchemy")
@@ -179,6 +184,15 @@ def test_awss_own_plugin_writes_from_a_job_to_an_arn_of_the_embedded_service(arn
         assert sorted((point.timestamp, point.value) for point in points) == sorted(
             (int(one.time_s * 1000), one.value) for one in logged if one.name == name
         )
+
+
+@needs_two_users
+def test_another_user_of_this_machine_gets_nothing_however_he_signs(arn, home):
+    url, path = urlsplit(ensure(home)), "/api/2.0/mlflow/experiments/get-by-name?experiment_name=managed"
+    request = AWSRequest("GET", f"http://{url.netloc}{path}", headers={"x-mlflow-sm-tracking-server-arn": arn})
+    SigV4Auth(Credentials("test", "test"), "sagemaker-mlflow", "us-east-1").add_auth(request)
+    ((status, said),), _ = asked_by_another_user(url.port, ["GET", path, dict(request.headers)])
+    assert (status, "answers its own user alone" in said) == (403, True)
 
 
 def test_an_arn_of_nobody_is_told_before_a_job_is_sent(arn, tmp_path):

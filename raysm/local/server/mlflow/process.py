@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +24,7 @@ __all__ = ["MlflowProcess", "installed", "missing"]
 NEEDED = ("mlflow", "sqlalchemy", "uvicorn")
 """What a server of MLflow's needs: mlflow-skinny, which others bring, has neither of the last two."""
 
+COMMAND = (sys.executable, "-m", "mlflow")
 START_S = 240.0
 """It imports for some seconds of a core, and makes its tables; on a busy machine that takes many times as long."""
 PROBE_S = 0.1
@@ -46,13 +47,13 @@ def installed() -> str:
 class MlflowProcess:
     """A running MLflow; it ends with this process, however that ends."""
 
-    def __init__(self, folder: Path, artifacts: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, artifacts: str, command: Sequence[str] = COMMAND) -> None:
         """Start it, and wait until it answers.
 
         Args:
             folder: Its database and its log lie there.
-            artifacts: Where artifacts go, ``s3://…``.
-            variables: By which it reaches that.
+            artifacts: Where whoever has artifacts is told to put them, ``s3://…``.
+            command: MLflow's.
 
         Raises:
             RaysmError: It does not come up; the message has the end of its log.
@@ -61,10 +62,11 @@ class MlflowProcess:
         self._scratch = Scratch()
         self._socket = self._scratch.path / "mlflow"
         self._log = folder / "log"
-        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+        options = ["server", "--workers", "1", "--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
         # In the place of the port that MLflow gives behind it, on which nobody listens then.
-        command += ["--uvicorn-opts", f"--uds {self._socket}"]
-        command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--artifacts-destination", artifacts]
+        options += ["--uvicorn-opts", f"--uds {self._socket}"]
+        # As on AWS, where programs write artifacts to S3 themselves: AWS's plugin brings MLflow none.
+        options += ["--no-serve-artifacts", "--default-artifact-root", artifacts]
         environment = {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.defpath]),
             "LANG": "C.UTF-8",
@@ -74,12 +76,11 @@ class MlflowProcess:
             "MLFLOW_DISABLE_TELEMETRY": "true",
             # They would be processes with a queue in shared memory, for what only its pages ask.
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-            **variables,
         }
         with self._log.open("wb") as log:
             self._instance = KeptInstance(Keeper("mlflow", log.fileno()), "mlflow", "")
         try:
-            self._instance.start(command=command, environment=environment, cwd=str(folder))
+            self._instance.start(command=[*command, *options], environment=environment, cwd=str(folder))
             self._await_answer()
         except BaseException:
             self.close()

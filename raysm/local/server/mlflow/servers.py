@@ -26,7 +26,7 @@ from raysm.local.server.mlflow.process import MlflowProcess
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.request.instance_kinds import instance_kind
 
-__all__ = ["KEYS", "TrackingServer", "TrackingServers"]
+__all__ = ["TrackingServer", "TrackingServers"]
 
 ARN_PART = ":mlflow-tracking-server/"
 KEYS = {"AWS_ACCESS_KEY_ID": "raysm", "AWS_SECRET_ACCESS_KEY": "raysm"}
@@ -137,9 +137,7 @@ class TrackingServers:
                 if process is not None:
                     process.close()
                 process = self._processes[arn] = MlflowProcess(
-                    self._folder_of(server),
-                    server.request["ArtifactStoreUri"],
-                    {**KEYS, "AWS_DEFAULT_REGION": server.region, "AWS_ENDPOINT_URL": self.url},
+                    self._folder_of(server), server.request["ArtifactStoreUri"]
                 )
             return process
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import stat
+import sys
 
 import psutil
 import pytest
@@ -25,7 +26,7 @@ def asked(process, method, path, body=None):
 
 
 def test_it_listens_where_no_other_user_comes_keeps_its_runs_in_its_folder_and_ends(tmp_path):
-    process = MlflowProcess(tmp_path, str(tmp_path / "artifacts"), {})
+    process = MlflowProcess(tmp_path, "s3://bucket/runs")
     place = process._socket.parent
     family = psutil.Process(process._instance.pid).children(recursive=True)
     try:
@@ -33,6 +34,8 @@ def test_it_listens_where_no_other_user_comes_keeps_its_runs_in_its_folder_and_e
         assert [one for child in family for one in child.net_connections("inet")] == []
         status, made = asked(process, "POST", "/api/2.0/mlflow/experiments/create", {"name": "digits"})
         assert (status, made["experiment_id"]) == (200, "1")
+        _, told = asked(process, "GET", "/api/2.0/mlflow/experiments/get?experiment_id=1")
+        assert told["experiment"]["artifact_location"] == "s3://bucket/runs/1"
         assert (tmp_path / "mlflow.db").stat().st_size > 0
     finally:
         process.close()
@@ -42,6 +45,6 @@ def test_it_listens_where_no_other_user_comes_keeps_its_runs_in_its_folder_and_e
 
 
 def test_one_that_does_not_come_up_is_told_with_the_end_of_its_log(tmp_path):
-    # Read as Python begins, before MLflow is imported.
-    with pytest.raises(RaysmError, match="MLflow did not start; its log .*log ends so:\n(.|\n)*PYTHONHASHSEED"):
-        MlflowProcess(tmp_path, str(tmp_path / "artifacts"), {"PYTHONHASHSEED": "no number"})
+    command = (sys.executable, "-c", "raise SystemExit('no room')")
+    with pytest.raises(RaysmError, match="MLflow did not start; its log .*log ends so:\nno room"):
+        MlflowProcess(tmp_path, "s3://bucket/runs", command)
