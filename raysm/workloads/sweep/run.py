@@ -114,8 +114,8 @@ class Sweep:
         journal = Journal(self.root, key_of(self.workload))
         entries = journal.entries()
         finished = [entry for entry in entries if entry.trial.status != "running"]
-        search = Search.begin(self.workload, self.draw, [entry.trial for entry in finished])
-        search.again([_waiting(entry) for entry in entries if entry.trial.status == "running"])
+        interrupted = [_waiting(entry) for entry in entries if entry.trial.status == "running"]
+        search = Search.begin(self.workload, self.draw, [entry.trial for entry in finished], interrupted)
         searching = Searching(search)
         chronicle = Chronicle(
             self.workload,

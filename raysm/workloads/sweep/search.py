@@ -62,11 +62,21 @@ class Search:
     """Optuna's trial of each unfinished one."""
 
     @classmethod
-    def begin(cls, workload: SweepWorkload, draw: Draw | None, finished: Sequence[Trial] = ()) -> "Search":
-        """Begin a study that knows the trials of an earlier sweep, and those of this one that are done."""
+    def begin(
+        cls,
+        workload: SweepWorkload,
+        draw: Draw | None,
+        finished: Sequence[Trial] = (),
+        interrupted: Sequence[Waiting] = (),
+    ) -> "Search":
+        """Begin a study that knows the trials of an earlier sweep, and those of this one that are done or interrupted.
+
+        Those that were interrupted come first, each with its number.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        # Of a sweep that goes on, another one: the same would draw what has been tried.
-        seed = None if workload.seed is None else workload.seed + len(finished)
+        # Of a sweep that goes on, another one: the same would draw what has been tried, or at least begun.
+        begun = len(finished) + len(interrupted)
+        seed = None if workload.seed is None else workload.seed + begun
         # In memory: the journal has what counts, in a form that does not depend on Optuna's version.
         study = optuna.create_study(
             direction="minimize" if workload.mode == "min" else "maximize",
@@ -81,10 +91,10 @@ class Search:
         search.next_number = max((trial.number + 1 for trial in finished), default=0)
         if workload.chosen_search == "grid":
             search.waiting = _remaining(workload, [trial.params for trial in finished])
+        search._again(interrupted)
         return search
 
-    def again(self, interrupted: Sequence[Waiting]) -> None:
-        """Let these trials come first, each with its number."""
+    def _again(self, interrupted: Sequence[Waiting]) -> None:
         params = [item.params for item in interrupted]
         # First those that have begun: their checkpoints are there.
         self.waiting = [*interrupted, *(item for item in self.waiting if item.params not in params)]

@@ -67,10 +67,23 @@ def test_a_grid_is_every_combination_once_and_of_one_that_goes_on_the_rest():
 def test_an_interrupted_trial_comes_first_with_its_number_parameters_and_checkpoint():
     params = {"lr": 0.01, "q": 4.0, "n": 2, "kind": "b"}
     done = Trial(number=0, status="done", params=params | {"n": 1}, value=1.0)
-    search = Search.begin(workload(), None, [done])
-    search.again([Waiting(params=params, number=4, restored="/run/checkpoint")])
+    interrupted = [Waiting(params=params, number=4, restored="/run/checkpoint")]
+    search = Search.begin(workload(), None, [done], interrupted)
     assert search.next() == {"number": 4, "params": params, "restored": "/run/checkpoint"}
     assert search.next()["number"] == 5
+
+
+@pytest.mark.parametrize("search", ["optuna", "random"])
+def test_a_sweep_that_goes_on_draws_nothing_that_an_interrupted_trial_tries_already(search):
+    asked = workload(search=search, seed=7)
+    before = Search.begin(asked, None)
+    # None of them had ended when the job was interrupted.
+    begun = [before.next() for _ in range(3)]
+    interrupted = [Waiting(params=config["params"], number=config["number"]) for config in begun]
+    again = Search.begin(asked, None, [], interrupted)
+    tried = [again.next()["params"] for _ in range(6)]
+    assert tried[:3] == [config["params"] for config in begun]
+    assert len({params["lr"] for params in tried}) == 6
 
 
 def test_how_trials_ended_is_what_the_study_knows():
