@@ -56,12 +56,14 @@ class Chronicle(Callback):  # type: ignore[misc]
         searching: Searching,
         journal: Journal,
         emit_event: Callable[[Event], None],
-        finished: Iterable[Entry] = (),
+        earlier: Iterable[Entry] = (),
     ) -> None:
-        """Begin with the trials that are ``finished``."""
+        """Begin with what is known of ``earlier`` trials, of which some were interrupted."""
         self._workload, self._search, self._searching = workload, search, searching
         self._journal, self._emit = journal, emit_event
-        self.entries: dict[int, Entry] = {entry.trial.number: entry for entry in finished}
+        known = {entry.trial.number: entry for entry in earlier}
+        self.entries = {number: entry for number, entry in known.items() if entry.trial.status != "running"}
+        self._interrupted = {number: known[number].trial for number in known.keys() - self.entries.keys()}
         self.refusal: InvalidRequest | None = None
         self._is_reported = any(entry.trial.value is not None for entry in self.entries.values())
         self._going: dict[int, _Going] = {}
@@ -77,6 +79,10 @@ class Chronicle(Callback):  # type: ignore[misc]
             return
         row = Trial(number=number, status="running", params=self._params(trial))
         restored = trial.config.get("restored")
+        if restored is not None and number in self._interrupted:
+            # Of its last checkpoint: it may have been interrupted at its end, and report nothing more.
+            before = self._interrupted[number]
+            row = replace(row, metrics=before.metrics, value=before.value, reports=before.reports, host=before.host)
         self._going[number] = _Going(
             trial=row, began_s=time.monotonic(), checkpoints=[] if restored is None else [restored]
         )

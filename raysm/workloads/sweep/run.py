@@ -123,7 +123,7 @@ class Sweep:
             searching=searching,
             journal=journal,
             emit_event=self.emit_event,
-            finished=finished,
+            earlier=entries,
         )
         begun_s = time.monotonic()
         left = self._tune(chronicle, searching, _Plan(size, at_once, self._trials_left(len(finished)), nodes[0]))

@@ -9,7 +9,7 @@ from raysm.request.sweep import ScriptSweep
 from raysm.workloads.sweep.chronicle import Chronicle, Gate
 from raysm.workloads.sweep.journal import Journal
 from raysm.workloads.sweep.schedulers import VALUE
-from raysm.workloads.sweep.search import Search, Searching
+from raysm.workloads.sweep.search import Search, Searching, Waiting
 from raysm.workloads.sweep.trial import ENDED, METRICS, NOT_FINITE
 
 
@@ -19,15 +19,21 @@ class Stage:
     def __init__(self, folder, **fields):
         fields = {"script": "train.py", "space": {"x": raysm.uniform(0, 1)}, "metric": "loss", "trials": 4} | fields
         self.workload = ScriptSweep(**fields)
-        self.search = Search.begin(self.workload, None)
-        self.searching = Searching(self.search)
         self.journal, self.told = Journal(folder, "key"), []
+        earlier = self.journal.entries()
+        waiting = [
+            Waiting(params=entry.trial.params, number=entry.trial.number, restored=entry.checkpoint)
+            for entry in earlier
+        ]
+        self.search = Search.begin(self.workload, None, [], waiting)
+        self.searching = Searching(self.search)
         self.chronicle = Chronicle(
             self.workload,
             search=self.search,
             searching=self.searching,
             journal=self.journal,
             emit_event=self.told.append,
+            earlier=earlier,
         )
 
     def start(self, name):
@@ -209,6 +215,23 @@ def test_what_an_interruption_leaves_says_what_to_begin_again(tmp_path):
     (entry,) = Journal(tmp_path, "key").entries()
     assert (entry.trial.status, entry.trial.params) == ("running", one.config["params"])
     assert entry.checkpoint == "/run/a/checkpoint_0"
+
+
+def test_a_trial_that_was_interrupted_at_its_end_keeps_the_value_of_its_checkpoint(tmp_path):
+    before = Stage(tmp_path)
+    kept, torn = before.start("a"), before.start("b")
+    for trial in (kept, torn):
+        before.report(trial, 1.0)
+        before.save(trial, f"/run/{trial.trial_id}/checkpoint_0")
+    (before.journal.folder_of("/run/b/checkpoint_0") / "model").write_text("half")
+    after = Stage(tmp_path)
+    # Begun again, both find that nothing is left to do.
+    for trial in (after.start("a"), after.start("b")):
+        after.end(trial, **{ENDED: "done"})
+    first, second = (entry.trial for entry in after.chronicle.entries.values())
+    assert (first.status, first.value, first.metrics, first.reports) == ("done", 1.0, {"loss": 1.0}, 1)
+    # Without its checkpoint the other one was begun from its beginning, where it has reported nothing.
+    assert (second.status, second.value) == ("failed", None)
 
 
 def test_once_the_time_is_over_what_runs_counts_as_ended_early(tmp_path):
