@@ -19,7 +19,7 @@ from raysm.request.sweep import SweepWorkload
 from raysm.workloads.sweep.journal import Entry, Journal
 from raysm.workloads.sweep.schedulers import VALUE
 from raysm.workloads.sweep.search import Search, Searching
-from raysm.workloads.sweep.trial import ENDED, METRICS
+from raysm.workloads.sweep.trial import ENDED, METRICS, NOT_FINITE
 
 __all__ = ["Chronicle", "Gate"]
 
@@ -32,6 +32,7 @@ class _Going:
     began_s: float
     checkpoints: list[str] = field(default_factory=list)
     ended: Mapping[str, Any] | None = None
+    is_finite: bool = True
 
     @property
     def checkpoint(self) -> str | None:
@@ -55,13 +56,16 @@ class Chronicle(Callback):  # type: ignore[misc]
         searching: Searching,
         journal: Journal,
         emit_event: Callable[[Event], None],
-        finished: Iterable[Entry] = (),
+        earlier: Iterable[Entry] = (),
     ) -> None:
-        """Begin with the trials that are ``finished``."""
+        """Begin with what is known of ``earlier`` trials, of which some were interrupted."""
         self._workload, self._search, self._searching = workload, search, searching
         self._journal, self._emit = journal, emit_event
-        self.entries: dict[int, Entry] = {entry.trial.number: entry for entry in finished}
+        known = {entry.trial.number: entry for entry in earlier}
+        self.entries = {number: entry for number, entry in known.items() if entry.trial.status != "running"}
+        self._interrupted = {number: known[number].trial for number in known.keys() - self.entries.keys()}
         self.refusal: InvalidRequest | None = None
+        self._is_reported = any(entry.trial.value is not None for entry in self.entries.values())
         self._going: dict[int, _Going] = {}
         self._tell_progress()
 
@@ -75,6 +79,10 @@ class Chronicle(Callback):  # type: ignore[misc]
             return
         row = Trial(number=number, status="running", params=self._params(trial))
         restored = trial.config.get("restored")
+        if restored is not None and number in self._interrupted:
+            # Of its last checkpoint: it may have been interrupted at its end, and report nothing more.
+            before = self._interrupted[number]
+            row = replace(row, metrics=before.metrics, value=before.value, reports=before.reports, host=before.host)
         self._going[number] = _Going(
             trial=row, began_s=time.monotonic(), checkpoints=[] if restored is None else [restored]
         )
@@ -87,12 +95,16 @@ class Chronicle(Callback):  # type: ignore[misc]
         if METRICS not in result:
             return
         going = self._going[self._searching.numbers[trial.trial_id]]
+        if VALUE in result or NOT_FINITE in result:
+            self._is_reported = True
+            going.is_finite = VALUE in result
         going.trial = replace(
             going.trial,
             params=self._params(trial),
             # In a population a trial may be begun again only to find that it is at its end: it reports nothing more.
             metrics=result[METRICS] if ENDED not in result else {**going.trial.metrics, **result[METRICS]},
-            value=result.get(VALUE, going.trial.value),
+            # Weights that have become NaN are no result, however good they were before.
+            value=result.get(VALUE, going.trial.value) if going.is_finite else None,
             reports=going.trial.reports + (ENDED not in result),
             host=result.get("host", going.trial.host),
         )
@@ -164,7 +176,7 @@ class Chronicle(Callback):  # type: ignore[misc]
             return
         # A trial that reported nothing by which it could be compared has not succeeded.
         if status == "done" and going.trial.value is None:
-            status, reason = "failed", self._lacks_metric(going.trial)
+            status, reason = "failed", self._lacks_metric(going)
         trial = replace(
             going.trial,
             status=status,
@@ -179,13 +191,15 @@ class Chronicle(Callback):  # type: ignore[misc]
         self._emit(trial)
         self._tell_progress()
 
-    def _lacks_metric(self, trial: Trial) -> str:
+    def _lacks_metric(self, going: _Going) -> str:
         """Return why a trial without the metric failed; where no trial has it, the sweep is refused."""
+        if not going.is_finite:
+            return f"the metric {self._workload.metric!r} was not finite when it was reported last"
         # Its neighbours are named: most often the metric is there by a slightly other name.
-        others = ", ".join(map(repr, trial.metrics)) or "nothing"
-        reason = f"it did not report the metric {self._workload.metric!r} as a finite number; it reported {others}"
+        others = ", ".join(map(repr, going.trial.metrics)) or "nothing"
+        reason = f"it did not report the metric {self._workload.metric!r}; it reported {others}"
         # Before money is spent on all the others, which run the same lines.
-        if all(one.value is None for one in self.ended_trials):
+        if not self._is_reported:
             self.refusal = InvalidRequest(
                 f"no trial reported the metric {self._workload.metric!r}: the first that ended reported {others}; "
                 "report it (raysm.report), return it, or name another metric"

@@ -114,8 +114,8 @@ class Sweep:
         journal = Journal(self.root, key_of(self.workload))
         entries = journal.entries()
         finished = [entry for entry in entries if entry.trial.status != "running"]
-        search = Search.begin(self.workload, self.draw, [entry.trial for entry in finished])
-        search.again([_waiting(entry) for entry in entries if entry.trial.status == "running"])
+        interrupted = [_waiting(entry) for entry in entries if entry.trial.status == "running"]
+        search = Search.begin(self.workload, self.draw, [entry.trial for entry in finished], interrupted)
         searching = Searching(search)
         chronicle = Chronicle(
             self.workload,
@@ -123,7 +123,7 @@ class Sweep:
             searching=searching,
             journal=journal,
             emit_event=self.emit_event,
-            finished=finished,
+            earlier=entries,
         )
         begun_s = time.monotonic()
         left = self._tune(chronicle, searching, _Plan(size, at_once, self._trials_left(len(finished)), nodes[0]))

@@ -16,6 +16,7 @@ from ray.tune.search import Searcher
 
 from raysm.contract.events import Trial
 from raysm.errors import InvalidRequest
+from raysm.request.codec import to_json
 from raysm.request.sweep import SweepWorkload
 
 __all__ = ["Draw", "Search", "Searching", "Waiting", "drawing_by"]
@@ -59,14 +60,24 @@ class Search:
     waiting: list[Waiting] = field(default_factory=list)
     """Trials that come first."""
     drawn: dict[int, optuna.Trial] = field(default_factory=dict)
-    """Optuna's trial of each unfinished one."""
+    """Optuna's trial of each unfinished one whose parameters it has drawn."""
 
     @classmethod
-    def begin(cls, workload: SweepWorkload, draw: Draw | None, finished: Sequence[Trial] = ()) -> "Search":
-        """Begin a study that knows the trials of an earlier sweep, and those of this one that are done."""
+    def begin(
+        cls,
+        workload: SweepWorkload,
+        draw: Draw | None,
+        finished: Sequence[Trial] = (),
+        interrupted: Sequence[Waiting] = (),
+    ) -> "Search":
+        """Begin a study that knows the trials of an earlier sweep, and those of this one that are done or interrupted.
+
+        Those that were interrupted come first, each with its number.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        # Of a sweep that goes on, another one: the same would draw what has been tried.
-        seed = None if workload.seed is None else workload.seed + len(finished)
+        # Of a sweep that goes on, another one: the same would draw what has been tried, or at least begun.
+        begun = len(finished) + len(interrupted)
+        seed = None if workload.seed is None else workload.seed + begun
         # In memory: the journal has what counts, in a form that does not depend on Optuna's version.
         study = optuna.create_study(
             direction="minimize" if workload.mode == "min" else "maximize",
@@ -81,10 +92,10 @@ class Search:
         search.next_number = max((trial.number + 1 for trial in finished), default=0)
         if workload.chosen_search == "grid":
             search.waiting = _remaining(workload, [trial.params for trial in finished])
+        search._again(interrupted)
         return search
 
-    def again(self, interrupted: Sequence[Waiting]) -> None:
-        """Let these trials come first, each with its number."""
+    def _again(self, interrupted: Sequence[Waiting]) -> None:
         params = [item.params for item in interrupted]
         # First those that have begun: their checkpoints are there.
         self.waiting = [*interrupted, *(item for item in self.waiting if item.params not in params)]
@@ -102,13 +113,21 @@ class Search:
             number, self.next_number = self.next_number, self.next_number + 1
         trial = self.study.ask()
         params = dict(self.draw(trial))
-        self.drawn[number] = trial
+        if not first.params or _has_drawn(trial, params, first.params):
+            self.drawn[number] = trial
+        else:
+            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        # A function may have made them of what it drew by other names: what was begun goes on with what it began with.
+        if first.params and to_json(params) != first.params:
+            params = dict(first.params)
         return {"number": number, "params": params, "restored": first.restored}
 
     def tell(self, trial: Trial) -> None:
         """Learn how a trial ended."""
         # Kept by number since Tune knows trials by names of its own.
-        suggested = self.drawn.pop(trial.number)
+        suggested = self.drawn.pop(trial.number, None)
+        if suggested is None:
+            return
         if trial.value is None or trial.status == "failed":
             self.study.tell(suggested, state=optuna.trial.TrialState.FAIL)
         elif trial.status == "stopped":
@@ -123,8 +142,10 @@ class Search:
             return
         self.study.enqueue_trial(dict(params))
         trial = self.study.ask()
-        self.draw(trial)
-        self.study.tell(trial, value)
+        if _has_drawn(trial, self.draw(trial), params):
+            self.study.tell(trial, value)
+        else:
+            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
 
 class Searching(Searcher):  # type: ignore[misc]
@@ -153,6 +174,13 @@ class Searching(Searcher):  # type: ignore[misc]
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing was kept."""
+
+
+def _has_drawn(trial: optuna.Trial, drawn: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+    """Whether these parameters are of what the trial drew: else their value would teach the study what is wrong."""
+    # A function may return what it drew under another name, or something that it made of it.
+    found = [*trial.params.items(), *((name, value) for name, value in drawn.items() if name in params)]
+    return all(name in params and to_json(value) == to_json(params[name]) for name, value in found)
 
 
 def _drawing(workload: SweepWorkload) -> Draw:

@@ -6,7 +6,6 @@ again, and Tune's retries are for processes and instances that die.
 """
 
 import logging
-import math
 import pkgutil
 import random
 import shutil
@@ -27,16 +26,29 @@ from raysm.contract.payload import read_request
 from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.sweep.head_files import HeadFileSystem
-from raysm.workloads.sweep.reports import RESTORED, Report
+from raysm.workloads.sweep.reports import RESTORED, Report, report_of
 from raysm.workloads.sweep.schedulers import VALUE
 
-__all__ = ["ENDED", "METRICS", "TrialRun", "name_of", "number_of", "run_trial", "seed_all", "trial_reason"]
+__all__ = [
+    "ENDED",
+    "METRICS",
+    "NOT_FINITE",
+    "TrialRun",
+    "name_of",
+    "number_of",
+    "run_trial",
+    "seed_all",
+    "trial_reason",
+]
 
 ENDED = "raysm_ended"
 """The key of the last result: how the trial ended, ``done`` or ``failed``."""
 
 METRICS = "raysm_metrics"
 """The key of the metrics by their names; under names of their own they could be taken for Tune's."""
+
+NOT_FINITE = "raysm_not_finite"
+"""The key of a result that has no value because the metric that counts was not finite."""
 
 MODEL = "model"
 """In a trial's folder: what $SM_MODEL_DIR names meanwhile."""
@@ -73,10 +85,7 @@ class TrialRun:
         """Pass a report on to Tune; a trial that is to end now ends in here, by SystemExit."""
         # Before it counts: a report that breaks the rule must not be judged by it.
         self._check_checkpoint(report)
-        self.latest = {name: value for name, value in self.latest.items() if name not in report.not_finite}
-        self.latest |= report.metrics
-        checkpoint = None if report.checkpoint is None else tune.Checkpoint.from_directory(report.checkpoint)
-        tune.report(self._result(report.metrics.get(self.workload.metric)), checkpoint=checkpoint)
+        self._tell(report)
 
     def end(self, value: object) -> None:
         """Tell what the function returned, and that the trial is done; files in the model folder are its last state."""
@@ -87,10 +96,7 @@ class TrialRun:
 
     def take_last(self, metrics: Mapping[str, float]) -> None:
         """Take the metrics that come without a checkpoint, at the end."""
-        # A NaN compares with nothing: a scheduler that met one would never end a trial again.
-        finite = {name: number for name, number in metrics.items() if math.isfinite(number)}
-        self.latest |= finite
-        tune.report(self._result(finite.get(self.workload.metric)))
+        self._tell(report_of(metrics, None, None))
 
     def fail(self, error: BaseException) -> None:
         """Tell why the trial failed."""
@@ -103,9 +109,18 @@ class TrialRun:
         # Without VALUE: this is no report, by which a scheduler would judge.
         tune.report({METRICS: dict(self.latest), **how}, checkpoint=checkpoint)
 
-    def _result(self, value: float | None) -> dict[str, Any]:
+    def _tell(self, report: Report) -> None:
+        self.latest = {name: value for name, value in self.latest.items() if name not in report.not_finite}
+        self.latest |= report.metrics
         result: dict[str, Any] = {METRICS: dict(self.latest), "host": self.here.current_host}
-        return result if value is None else result | {VALUE: value}
+        metric = self.workload.metric
+        # A NaN compares with nothing: a scheduler that met one would never end a trial again.
+        if metric in report.metrics:
+            result[VALUE] = report.metrics[metric]
+        elif metric in report.not_finite:
+            result[NOT_FINITE] = True
+        checkpoint = None if report.checkpoint is None else tune.Checkpoint.from_directory(report.checkpoint)
+        tune.report(result, checkpoint=checkpoint)
 
     def metrics_of(self, value: object) -> dict[str, float]:
         """Return what a function's value says: the metric itself, or several by name; anything else says nothing."""

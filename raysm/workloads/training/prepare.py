@@ -175,6 +175,8 @@ def _cut(
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
     # After the cut: what Adagrad, say, has kept since it was made is of the parameters as they were.
     renew(optimizer)
+    # What was computed before, in a look for a good rate, say, is of no step of this training.
+    cut.parts.zero_grad(set_to_none=True)
     return Trainer(
         session=session,
         parallel=parallel,

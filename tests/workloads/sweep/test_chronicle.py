@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import raysm
 from raysm.contract.events import Metric, Progress, Trial
+from raysm.contract.trials import best_of
 from raysm.request.sweep import ScriptSweep
 from raysm.workloads.sweep.chronicle import Chronicle, Gate
 from raysm.workloads.sweep.journal import Journal
 from raysm.workloads.sweep.schedulers import VALUE
-from raysm.workloads.sweep.search import Search, Searching
-from raysm.workloads.sweep.trial import ENDED, METRICS
+from raysm.workloads.sweep.search import Search, Searching, Waiting
+from raysm.workloads.sweep.trial import ENDED, METRICS, NOT_FINITE
 
 
 class Stage:
@@ -18,15 +19,21 @@ class Stage:
     def __init__(self, folder, **fields):
         fields = {"script": "train.py", "space": {"x": raysm.uniform(0, 1)}, "metric": "loss", "trials": 4} | fields
         self.workload = ScriptSweep(**fields)
-        self.search = Search.begin(self.workload, None)
-        self.searching = Searching(self.search)
         self.journal, self.told = Journal(folder, "key"), []
+        earlier = self.journal.entries()
+        waiting = [
+            Waiting(params=entry.trial.params, number=entry.trial.number, restored=entry.checkpoint)
+            for entry in earlier
+        ]
+        self.search = Search.begin(self.workload, None, [], waiting)
+        self.searching = Searching(self.search)
         self.chronicle = Chronicle(
             self.workload,
             search=self.search,
             searching=self.searching,
             journal=self.journal,
             emit_event=self.told.append,
+            earlier=earlier,
         )
 
     def start(self, name):
@@ -95,7 +102,7 @@ def test_without_the_metric_a_trial_fails_and_where_none_has_it_the_sweep_ends(t
     gate = Gate(stage.chronicle)
     assert not gate.stop_all()
     stage.end(stage.start("a"), metrics={"accuracy": 1.0}, **{ENDED: "done"})
-    assert stage.trials()[-1].reason.startswith("it did not report the metric 'loss' as a finite number; it reported '")
+    assert stage.trials()[-1].reason.startswith("it did not report the metric 'loss'; it reported 'a")
     assert gate.stop_all()
     assert not gate("a", {})
     assert "the first that ended reported 'accuracy'" in str(stage.chronicle.refusal)
@@ -108,6 +115,29 @@ def test_where_another_trial_has_the_metric_the_sweep_goes_on(tmp_path):
     stage.end(one, **{ENDED: "done"})
     stage.end(stage.start("b"), metrics={"accuracy": 1.0}, **{ENDED: "done"})
     assert stage.trials()[-1].status == "failed"
+    assert stage.chronicle.refusal is None
+
+
+def test_a_trial_whose_metric_became_nan_has_failed_however_good_it_was_before(tmp_path):
+    stage = Stage(tmp_path)
+    diverged, good = stage.start("a"), stage.start("b")
+    stage.report(diverged, 0.1)
+    stage.chronicle.on_trial_result(0, [], diverged, {METRICS: {}, NOT_FINITE: True})
+    stage.end(diverged, **{ENDED: "done"})
+    assert (stage.trials()[-1].status, stage.trials()[-1].value) == ("failed", None)
+    assert stage.trials()[-1].reason == "the metric 'loss' was not finite when it was reported last"
+    stage.report(good, 0.5)
+    stage.end(good, **{ENDED: "done"})
+    assert best_of(stage.chronicle.ended_trials, "min").number == 1
+
+
+def test_a_sweep_whose_first_trial_diverges_goes_on(tmp_path):
+    stage = Stage(tmp_path)
+    trial = stage.start("a")
+    stage.chronicle.on_trial_result(0, [], trial, {METRICS: {}, NOT_FINITE: True})
+    stage.end(trial, **{ENDED: "done"})
+    assert stage.trials()[-1].status == "failed"
+    # The metric has the right name: the others may have it as a number.
     assert stage.chronicle.refusal is None
 
 
@@ -185,6 +215,23 @@ def test_what_an_interruption_leaves_says_what_to_begin_again(tmp_path):
     (entry,) = Journal(tmp_path, "key").entries()
     assert (entry.trial.status, entry.trial.params) == ("running", one.config["params"])
     assert entry.checkpoint == "/run/a/checkpoint_0"
+
+
+def test_a_trial_that_was_interrupted_at_its_end_keeps_the_value_of_its_checkpoint(tmp_path):
+    before = Stage(tmp_path)
+    kept, torn = before.start("a"), before.start("b")
+    for trial in (kept, torn):
+        before.report(trial, 1.0)
+        before.save(trial, f"/run/{trial.trial_id}/checkpoint_0")
+    (before.journal.folder_of("/run/b/checkpoint_0") / "model").write_text("half")
+    after = Stage(tmp_path)
+    # Begun again, both find that nothing is left to do.
+    for trial in (after.start("a"), after.start("b")):
+        after.end(trial, **{ENDED: "done"})
+    first, second = (entry.trial for entry in after.chronicle.entries.values())
+    assert (first.status, first.value, first.metrics, first.reports) == ("done", 1.0, {"loss": 1.0}, 1)
+    # Without its checkpoint the other one was begun from its beginning, where it has reported nothing.
+    assert (second.status, second.value) == ("failed", None)
 
 
 def test_once_the_time_is_over_what_runs_counts_as_ended_early(tmp_path):

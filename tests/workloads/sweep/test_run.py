@@ -69,6 +69,13 @@ def only_accuracy(x):
     raysm.report(accuracy=x)
 
 
+def diverges(x, returns):
+    raysm.report(loss=x)
+    if returns:
+        return float("nan")
+    raysm.report(loss=float("nan"))
+
+
 def draws(trial):
     kind = trial.suggest_categorical("kind", ["line", "point"])
     return {"kind": kind, "x": trial.suggest_float("x", 0, 1) if kind == "line" else 7}
@@ -140,6 +147,13 @@ def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_
         assert abs(trial.value - 8 * trial.params["lr"]) > 1e-9
     assert all(0.1 <= trial.params["lr"] <= 1.0 for trial in trials)
     assert outcome.groups_left == 0
+
+
+def test_a_trial_that_diverges_fails_and_neither_ends_the_sweep_nor_wins_it(base, tmp_path):
+    space = {"x": raysm.uniform(0, 1), "returns": raysm.choice([True, False])}
+    sweep = raysm.Sweep(diverges, space=space, metric="loss", trials=4, seed=1)
+    with pytest.raises(TrialFailed, match=r"all 4 trials failed.*'loss' was not finite when it was reported last"):
+        run(sweep, base, tmp_path)
 
 
 def test_what_tune_says_of_itself_is_not_said(base, tmp_path, capfd):

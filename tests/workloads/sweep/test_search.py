@@ -67,10 +67,40 @@ def test_a_grid_is_every_combination_once_and_of_one_that_goes_on_the_rest():
 def test_an_interrupted_trial_comes_first_with_its_number_parameters_and_checkpoint():
     params = {"lr": 0.01, "q": 4.0, "n": 2, "kind": "b"}
     done = Trial(number=0, status="done", params=params | {"n": 1}, value=1.0)
-    search = Search.begin(workload(), None, [done])
-    search.again([Waiting(params=params, number=4, restored="/run/checkpoint")])
+    interrupted = [Waiting(params=params, number=4, restored="/run/checkpoint")]
+    search = Search.begin(workload(), None, [done], interrupted)
     assert search.next() == {"number": 4, "params": params, "restored": "/run/checkpoint"}
     assert search.next()["number"] == 5
+
+
+@pytest.mark.parametrize("search", ["optuna", "random"])
+def test_a_sweep_that_goes_on_draws_nothing_that_an_interrupted_trial_tries_already(search):
+    asked = workload(search=search, seed=7)
+    before = Search.begin(asked, None)
+    # None of them had ended when the job was interrupted.
+    begun = [before.next() for _ in range(3)]
+    interrupted = [Waiting(params=config["params"], number=config["number"]) for config in begun]
+    again = Search.begin(asked, None, [], interrupted)
+    tried = [again.next()["params"] for _ in range(6)]
+    assert tried[:3] == [config["params"] for config in begun]
+    assert len({params["lr"] for params in tried}) == 6
+
+
+def test_what_a_function_made_of_its_draws_is_what_an_interrupted_trial_goes_on_with():
+    def space(trial):
+        return {"lr": 10 ** trial.suggest_float("exponent", -4, -1), "sides": (trial.suggest_int("side", 1, 9), 2)}
+
+    asked = workload(space={"lr": raysm.loguniform(1e-4, 1e-1)}, seed=7)
+    before = Search.begin(asked, drawing_by(space, "space"))
+    first, second = before.next(), before.next()
+    # As the journal has it: JSON knows no pairs.
+    params = {"lr": first["params"]["lr"], "sides": list(first["params"]["sides"])}
+    done = [Trial(number=1, status="done", params=second["params"], value=3.0)]
+    again = Search.begin(asked, drawing_by(space, "space"), done, [Waiting(params=params, number=0, restored="/run/a")])
+    assert again.next() == {"number": 0, "params": params, "restored": "/run/a"}
+    again.tell(Trial(number=0, status="done", params=params, value=2.0))
+    # Values of trials that it did not draw itself would be remembered as those of others.
+    assert not [trial for trial in again.study.trials if trial.value is not None]
 
 
 def test_how_trials_ended_is_what_the_study_knows():
@@ -91,6 +121,15 @@ def test_earlier_trials_are_known_before_the_first_also_where_a_function_draws()
         search = Search.begin(workload(space={"x": raysm.uniform(0, 1)}, warm_start=earlier), draw)
         assert search.study.best_params == {"x": 0.2}
         assert search.next()["number"] == 0
+
+
+def test_earlier_trials_are_learned_from_where_a_function_adds_to_what_it_draws():
+    def space(trial):
+        return {"x": trial.suggest_float("x", 0, 1), "epochs": 3}
+
+    earlier = (Earlier(params={"x": 0.2}, value=1.0),)
+    asked = workload(space={"x": raysm.uniform(0, 1)}, warm_start=earlier)
+    assert Search.begin(asked, drawing_by(space, "space")).study.best_params == {"x": 0.2}
 
 
 def test_a_space_function_returns_parameters_or_nothing():
