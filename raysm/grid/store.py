@@ -215,10 +215,11 @@ class Store:
             keys = [row[0] for row in self._execute(f"SELECT key FROM task WHERE state IN ({marks})", chosen)]
             for key in keys:
                 self._execute(
-                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, reason = '', "
-                    "forgiven = attempts WHERE key = ?",
+                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, reason = '' WHERE key = ?",
                     (retries, key),
                 )
+            # Also of rows that have retries left, or whose jobs still run: what all of these were sent with is mended.
+            self._execute("UPDATE task SET forgiven = attempts WHERE state IN ('waiting', 'placed')")
             # Who asks for it again means now: what refused for a day would give the same rows up at once.
             self._execute("DELETE FROM block")
             self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")
@@ -365,8 +366,12 @@ class Store:
         return [(attempt_record(row), row["seq"]) for row in rows]
 
     def first_ends(self, limit: int) -> list[Attempt]:
-        """Return the attempts that ended first."""
-        rows = self._execute("SELECT * FROM attempt WHERE state = 'ended' ORDER BY ended_s, name LIMIT ?", (limit,))
+        """Return the attempts that ended first, without those before their user asked for their rows again."""
+        rows = self._execute(
+            "SELECT attempt.* FROM attempt JOIN task ON task.key = attempt.task WHERE attempt.state = 'ended' "
+            "AND attempt.number > task.forgiven ORDER BY ended_s, name LIMIT ?",
+            (limit,),
+        )
         return [attempt_record(row) for row in rows]
 
     # -- what happened
