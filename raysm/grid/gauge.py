@@ -5,6 +5,7 @@ jobs that run there, five hundred to a call. Logs of a thousand jobs cannot be r
 """
 
 import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -87,6 +88,7 @@ def _rates(names: Sequence[str], metric: str, region: Region) -> Mapping[str, fl
 def keep_rates(store: Store, values: dict[str, float], now: float) -> None:
     """Keep the rate of each job, and that of all together, within a transaction."""
     execute = store.database.connection.execute
+    values = {name: value for name, value in values.items() if math.isfinite(value)}
     for name, value in values.items():
         execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", (name, value, now))
     execute("INSERT OR REPLACE INTO rate_history VALUES (?, ?, ?)", (now, sum(values.values()), len(values)))
@@ -102,7 +104,8 @@ def keep_last(store: Store, name: str, description: Description, now: float) -> 
     # First: most grids measure nothing, and each of their ends would read the grid for it.
     metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
     metric = store.grid().rules.rate if metrics else None
-    final = [item for item in metrics if item["MetricName"] == metric]
+    # A program that divides by no time reports NaN: that is no rate, and the end of its job is kept all the same.
+    final = [item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])]
     if final:
         values = (name, float(final[-1]["Value"]), now)
         store.database.connection.execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", values)

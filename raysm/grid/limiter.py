@@ -209,7 +209,10 @@ class Limiter:
             keep(bucket.made(self._rates[operation], ahead_s))
 
     def throttled(self, region: str, operation: str, now: float) -> None:
-        """Take note that the service refused a call because there were too many."""
+        """Take note that the service refused a call because there were too many; one without a rate is not slowed."""
+        # S3's, of which a grid makes two a minute and job: it refuses whoever asks while it rearranges a bucket.
+        if operation not in self._rates:
+            return
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.refused(now))
 

@@ -4,6 +4,7 @@ The files need no credentials. The embedded SageMaker has prices of its own, tho
 GetProducts; a price of AWS would say nothing of it.
 """
 
+import http.client
 import io
 import urllib.error
 import urllib.request
@@ -41,7 +42,10 @@ def published_prices(region: str, open_url: Opener | None = None) -> RegionPrice
         with (open_url or _open)(url) as file:
             # As it arrives: the file is tens of MB, of which a few kB are kept.
             lists = prices_of_offer(io.TextIOWrapper(file, encoding="utf-8", newline=""), url)
-    except (OSError, UnicodeDecodeError) as error:  # what urllib raises is an OSError
+            # Of a connection that is cut http.client says nothing: half a list would be one with fewer types.
+            if left := getattr(file, "length", None):
+                raise ConnectionError(f"it broke off {left:,} bytes before its end")
+    except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:  # what urllib raises is an OSError
         reason = getattr(error, "reason", error)
         raise ServiceError(
             f"{url} cannot be read: {reason}; check the region, and the way to AWS", is_transient=True

@@ -211,20 +211,20 @@ class Store:
         """Have the tasks that ended in one of these states wait again, with all their retries; return how many."""
         retries, chosen = self.grid().rules.retries, [state for state in states if TaskState(state).final]
         with self.database.transaction("again", fenced=False):
-            marks = ", ".join("?" * len(chosen))
-            keys = [row[0] for row in self._execute(f"SELECT key FROM task WHERE state IN ({marks})", chosen)]
-            for key in keys:
-                self._execute(
-                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, reason = '', "
-                    "forgiven = attempts WHERE key = ?",
-                    (retries, key),
-                )
+            ended = f"state IN ({', '.join('?' * len(chosen))})"
+            number = int(self._execute(f"SELECT count(*) FROM task WHERE {ended}", chosen).fetchone()[0])
+            seq = self.log(now, "", "waiting", f"{number} tasks are tried again")
+            # Else a database to which they are written back would have their ends until they are sent.
+            self._execute(f"INSERT OR REPLACE INTO outbox SELECT key, ? FROM task WHERE {ended}", (seq, *chosen))
+            changes = "state = 'waiting', retries_left = ?, after_s = 0, reason = ''"
+            self._execute(f"UPDATE task SET {changes} WHERE {ended}", (retries, *chosen))
+            # Also of rows that have retries left, or whose jobs still run: what all of these were sent with is mended.
+            self._execute("UPDATE task SET forgiven = attempts WHERE state IN ('waiting', 'placed')")
             # Who asks for it again means now: what refused for a day would give the same rows up at once.
             self._execute("DELETE FROM block")
             self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")
-            self.log(now, "", "waiting", f"{len(keys)} tasks are tried again")
             self._execute("UPDATE grid SET state = 'open', why = ''")
-        return len(keys)
+        return number
 
     # -- attempts
 
@@ -365,8 +365,10 @@ class Store:
         return [(attempt_record(row), row["seq"]) for row in rows]
 
     def first_ends(self, limit: int) -> list[Attempt]:
-        """Return the attempts that ended first."""
-        rows = self._execute("SELECT * FROM attempt WHERE state = 'ended' ORDER BY ended_s, name LIMIT ?", (limit,))
+        """Return the attempts that ended first, without those before their user asked for their rows again."""
+        counts = "number > (SELECT forgiven FROM task WHERE key = attempt.task)"
+        query = f"SELECT * FROM attempt WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?"
+        rows = self._execute(query, (limit,))
         return [attempt_record(row) for row in rows]
 
     # -- what happened

@@ -4,11 +4,13 @@ import pytest
 
 from raysm.client.description import Description, Status
 from raysm.contract.job_api import TRAINING
-from raysm.grid.attempt import TaskState
+from raysm.grid.attempt import AGAIN, TaskState
 from raysm.grid.classify import Verdict
 from raysm.grid.concluding import billed_s, brake, conclude, refuse
 from raysm.grid.endings import ENDINGS
 from raysm.grid.rules import Rules
+from tests.support.budgets import USER
+from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
 
@@ -55,3 +57,19 @@ def test_of_a_job_that_is_gone_the_cost_is_unknown(bench):
 def test_no_capacity_never_brakes(bench):
     end(bench, "CAPACITY")
     assert brake(bench.store, bench.store.grid()) is None
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_before(tmp_path, retries):
+    region = Behaviour(start_s=60, run_s=30, fails={f"row-{number}": USER for number in range(6)})
+    bench = Bench(tmp_path, rows=6, regions={"us-east-1": region}, rules=Rules(brake=3, retries=retries))
+    bench.run()
+    assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 3)
+    bench.store.again(AGAIN, bench.clock.now)
+    # Not mended after all: the first jobs say so once more.
+    bench.run()
+    assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 6)
+    region.fails.clear()
+    bench.store.again(AGAIN, bench.clock.now)
+    bench.run()
+    assert (bench.store.grid().state, bench.states()) == ("closed", {"done": 6})

@@ -1,5 +1,6 @@
 """How much work all rows do in a second together."""
 
+import math
 import re
 import threading
 
@@ -111,6 +112,16 @@ def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rat
     with bench.store.database.transaction("rates", fenced=False):
         keep_rates(bench.store, {"a": 1000.0, "b": 900.0}, bench.clock.now)
     assert snapshot(bench.store, bench.clock.now).highest_rate == 1900.0
+
+
+def test_what_is_no_number_is_no_rate_and_holds_up_no_end(tmp_path):
+    bench = bench_of(tmp_path)
+    last = ({"MetricName": "images_per_s", "Value": math.nan},)
+    ended = Description(name="a", arn="", api=TRAINING, status=Status.COMPLETED, answer={"FinalMetricDataList": last})
+    with bench.store.database.transaction("ended", fenced=False):
+        keep_last(bench.store, ended.name, ended, bench.clock.now)
+        keep_rates(bench.store, {"a": math.nan, "b": math.inf, "c": 5.0}, bench.clock.now)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 5.0
 
 
 def test_a_region_that_does_not_answer_for_metrics_ends_no_job(tmp_path):

@@ -2,7 +2,10 @@
 
 import io
 import json
+import socket
+import threading
 import urllib.error
+import urllib.request
 
 import pytest
 
@@ -46,6 +49,29 @@ def away(url):
 def test_a_file_that_cannot_be_had_is_said(open_url, message):
     with pytest.raises(ServiceError, match=message):
         published_prices("us-east-1", open_url)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_list_that_breaks_off_is_not_taken_for_a_whole_one(is_chunked):
+    content = "".join(offer(TRAINING)).encode()
+    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % (len(content) + 1000)
+    chunk = b"%x\r\n" % (len(content) + 1000) if is_chunked else b""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n\r\n" + chunk + content)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        try:
+            with pytest.raises(ServiceError, match="cannot be read: "):
+                published_prices("us-east-1", lambda url: urllib.request.urlopen(address, timeout=60))
+        finally:
+            thread.join()
 
 
 class Pricing:

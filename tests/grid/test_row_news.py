@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from raysm.errors import ServiceError
 from raysm.grid.outside import Silence
 from raysm.grid.row_news import NEWS_S, RowNews, ask_outcomes
 from raysm.grid.rules import Rules
@@ -69,6 +70,23 @@ def test_who_asks_a_silent_region_is_told_so(tmp_path):
     behaviour.silent = ((0, float("inf")),)
     with pytest.raises(Silence):
         ask_outcomes(grid.controller._outside, grid.store.running_packs()[0], grid.clock.now)
+
+
+def test_an_s3_that_asks_for_fewer_calls_is_asked_later_and_ends_nothing(tmp_path):
+    grid = bench(tmp_path, Behaviour(start_s=60, run_s=300))
+    region = grid.regions["us-east-1"]
+    known, answers = region.outcomes, iter([ServiceError("Please reduce your request rate.", code="SlowDown")] * 3)
+
+    def outcomes(attempt):
+        if (error := next(answers, None)) is not None:
+            raise error
+        return known(attempt)
+
+    region.outcomes = outcomes
+    grid.run()
+    grid.judge()
+    assert next(answers, None) is None
+    assert grid.states() == {"done": 8}
 
 
 def test_a_grid_without_packs_asks_nothing(tmp_path):

@@ -1,5 +1,7 @@
 """Rules that cannot be are refused when they are made."""
 
+import math
+
 import pytest
 
 from raysm.errors import InvalidRequest
@@ -19,6 +21,9 @@ from raysm.grid.rules import MOST_ROWS, Rules
         ("pack_minutes", 0),
         ("row_cpus", 0),
         ("row_gpus", -1),
+        ("budget_usd", math.nan),
+        ("give_up_s", math.nan),
+        ("pack_minutes", math.nan),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):

@@ -161,6 +161,16 @@ def test_what_ended_is_tried_again_with_all_its_retries(store):
     assert (record.state, record.retries_left, record.reason) == (TaskState.WAITING, 4, "")
 
 
+def test_what_is_tried_again_is_written_back_as_waiting(store):
+    store.add([TASK, Task(key="b")])
+    store.database.take_lease("me", 0)
+    with store.database.transaction("x"):
+        store.move_task(TASK.key, TaskState.WAITING, TaskState.FAILED, 2.0)
+    store.written((number, record.task.key) for number, record in store.unwritten())
+    store.again(["failed"], 3.0)
+    assert [(record.task.key, record.state) for _, record in store.unwritten()] == [(TASK.key, TaskState.WAITING)]
+
+
 def test_what_create_is_owed_to_is_what_has_no_answer_yet(store):
     store.add([TASK, Task(key="b"), Task(key="c")])
     with store.database.transaction("attempts", fenced=False):

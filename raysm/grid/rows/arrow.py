@@ -5,7 +5,7 @@ pandas, never by importing either: whoever has a frame has imported it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raysm.errors import InvalidRequest
@@ -43,8 +43,10 @@ class ArrowFrame(Source):
         for name in names:
             if not isinstance(name, str):
                 raise InvalidRequest(f"{self.origin}: the column {name!r} is no text; rename it")
+        # Its names first: by one that two columns have Arrow gives none of them, and pandas both.
+        table = Table(columns=tuple(names), rows=(), origin=self.origin)
         values = [_values(self.frame[name]) for name in names]
-        return Table(columns=tuple(names), rows=list(zip(*values, strict=True)), origin=self.origin)
+        return replace(table, rows=list(zip(*values, strict=True)))
 
 
 def _values(column: Any) -> Iterable[Any]:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ __all__ = ["COLUMNS", "FAMILIES", "Column", "tasks_of"]
 
 KEY_CHARACTERS = 200
 """A key is a folder of its result: S3 takes 1,024 bytes for the whole of a path."""
+
+MOST_WHOLE = 2**53
+"""Up to which a number is read to its last digit; what is far above it SQLite does not take."""
 
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 INSTANCE_TYPE = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+|local")
@@ -60,6 +64,8 @@ def _whole(least: int) -> Callable[[Any], int]:
         # A frame has 4.0 for 4 where another row has no value.
         if not math.isfinite(number) or number != int(number) or number < least:
             raise ValueError(f"it is a whole number, {least} or more")
+        if number > MOST_WHOLE:
+            raise ValueError(f"it is at most {MOST_WHOLE}")
         return int(number)
 
     return read
@@ -134,7 +140,7 @@ def tasks_of(table: Table) -> list[Task]:
     keys: dict[str, int] = {}
     tasks = []
     for index, values in enumerate(table.rows):
-        task = reader.task(values, index, table.where, keys)
+        task = reader.task(values, index, table.where)
         if task.key in keys:
             raise InvalidRequest(
                 f"{table.where(index)}: the key {task.key!r} is that of {table.where(keys[task.key])}, too; a key "
@@ -153,6 +159,7 @@ class _Reader:
         self.own: list[tuple[int, Column]] = []
         self.members: list[tuple[int, str, str]] = []
         self.parameters: list[tuple[int, str]] = []
+        self.alike: Counter[str] = Counter()
         for place, name in enumerate(columns):
             family = _family(name)
             if name in COLUMNS:
@@ -162,7 +169,7 @@ class _Reader:
             else:
                 self.parameters.append((place, name))
 
-    def task(self, values: tuple[Any, ...], index: int, where: Callable[[int], str], keys: Mapping[str, int]) -> Task:
+    def task(self, values: tuple[Any, ...], index: int, where: Callable[[int], str]) -> Task:
         fields: dict[str, Any] = {}
         # Which column is being read: whatever goes wrong is said of it.
         place = 0
@@ -187,8 +194,15 @@ class _Reader:
                 f"{where(index)}: the column 'key' is empty; every row has a key, or no column is named so"
             )
         # What the content says: another order of the rows is the same grid.
-        key = fields.pop("key", None) or _content_key(values, self.names, keys)
+        key = fields.pop("key", None) or self._content_key(values)
         return Task(key=key, position=index, parameters=parameters, **fields)
+
+    def _content_key(self, values: Iterable[Any]) -> str:
+        pairs: dict[str, Value] = dict(zip(self.names, map(plain, values), strict=True))
+        digest = hashlib.sha256(json.dumps(pairs, sort_keys=True).encode()).hexdigest()[:16]
+        # The same row twice is two tasks: whoever repeats a measurement means so.
+        self.alike[digest] += 1
+        return f"row-{digest}" if self.alike[digest] == 1 else f"row-{digest}-{self.alike[digest]}"
 
 
 def _family(name: str) -> tuple[str, str] | None:
@@ -205,13 +219,3 @@ def _family(name: str) -> tuple[str, str] | None:
                     )
                 return field, member
     return None
-
-
-def _content_key(values: Iterable[Any], names: Sequence[str], keys: Mapping[str, int]) -> str:
-    pairs: dict[str, Value] = dict(zip(names, map(plain, values), strict=True))
-    digest = hashlib.sha256(json.dumps(pairs, sort_keys=True).encode()).hexdigest()[:16]
-    # The same row twice is two tasks: whoever repeats a measurement means so.
-    occurrence = 1
-    while (key := f"row-{digest}" if occurrence == 1 else f"row-{digest}-{occurrence}") in keys:
-        occurrence += 1
-    return key

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,7 +75,7 @@ class CsvFile(FileSource):
         rows: list[tuple[Any, ...]] = []
         lines: list[int] = []
         begin = reader.line_num + 1
-        for values in itertools.islice(reader, max_rows + 1):
+        for values in reader:
             # A quoted value may have lines of its own, so that rows and lines differ.
             line, begin = begin, reader.line_num + 1
             if not values:
@@ -87,6 +86,9 @@ class CsvFile(FileSource):
                 )
             rows.append(tuple(value or None for value in values))
             lines.append(line)
+            # Counted here: lines without a value are none, and must not take the place of rows behind them.
+            if len(rows) > max_rows:
+                break
         check_number(origin, len(rows), max_rows)
         return Table(columns=columns, rows=rows, origin=origin, lines=lines)
 

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from raysm.contract.store import put
+from raysm.errors import RaysmError
 from raysm.views.dashboard.parts import PageRequest
-from raysm.views.dashboard.upstream import Upstream
+from raysm.views.dashboard.upstream import Upstream, unreachable
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -76,13 +77,17 @@ class Assets:
         name = safe_name(page_request.path)
         if name is None or not page_request.only_reads:
             return None
-        folder = await self._place()
-        path = folder / name
-        if not path.is_file():
-            if folder.is_relative_to(self._cache):
-                put(path, await self._upstream.read(str(name)))
-            else:
-                raise web.HTTPNotFound
+        try:
+            folder = await self._place()
+            path = folder / name
+            is_brought = not path.is_file() and folder.is_relative_to(self._cache)
+            content = await self._upstream.read(str(name)) if is_brought else None
+        except (OSError, RaysmError) as error:
+            return unreachable(error)
+        if content is not None:
+            put(path, content)
+        elif not path.is_file():
+            raise web.HTTPNotFound
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         return web.FileResponse(path, headers={**LASTING, "Content-Type": kind})
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import aiohttp
     from aiohttp import web
 
-__all__ = ["Route", "Upstream", "Way"]
+__all__ = ["Route", "Upstream", "Way", "unreachable"]
 
 ATTEMPTS = 3
 """So often a request that changes nothing is sent while the way breaks."""
@@ -58,6 +58,14 @@ class _Message:
         return ATTEMPTS if self.method in ("GET", "HEAD") else 1
 
 
+def unreachable(error: Exception) -> "web.Response":
+    """Return the answer that says why the head has none."""
+    from aiohttp import web
+
+    # In Ray's own form: its page passes over it, and asks again four seconds later.
+    return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
+
+
 class Upstream:
     """The dashboard of one cluster; belongs to the event loop in which it is used."""
 
@@ -89,8 +97,7 @@ class Upstream:
             try:
                 answer = await stack.enter_async_context(self._sent(message))
             except (OSError, RaysmError) as error:
-                # In Ray's own form: its page passes over it, and asks again four seconds later.
-                return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
+                return unreachable(error)
             headers = downstream_headers(answer.headers.items())
             response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
             await pass_on(answer, response, request)
@@ -102,11 +109,16 @@ class Upstream:
         Raises:
             OSError: The head cannot be reached, or refuses.
         """
+        import aiohttp
+
         message = _Message(key=key, headers=(("Accept-Encoding", "identity"),))
         async with self._sent(message) as answer:
             if answer.status != 200:
                 raise OSError(f"{key} is answered with {answer.status}")
-            return await answer.read()
+            try:
+                return await answer.read()
+            except aiohttp.ClientError as error:  # a tunnel that is cut in its midst; some of these are no OSError
+                raise ConnectionError(f"the answer to {key} broke off: {error}") from error
 
     async def reach(self) -> None:
         """Return once the head's dashboard can be asked.

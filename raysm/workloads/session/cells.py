@@ -115,6 +115,8 @@ class Cells:
 
     def _attempt(self, call: Call) -> Outcome:
         try:
+            # Each time: an earlier cell may have put its own in this one's place, or have it ignored.
+            signal.signal(signal.SIGINT, self._interrupted)
             self._current = call
             # Behind that line, where whoever interrupts it sends a signal: between the two it would run on.
             if call.is_cancelled:

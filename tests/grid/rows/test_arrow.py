@@ -51,3 +51,10 @@ def test_a_column_without_a_text_for_a_name_and_too_many_rows_are_refused():
 def test_what_has_no_columns_is_no_frame():
     assert ArrowFrame.of([{"a": 1}]) is None
     assert ArrowFrame.of(pd.DataFrame({"a": [1]})).description == {"records": 1}
+
+
+def test_a_name_that_two_columns_have_is_refused_in_a_table_of_any_library():
+    three = [[1, 1], [2, 2], [3, 3]]
+    for frame in (pd.DataFrame(three, columns=["a", "a"]), pa.table([[1, 2, 3], [1, 2, 3]], names=["a", "a"])):
+        with pytest.raises(InvalidRequest, match="two columns are named 'a'"):
+            ArrowFrame.of(frame).read(9)

@@ -66,6 +66,7 @@ def test_an_empty_cell_leaves_what_it_says_to_the_grid():
         ("count", "x", "it is no number"),
         ("count", 0, "a whole number, 1 or more"),
         ("count", 2.5, "a whole number, 1 or more"),
+        ("priority", "1e30", "it is at most 9007199254740992"),
         ("region", "useast1", "write it like us-east-1"),
         ("instance_type", "g5.xlarge", "write it like ml.g5.xlarge"),
         ("spot", "perhaps", "it is true or false"),
@@ -112,6 +113,13 @@ def test_without_keys_another_order_of_the_rows_is_the_same_grid(rows, order):
     one, other = ({task.key: task.parameters for task in tasks(*each)} for each in (rows, shuffled))
     assert one == other
     assert len(one) == len(rows)
+
+
+def test_ten_thousand_rows_that_are_all_alike_are_named_as_fast_as_others():
+    with counted() as used:
+        made = tasks_of(Table(columns=("lr",), rows=[(0.1,)] * 10_000, origin="rows"))
+    assert used.seconds < 2
+    assert [task.key.partition("-")[2].partition("-")[2] for task in (made[0], made[1], made[-1])] == ["", "2", "10000"]
 
 
 def test_ten_thousand_rows_are_tasks_in_less_than_two_seconds_of_cpu():

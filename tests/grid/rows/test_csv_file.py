@@ -71,3 +71,10 @@ def test_a_file_without_names_takes_those_that_are_given(tmp_path):
     assert table.where(0).endswith("line 1")
     assert CsvFile.again(source.description) == source
     assert CsvFile.again({"query": "SELECT 1"}) is None
+
+
+def test_lines_without_a_value_do_not_take_the_place_of_rows_behind_them(tmp_path):
+    text = "lr\n1\n\n\n2\n3\n"
+    assert read(tmp_path, text, max_rows=3).rows == [("1",), ("2",), ("3",)]
+    with pytest.raises(InvalidRequest, match="more than 2 rows"):
+        read(tmp_path, text, max_rows=2)

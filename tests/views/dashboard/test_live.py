@@ -181,12 +181,15 @@ def test_a_service_that_is_away_for_a_while_does_not_end_the_following(head, tmp
         until(lambda: b"loss" in ask(server.port, path)[2])
 
 
-def test_a_head_that_is_away_is_said_in_rays_own_form(tmp_path, ask):
+def test_a_head_that_is_away_is_said_in_rays_own_form(tmp_path, ask, caplog):
     nobody = contextlib.nullcontext(SimpleNamespace(address="127.0.0.1:1"))
     with showing(lambda: nobody, tmp_path) as server:
         status, _, body = ask(server.port, f"/{server.prefix}/api/jobs/")
-    assert status == 502
+        status_of_file, _, why = ask(server.port, f"/{server.prefix}/static/js/main.1.js")
+    assert (status, status_of_file) == (502, 502)
     assert b"the head cannot be reached" in body
+    assert b"the head cannot be reached" in why
+    assert caplog.text == ""
 
 
 def test_a_way_that_broke_is_opened_anew(tmp_path, ask):

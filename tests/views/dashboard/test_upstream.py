@@ -51,6 +51,12 @@ def test_a_refusal_of_the_head_is_an_error(head):
         read(partial(way_to, head), "api/version", token="another")
 
 
+def test_an_answer_that_breaks_off_is_an_error_as_a_head_that_is_away_is(head):
+    head.answers["broken"] = Answer(b"x" * 1000, breaks=True)
+    with pytest.raises(OSError, match="the answer to broken broke off"):
+        read(partial(way_to, head), "broken")
+
+
 def test_what_only_reads_is_tried_again_on_a_new_way(head):
     ways = [SimpleNamespace(address="127.0.0.1:1"), SimpleNamespace(address=head.address)]
     assert read(lambda: contextlib.nullcontext(ways.pop(0)), "api/version")[0].startswith(b'{"ray_version"')

@@ -120,6 +120,22 @@ def test_a_cell_in_a_sleep_is_interrupted_and_the_namespace_stays():
     assert after.shown["text/plain"] == "6"
 
 
+def test_a_cell_is_interrupted_although_an_earlier_one_has_the_signal_ignored():
+    async def script(cells):
+        await cells.run(call("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)"))
+        # With an end of its own, so that this test has one too.
+        sleeping = call("import time\nfor x in range(200):\n    time.sleep(0.1)")
+        running = asyncio.create_task(cells.run(sleeping))
+        while "x" not in cells.namespace:
+            await asyncio.sleep(0.01)
+        cells.interrupt(sleeping)
+        return Outcome.decode((await running)[0])
+
+    outcome = run(script)
+    assert outcome.error is not None
+    assert outcome.error.cancelled
+
+
 def test_to_interrupt_a_cell_that_waits_leaves_the_one_that_runs_alone():
     async def script(cells):
         first, second = call("import time\ntime.sleep(0.3)\n'done'"), call("'never'")
