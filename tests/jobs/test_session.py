@@ -54,7 +54,7 @@ def wait_for(path):
 
 def test_a_function_runs_there_and_what_it_prints_is_printed_here(digits, capsys):
     assert digits.run(doubled, 21) == 42
-    assert capsys.readouterr().out == "doubling 21\n"
+    assert "doubling 21" in capsys.readouterr().out.splitlines()
 
 
 def test_what_it_raises_is_raised_here_with_the_remote_frames(digits):
@@ -123,7 +123,7 @@ def test_a_call_in_a_sleep_is_cancelled(digits):
 def test_cells_share_a_namespace_print_here_and_show_their_last_value(digits, capsys):
     assert digits.exec("x = 20\nprint('in the cell')") is None
     assert repr(digits.exec("x + 1")) == "21"
-    assert capsys.readouterr().out == "in the cell\n"
+    assert "in the cell" in capsys.readouterr().out.splitlines()
 
 
 def test_a_task_of_a_cell_prints_into_that_cell(digits, capsys):
@@ -218,7 +218,8 @@ def test_a_cell_of_another_instance_has_its_own_namespace_prints_here_and_fails_
     assert (
         repr(digits.exec("import os\nprint('hello')\nx = os.environ['SM_CURRENT_HOST']\nx", on="algo-2")) == "'algo-2'"
     )
-    assert capsys.readouterr().out == "hello\n"
+    # Not alone: Ray brings lines of tasks that ran before when it has them.
+    assert "hello" in capsys.readouterr().out.splitlines()
     assert (digits.pull("x"), digits.pull("x", on="algo-2")) == ("on the head", "algo-2")
     with pytest.raises(ZeroDivisionError) as raised:
         digits.exec("1 / 0", on="algo-2")
@@ -251,7 +252,7 @@ def test_files_travel_in_and_out(digits, tmp_path):
 
 def test_a_command_runs_on_the_instance_that_is_named(digits, capsys):
     assert digits.shell("echo $SM_CURRENT_HOST; exit 3", on="algo-2") == 3
-    assert capsys.readouterr().out == "algo-2\n"
+    assert "algo-2" in capsys.readouterr().out.splitlines()
     with pytest.raises(InvalidRequest, match="no instance 'algo-9'.*algo-1, algo-2"):
         digits.shell("true", on="algo-9")
 

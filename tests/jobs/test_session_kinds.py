@@ -57,7 +57,7 @@ def test_its_server_is_not_on_this_machines_loopback_and_calls_it_all_the_same(s
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=60)
     assert session.run(doubled, 21) == 42
-    assert capsys.readouterr().out == "doubling 21\n"
+    assert "doubling 21" in capsys.readouterr().out.splitlines()
 
 
 def test_a_map_and_a_large_value_come_through(session):
@@ -74,7 +74,9 @@ def test_files_and_cells_come_through(session, tmp_path):
 def test_each_instance_has_a_namespace_of_its_own(session, capsys):
     for host in ("algo-1", "algo-2"):
         session.exec(f"import os\nwhere = os.environ['SM_CURRENT_HOST']\nprint('on', where)\nown = {host!r}", on=host)
-    assert capsys.readouterr().out == "on algo-1\non algo-2\n"
+    # Not these alone: Ray brings lines of tasks that ran before when it has them.
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("on ")] == ["on algo-1", "on algo-2"]
     assert (session.pull("where", on="algo-1"), session.pull("where", on="algo-2")) == ("algo-1", "algo-2")
     # The head's is the session's own.
     assert session.pull("own") == "algo-1"
@@ -84,6 +86,6 @@ def test_each_instance_has_a_namespace_of_its_own(session, capsys):
 
 def test_a_command_runs_on_the_instance_that_is_named(session, capsys):
     assert session.shell("echo $SM_CURRENT_HOST; exit 3", on="algo-2") == 3
-    assert capsys.readouterr().out == "algo-2\n"
+    assert "algo-2" in capsys.readouterr().out.splitlines()
     with pytest.raises(InvalidRequest, match=r"no instance 'algo-9'.*algo-1, algo-2"):
         session.shell("true", on="algo-9")

@@ -11,6 +11,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,7 +79,9 @@ class Gateway:
         # A descriptor of its own: werkzeug closes its one when the request is over, asyncio this one.
         duplicate = socket.socket(fileno=socket.dup(connection.fileno()))
         duplicate.setblocking(False)
-        self._call(self._serve(duplicate, head))
+        # The gateway ends, and with it every channel.
+        with contextlib.suppress(CancelledError):
+            self._call(self._serve(duplicate, head))
 
     def close(self) -> None:
         """End every session, and the loop."""

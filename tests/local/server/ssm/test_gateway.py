@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import aiohttp
@@ -201,6 +202,18 @@ def test_a_client_that_has_gone_before_it_is_let_in_is_no_fault(is_reset, caplog
         with connection:
             served.gateway.adopt(connection, UPGRADE)
     assert not caplog.records
+
+
+def test_a_channel_that_is_open_when_the_gateway_closes_ends_with_it():
+    gateway = Gateway(Ssm(), Random(1))
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        client = socket.create_connection(listening.getsockname(), timeout=60)
+        connection, _ = listening.accept()
+        with client, connection:
+            serving = pool.submit(gateway.adopt, connection, UPGRADE)
+            assert b" 101 " in client.recv(4096)
+            gateway.close()
+            assert serving.result(timeout=60) is None
 
 
 def test_a_gateway_that_nobody_used_runs_no_thread_and_closes():
