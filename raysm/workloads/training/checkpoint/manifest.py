@@ -133,15 +133,23 @@ def list_folders(checkpoints: Path) -> list[str]:
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
     """Return the manifests below ``checkpoints`` by folder; whether their files are there is another question.
 
-    A manifest that cannot be read is as good as none: the service may have been stopped while it took it over.
+    A manifest that is cut off is as good as none: the service may have been stopped while it took it over.
+
+    Raises:
+        InvalidConfig: One is whole, and not of a form that is known here.
     """
     manifests = {}
     for name in list_folders(checkpoints):
-        with contextlib.suppress(InvalidConfig):
-            manifest = parse_manifest(read_json(checkpoints / name / MANIFEST), name)
-            # A folder that was renamed or copied would be removed, or gone on with, under another step.
-            if manifest.name == name:
-                manifests[name] = manifest
+        path = checkpoints / name / MANIFEST
+        try:
+            data = read_json(path)
+        except InvalidConfig:
+            continue
+        # Not passed over: what is no checkpoint is removed, and this one is another version's.
+        manifest = parse_manifest(data, str(path))
+        # A folder that was renamed or copied would be removed, or gone on with, under another step.
+        if manifest.name == name:
+            manifests[name] = manifest
     return manifests
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.workloads.training.checkpoint import shards
 from raysm.workloads.training.checkpoint.hyperparameters import find_overruled, read_hyperparameters
 from raysm.workloads.training.checkpoint.manifest import Manifest, is_intact, list_folders, read_manifests, remove
@@ -67,7 +67,7 @@ def resume(
         reached: How far the training was, as this instance knows.
 
     Raises:
-        InvalidRequest: It is of another model or optimizer.
+        InvalidRequest: It is of another model or optimizer, or one was written by another version of raysm.
     """
     # Rank 0's instance of the last run may not be rank 0's of this one.
     reached = max(exchange.gather(reached))
@@ -99,10 +99,24 @@ def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
     """Return the manifests of all instances, the oldest first."""
     by_name: dict[str, Manifest] = {}
     # One rank for each instance: all of its ranks would read the same disk.
-    for manifests in exchange.gather(read_manifests(folder) if exchange.is_leader else {}):
+    for manifests, problem in exchange.gather(_readable(folder) if exchange.is_leader else ({}, "")):
+        # On every rank: one that left alone would let the others wait.
+        if problem:
+            raise InvalidRequest(
+                f"a checkpoint cannot be read: {problem}; go on with the raysm that made it, or give another folder to"
+                " Checkpoints"
+            )
         by_name |= manifests
     # Step first, then the clock of whoever wrote it: clocks of instances differ by more than two saves may.
     return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
+
+
+def _readable(folder: Path) -> tuple[dict[str, Manifest], str]:
+    """Return the manifests of this instance, and what is wrong with one of them."""
+    try:
+        return read_manifests(folder), ""
+    except InvalidConfig as error:
+        return {}, str(error)
 
 
 def _intact(checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:

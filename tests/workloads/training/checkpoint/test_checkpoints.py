@@ -1,6 +1,7 @@
 """Checkpoints of one process; ``test_interrupted`` has those of several."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ from torch.utils.data import TensorDataset
 from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
-from raysm.workloads.training.checkpoint.manifest import read_manifests
+from raysm.workloads.training.checkpoint.manifest import MANIFEST, read_manifests
 from raysm.workloads.training.checkpoint.step_marker import Reached, read_reached
 from raysm.workloads.training.loop import session as sessions
 from tests.support.bootstraps import write_training
@@ -334,6 +335,19 @@ def test_gone_on_with_a_reported_metric_has_the_value_that_it_had(tmp_path):
     with prepared(kept) as session:
         train(session, 4)
     assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 4: 0.7}
+
+
+@pytest.mark.parametrize("other", [{"format": 2}, {"learned_by": "a later raysm"}])
+def test_a_checkpoint_of_another_version_is_refused_and_stays(tmp_path, other):
+    with prepared(Checkpoints(every_steps=1, folder=tmp_path)) as session:
+        train(session, 2)
+    newest = max(tmp_path.glob(f"step-*/{MANIFEST}"))
+    newest.write_text(json.dumps(json.loads(newest.read_text()) | other))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InvalidRequest, match="a checkpoint cannot be read: .*go on with the raysm that made it"):
+        with prepared(Checkpoints(every_steps=1, folder=tmp_path)):
+            pass
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_makes_state_is_not():
