@@ -10,7 +10,7 @@ __all__ = ["follow"]
 
 def follow(running: Running, console: Console) -> None:
     """Run a grid, and show what happens as it does: a line for each event."""
-    # Of a grid that is new, what came as it was made is news too; of one that rows have joined, what was before is none.
+    # Of a grid that is new, what came as it was made is news too; of one that rows have joined, what was before is not.
     is_new = 0 < running.added == sum(running.store.states().values())
     last = 0 if is_new else max((event.seq for event in running.store.events(limit=10**9)), default=0)
 
