@@ -156,7 +156,8 @@ class Controller:
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:
         if not self.store.open_count() and not self.store.is_watching(now):
             state = self.store.grid().state
-            if state == "stopping" or (state == "open" and self.store.is_over()):
+            # Of a wish to stop that has come within this step the next one stops the rows that wait.
+            if state == grid.state == "stopping" or (state == "open" and self.store.is_over()):
                 self.store.change_grid("closed", now)
             if self.store.grid().state in ("closed", "paused"):
                 self.store.database.release_lease()

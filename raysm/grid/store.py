@@ -89,8 +89,10 @@ class Store:
         """Have the grid be open, paused, stopping or closed: what the next step finds."""
         with self.database.transaction(f"grid {state}", durable=True, fenced=fenced):
             was = self._execute("SELECT state FROM grid").fetchone()[0]
-            self._execute("UPDATE grid SET state = ?, why = ?", (state, why))
-            self.log(now, was, state, why)
+            # The user's wish to stop may come while the controller makes up its mind to pause, and counts.
+            if (was, state) != ("stopping", "paused"):
+                self._execute("UPDATE grid SET state = ?, why = ?", (state, why))
+                self.log(now, was, state, why)
 
     def change_rules(self, rules: Rules) -> None:
         """Have other rules hold from the next step."""
@@ -368,8 +370,7 @@ class Store:
         """Return the attempts that ended first, without those before their user asked for their rows again."""
         counts = "number > (SELECT forgiven FROM task WHERE key = attempt.task)"
         query = f"SELECT * FROM attempt WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?"
-        rows = self._execute(query, (limit,))
-        return [attempt_record(row) for row in rows]
+        return [attempt_record(row) for row in self._execute(query, (limit,))]
 
     # -- what happened
 

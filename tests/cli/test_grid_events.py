@@ -48,3 +48,17 @@ def test_each_row_that_changes_is_one_line_with_its_reason(store):
 
 def test_of_a_grid_that_goes_on_only_what_is_new_is_said(store):
     assert lines(store, added=0) == ["b[0]: failed exit code: 1"]
+
+
+def test_of_a_grid_that_rows_have_joined_what_was_before_is_not_said_again(store):
+    store.add([Task(key="c", position=2)])
+    assert lines(store, added=1) == ["b[0]: failed exit code: 1"]
+
+
+def test_of_a_step_in_which_very_many_rows_change_each_is_said(store):
+    keys = [f"r{number}" for number in range(2_500)]
+    store.add(Task(key=key) for key in keys)
+    with store.database.transaction("test", fenced=False):
+        for key in keys:
+            store.move_task(key, TaskState.WAITING, TaskState.STOPPED, 1.5)
+    assert len(lines(store, added=2_502)) == 2_502

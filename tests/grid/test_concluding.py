@@ -9,6 +9,7 @@ from raysm.grid.classify import Verdict
 from raysm.grid.concluding import billed_s, brake, conclude, refuse
 from raysm.grid.endings import ENDINGS
 from raysm.grid.rules import Rules
+from raysm.grid.store import Store
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
@@ -73,3 +74,18 @@ def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_be
     bench.store.again(AGAIN, bench.clock.now)
     bench.run()
     assert (bench.store.grid().state, bench.states()) == ("closed", {"done": 6})
+
+
+@pytest.mark.parametrize("rules", [Rules(brake=3, retries=2), Rules(budget_usd=1.0)], ids=["brake", "budget"])
+def test_a_wish_to_stop_that_comes_as_the_grid_is_paused_is_not_lost(tmp_path, rules):
+    def stops(point):
+        # As raysm grid stop does, in a process of its own.
+        if point == "before grid paused":
+            user = Store(tmp_path / "g.db")
+            user.change_grid("stopping", 0.0, fenced=False)
+            user.close()
+
+    region = Behaviour(start_s=60, run_s=30, fails={f"row-{number}": USER for number in range(6)})
+    bench = Bench(tmp_path, rows=6, regions={"us-east-1": region}, rules=rules, kill=stops)
+    bench.run()
+    assert (bench.store.grid().state, bench.states()) == ("closed", {"stopped": 6})

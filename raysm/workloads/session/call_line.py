@@ -57,6 +57,10 @@ class CallLine:
         """Let the process go."""
         self._writer.close()
 
+    def abort(self) -> None:
+        """The process is gone: a call that is under way ends, and what was not sent yet is for nobody."""
+        self._writer.transport.abort()
+
 
 class Serving:
     """The process's end."""

@@ -6,6 +6,7 @@ asked for a process, connected it and let go of it again, which was half of a sh
 socket: Ray's part is to start and to end them, and to say how one died.
 """
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -33,6 +34,12 @@ __all__ = ["CallProcesses"]
 FORCE_S = 5.0
 """For so long an interrupted call is signalled; then its process is killed."""
 
+LINGER_S = 0.5
+"""For so long what a process has sent before its end may be under way."""
+
+REASON_S = 5.0
+"""For so long Ray is waited for to say why a process has ended that has."""
+
 LEAST, MOST = 2, 8
 """Of the processes that take turns with short calls: two on a head of one core too, since a call may start another one
 and wait for it; no more than eight on a large one, since each is 100 MB and short calls need no more."""
@@ -48,6 +55,8 @@ class _Process:
     line: CallLine
     serving: Any
     """Ray's word of its end."""
+    gone: "asyncio.Future[None]"
+    """The system's."""
 
 
 class CallProcesses:
@@ -64,6 +73,7 @@ class CallProcesses:
         self._head, self._folder, self._printing = head, folder, printing
         self._running: dict[str, _Process] = {}
         self._lines: set[CallLine] = set()
+        self._watched: set[int] = set()
         self._numbers = itertools.count()
         self._crew: Crew[_Process] = Crew(max(LEAST, min(MOST, os.cpu_count() or 1)), self._start, self._end)
         self._insisting = Insisting()
@@ -75,6 +85,8 @@ class CallProcesses:
     def close(self) -> None:
         """Start and end no process any more."""
         self._crew.close()
+        for descriptor in list(self._watched):
+            self._forget(descriptor)
         for line in self._lines:
             line.close()
 
@@ -103,7 +115,13 @@ class CallProcesses:
             return outcome
         except ConnectionError:
             # Ray knows why, some milliseconds after the socket; where it knows nothing, this is all that is known.
-            await process.serving
+            serving = asyncio.ensure_future(process.serving)
+            await asyncio.wait([serving, process.gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([serving], timeout=REASON_S)
+            if serving.done():
+                serving.result()
+            else:
+                serving.cancel()
             raise
         finally:
             # Before its output is awaited: the next call need not wait for it, nor be hit by this one's signals.
@@ -139,7 +157,33 @@ class CallProcesses:
         serving = actor.serve.options(name="calls").remote()
         line = await CallLine.to(path)
         self._lines.add(line)
-        return _Process(actor, pid, line, serving)
+        return _Process(actor, pid, line, serving, self._end_of(pid, line))
+
+    def _end_of(self, pid: int, line: CallLine) -> "asyncio.Future[None]":
+        """Return what is done once a process has ended; then its line is broken off.
+
+        A child that it leaves behind, a pool's for one, holds its sockets open for as long as it lives: neither the
+        line nor Ray would tell of its end, and the call would wait for the child.
+        """
+        loop = asyncio.get_running_loop()
+        gone: asyncio.Future[None] = loop.create_future()
+
+        def ended() -> None:
+            self._forget(descriptor)
+            gone.set_result(None)
+            loop.call_later(LINGER_S, line.abort)
+
+        # Linux alone has it; elsewhere the socket has to do.
+        with contextlib.suppress(AttributeError, OSError):
+            descriptor = os.pidfd_open(pid)
+            self._watched.add(descriptor)
+            loop.add_reader(descriptor, ended)
+        return gone
+
+    def _forget(self, descriptor: int) -> None:
+        self._watched.discard(descriptor)
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
 
     def _lose(self, process: _Process) -> None:
         self._let_go(process)

@@ -107,7 +107,7 @@ class SessionServer:
             return await handler(request)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         # In constant time, and before the body: whoever has no token has nothing read, least of all unpickled.
-        if scheme != "Bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
+        if scheme != "Bearer" or not hmac.compare_digest(token.strip().encode(errors="replace"), self._token):
             return web.json_response({"error": "the job's token is missing or wrong"}, status=401)
         try:
             return await handler(request)

@@ -100,6 +100,27 @@ def test_a_process_that_dies_is_named_and_the_next_call_has_another_one(tmp_path
     assert well == 1
 
 
+def test_a_process_that_dies_and_leaves_a_child_is_not_waited_for_until_that_ends(tmp_path):
+    release = tmp_path / "release"
+
+    def die():
+        # As a pool of multiprocessing does: the child has all that its parent had open.
+        if not os.fork():
+            end_s = time.monotonic() + WAIT_S
+            while not release.exists() and time.monotonic() < end_s:
+                time.sleep(0.05)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def script(calls):
+        try:
+            return Outcome.decode((await asyncio.wait_for(calls.run(call_of(die)), WAIT_S / 3))[0])
+        finally:
+            release.touch()
+
+    assert with_calls(tmp_path, script).error.type == "WorkerDied"
+
+
 def test_what_cannot_be_unpickled_there_is_a_failure(tmp_path):
     async def script(calls):
         call = call_of(abs, 1)

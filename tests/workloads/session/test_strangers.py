@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 
 import aiohttp
 import pytest
@@ -43,6 +44,13 @@ def test_the_token_counts_in_its_own_header_alone_so_that_no_page_sends_it_unask
     status, _, body = answered(server, "GET", path, headers)
     assert status == 401
     assert TOKEN not in body
+
+
+def test_a_header_that_is_no_text_is_refused_as_every_wrong_one_is(server, caplog):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as stranger:
+        stranger.sendall(b"GET /session HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer \xff\r\nConnection: close\r\n\r\n")
+        assert stranger.makefile("rb").readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+    assert caplog.text == ""
 
 
 def test_a_page_of_another_origin_is_allowed_nothing_by_a_browsers_rules(server):
