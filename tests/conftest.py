@@ -8,6 +8,7 @@ import time
 
 import cloudpickle
 import pytest
+from hypothesis import HealthCheck, settings
 
 from raysm.bootstrap.resources import memory_limit
 from raysm.contract.home import VARIABLE
@@ -28,6 +29,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 read_once()
+
+# On a machine with other work whatever takes time is too slow at some time.
+settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker": docker.why_not}
 

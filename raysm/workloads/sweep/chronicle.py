@@ -61,9 +61,9 @@ class Chronicle(Callback):  # type: ignore[misc]
         """Begin with what is known of ``earlier`` trials, of which some were interrupted."""
         self._workload, self._search, self._searching = workload, search, searching
         self._journal, self._emit = journal, emit_event
-        known = {entry.trial.number: entry for entry in earlier}
-        self.entries = {number: entry for number, entry in known.items() if entry.trial.status != "running"}
-        self._interrupted = {number: known[number].trial for number in known.keys() - self.entries.keys()}
+        last = {entry.trial.number: entry for entry in earlier}
+        self.entries = {number: entry for number, entry in last.items() if entry.trial.status != "running"}
+        self._interrupted = {number: last[number].trial for number in last.keys() - self.entries.keys()}
         self.refusal: InvalidRequest | None = None
         self._is_reported = any(entry.trial.value is not None for entry in self.entries.values())
         self._going: dict[int, _Going] = {}

@@ -76,8 +76,7 @@ class Search:
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         # Of a sweep that goes on, another one: the same would draw what has been tried, or at least begun.
-        begun = len(finished) + len(interrupted)
-        seed = None if workload.seed is None else workload.seed + begun
+        seed = None if workload.seed is None else workload.seed + len(finished) + len(interrupted)
         # In memory: the journal has what counts, in a form that does not depend on Optuna's version.
         study = optuna.create_study(
             direction="minimize" if workload.mode == "min" else "maximize",
@@ -179,8 +178,8 @@ class Searching(Searcher):  # type: ignore[misc]
 def _has_drawn(trial: optuna.Trial, drawn: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
     """Whether these parameters are of what the trial drew: else their value would teach the study what is wrong."""
     # A function may return what it drew under another name, or something that it made of it.
-    found = [*trial.params.items(), *((name, value) for name, value in drawn.items() if name in params)]
-    return all(name in params and to_json(value) == to_json(params[name]) for name, value in found)
+    draws = [*trial.params.items(), *((name, value) for name, value in drawn.items() if name in params)]
+    return all(name in params and to_json(value) == to_json(params[name]) for name, value in draws)
 
 
 def _drawing(workload: SweepWorkload) -> Draw:
