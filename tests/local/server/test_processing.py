@@ -49,7 +49,7 @@ def processed(server, *arguments, **fields):
     server.sm.create_processing_job(**request)
     name = request["ProcessingJobName"]
     waiter = server.sm.get_waiter("processing_job_completed_or_stopped")
-    waiter.wait(ProcessingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+    waiter.wait(ProcessingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
     return server.sm.describe_processing_job(ProcessingJobName=name)
 
 
