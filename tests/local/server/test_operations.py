@@ -9,6 +9,7 @@ from raysm.contract.clock import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
+from raysm.local.server.mlflow.servers import TrackingServers
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.stock import Stock
@@ -18,7 +19,8 @@ from tests.support.sagemaker_server import training_request
 def test_a_job_that_cannot_be_started_is_not_there(tmp_path):
     records = Records(tmp_path)
     stock = Stock(Scenario(), records, records.clock)
-    services = SimpleNamespace(records=records, stock=stock, scenario=Scenario(), chance=Random(1))
+    servers = TrackingServers(tmp_path, records.clock)
+    services = SimpleNamespace(records=records, stock=stock, scenario=Scenario(), chance=Random(1), mlflow=servers)
     without_s3 = Operations(services, "process")
     with pytest.raises(AttributeError, match="moto"):
         without_s3.answer("CreateTrainingJob", training_request("a", "exit 0"), "us-east-1")
