@@ -9,8 +9,8 @@ import email.utils
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.service import Service, translated
-from raysm.client.storage import split
+from raysm.client.service import Service
+from raysm.client.storage import read_object, split
 from raysm.errors import RaysmError, ServiceError
 
 __all__ = ["Outdated", "Versioned", "read_versioned", "write_versioned"]
@@ -42,15 +42,10 @@ def read_versioned(service: Service, uri: str) -> Versioned | None:
     Raises:
         ServiceError: It cannot be read.
     """
-    bucket, key = split(uri)
-    try:
-        answer = service.call("s3", "get_object", Bucket=bucket, Key=key)
-    except ServiceError as error:
-        if error.code in ("NoSuchKey", "NoSuchBucket", "404"):
-            return None
-        raise
-    with translated(f"read {uri}"):
-        content = bytes(answer["Body"].read())
+    whole = read_object(service, uri)
+    if whole is None:
+        return None
+    content, answer = whole
     return Versioned(content=content, version=answer["ETag"], age_s=_age_s(answer))
 
 

@@ -6,7 +6,7 @@ The scheme decides, never the target: on this machine the large things are files
 import concurrent.futures
 import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -18,13 +18,16 @@ from raysm.contract.folders import files_below
 from raysm.contract.store import PARTIAL, put, replacing
 from raysm.errors import InvalidRequest, ServiceError
 
-__all__ = ["Storage", "Stored", "file_path", "in_parallel", "split"]
+__all__ = ["Storage", "Stored", "file_path", "in_parallel", "read_object", "split"]
 
 PARALLEL = 16
 """Transfers at a time: small objects wait for answers, not for bandwidth."""
 
 SMALL = 8 << 20
 """Bytes up to which an object is put in one call; above, boto3 sends it in parts."""
+
+MISSING = ("NoSuchKey", "NoSuchBucket", "404")
+"""What S3 answers where there is nothing."""
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -58,16 +61,8 @@ class Storage:
         if not uri.startswith("s3://"):
             path = file_path(uri)
             return path.read_bytes() if path.is_file() else None
-        bucket, key = split(uri)
-        try:
-            answer = self._service.call("s3", "get_object", Bucket=bucket, Key=key)
-        except ServiceError as error:
-            if error.code in ("NoSuchKey", "NoSuchBucket", "404"):
-                return None
-            raise
-        # The call is over with the answer's head: its body comes by the same connection, which may break.
-        with translated(f"read {uri}"):
-            return bytes(answer["Body"].read())
+        whole = read_object(self._service, uri)
+        return None if whole is None else whole[0]
 
     def write(self, uri: str, content: bytes, kms_key: str | None = None) -> None:
         """Put ``content`` there, whole or not at all."""
@@ -84,7 +79,7 @@ class Storage:
             return int(self._service.call("s3", "head_object", Bucket=bucket, Key=key)["ContentLength"])
         except ServiceError as error:
             # The answer to HEAD has no body, and so often no code but its status.
-            if error.code in ("404", "NoSuchKey", "NoSuchBucket"):
+            if error.code in MISSING:
                 return None
             raise
 
@@ -266,6 +261,24 @@ def file_path(uri: str) -> Path:
     """Return the path of a ``file:///`` URI, or of what is a path already."""
     # ``Path.as_uri`` quotes blanks, and all that is not ASCII.
     return Path(unquote(uri.removeprefix("file://"))) if uri.startswith("file://") else Path(uri).expanduser()
+
+
+def read_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] | None:
+    """Return an object of S3, and GetObject's answer; None where there is none.
+
+    Raises:
+        ServiceError: It cannot be read.
+    """
+    bucket, key = split(uri)
+    try:
+        answer = service.call("s3", "get_object", Bucket=bucket, Key=key)
+    except ServiceError as error:
+        if error.code in MISSING:
+            return None
+        raise
+    # The call is over with the answer's head: its body comes by the same connection, which may break.
+    with translated(f"read {uri}"):
+        return bytes(answer["Body"].read()), answer
 
 
 def _files(root: Path) -> Iterator[Stored]:
