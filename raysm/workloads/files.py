@@ -7,6 +7,7 @@ import ray
 
 from raysm.bootstrap import environment
 from raysm.contract import payload
+from raysm.contract.folders import files_below
 from raysm.errors import InvalidRequest
 from raysm.workloads.nodes import ask_every_node
 from raysm.workloads.placed import PlacedBlock
@@ -76,6 +77,5 @@ def list_files(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
     """List the files below ``folder``; an instance may have no share at all."""
     return [
         FileBlock(channel=channel, name=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, host=host)
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
+        for file in sorted(files_below(folder))
     ]

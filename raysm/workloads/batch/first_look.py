@@ -6,6 +6,7 @@ What flows in are files of this machine, what flows out is nothing, or the first
 from collections.abc import Mapping
 from pathlib import Path
 
+from raysm.contract.folders import files_below
 from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import format_of
@@ -29,7 +30,7 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
     path = inputs[channel]
     if path is None:
         return
-    files = [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file())
+    files = sorted(files_below(path))
     names = [item.name if path.is_file() else item.relative_to(path).as_posix() for item in files]
     names = [name for name in names if not is_hidden(name)]
     if not names:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from raysm.contract.row_record import ROW_RECORD, RowOutcome, confirmed, outcomes_in, outcomes_text
 from raysm.contract.store import put
-from raysm.workloads.pack.row import files_below
+from raysm.workloads.pack.row import sizes_below
 
 __all__ = ["RowRecord"]
 
@@ -30,7 +30,7 @@ class RowRecord:
         # Brought with the other checkpoints, before the first program of an instance began.
         text = self._path.read_bytes() if self._path.is_file() else b""
         recorded = outcomes_in(text)
-        sizes = {f"{name}/{file}": size for name in recorded for file, size in files_below(folder / name)}
+        sizes = {f"{name}/{file}": size for name in recorded for file, size in sizes_below(folder / name)}
         # Only what is here: files of an instance that died may not have come to S3.
         outcomes = confirmed(recorded, sizes)
         self.outcomes = {name: outcome for name, outcome in outcomes.items() if outcome.state != "running"}

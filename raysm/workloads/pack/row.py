@@ -21,7 +21,7 @@ from raysm.contract.row_record import MODEL, RowOutcome
 from raysm.request.pack import PackedRow
 from raysm.workloads.script_process import TAIL_LINES, headline, kill, lines_of, started
 
-__all__ = ["RowBlock", "files_below", "run_row"]
+__all__ = ["RowBlock", "sizes_below", "run_row"]
 
 DATA = "data"
 """In a row's folder: what its program wrote into $SM_OUTPUT_DATA_DIR."""
@@ -69,7 +69,7 @@ def run_row(block: RowBlock) -> RowOutcome:
         reason=reason,
         seconds=round(time.monotonic() - begun_s, 3),
         host=here.current_host,
-        files={} if reason else dict(files_below(folder)),
+        files={} if reason else dict(sizes_below(folder)),
     )
 
 
@@ -113,7 +113,7 @@ def _place(scratch: Path, folder: Path) -> None:
         shutil.move(scratch / name, folder / name)
 
 
-def files_below(folder: Path) -> Iterator[tuple[str, int]]:
+def sizes_below(folder: Path) -> Iterator[tuple[str, int]]:
     """Yield the files that a row has left, by their names below its folder, each with its size."""
     for part in (MODEL, DATA):
         for path in sorted((folder / part).rglob("*")):

@@ -31,6 +31,19 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     check_inputs(asked(read="files"), {"data": tmp_path})
 
 
+def test_what_lies_behind_a_link_to_a_folder_is_looked_at_too(tmp_path):
+    for name in ("disk", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data" / "more").symlink_to(tmp_path / "disk")
+    with pytest.raises(InvalidInput, match="the input 'data', has no files"):
+        check_inputs(asked(), {"data": tmp_path / "data"})
+    (tmp_path / "disk" / "a.txt").write_text("1\n")
+    check_inputs(asked(), {"data": tmp_path / "data"})
+    (tmp_path / "disk" / "b.bin").write_text("1\n")
+    with pytest.raises(InvalidInput, match="not all of one format"):
+        check_inputs(asked(), {"data": tmp_path / "data"})
+
+
 def test_two_inputs_need_a_name(tmp_path):
     with pytest.raises(InvalidRequest, match="has 2 inputs"):
         check_inputs(asked(), {"a": tmp_path, "b": None})

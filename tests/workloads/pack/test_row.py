@@ -7,7 +7,7 @@ import pytest
 
 from raysm.contract.row_record import RowOutcome
 from raysm.request.pack import PackedRow
-from raysm.workloads.pack.row import RowBlock, files_below, run_row
+from raysm.workloads.pack.row import RowBlock, run_row, sizes_below
 from tests.support.bootstraps import write_training
 
 SCRIPT = """
@@ -56,7 +56,7 @@ def test_its_files_lie_in_a_folder_of_its_own_and_its_lines_bear_its_key(place, 
     outcome = run_row(block("--lr", "0.1"))
     folder = place.rows / "abcdefgh"
     assert (outcome.state, outcome.reason, outcome.host) == ("done", "", "algo-1")
-    assert outcome.files == dict(files_below(folder))
+    assert outcome.files == dict(sizes_below(folder))
     assert set(outcome.files) == {"model/deep/weights", "data/seen.json"}
     assert (folder / "model" / "deep" / "weights").read_text() == "--lr 0.1"
     hps, lr, own, model = json.loads((folder / "data" / "seen.json").read_text())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from raysm.contract.folders import files_below
 from raysm.contract.natural_order import natural
 from raysm.errors import InvalidInput
 from raysm.workloads.file_names import is_hidden
@@ -36,7 +37,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     if path.is_file():
         files = [(path.name, path)]
     else:
-        names = [(file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()]
+        names = [(file.relative_to(path).as_posix(), file) for file in files_below(path)]
         shown = [(name, file) for name, file in names if not is_hidden(name)]
         files = sorted(shown, key=lambda item: natural(item[0]))
     if not files:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.bootstrap import environment
+from raysm.contract.folders import files_below
+from raysm.workloads.file_names import is_hidden
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
 
 __all__ = ["Place", "Source"]
@@ -51,8 +53,7 @@ class Source:
         """Return whether this instance has any: of a sharded channel, some may have got none."""
         folder = self.here().channel
         # Not by matrix_files, to which a folder without files is an error.
-        names = [file.relative_to(folder).parts for file in folder.rglob("*") if file.is_file()]
-        return folder.is_file() or any(not any(part[0] in "._" for part in parts) for parts in names)
+        return any(not is_hidden(file.relative_to(folder).as_posix()) for file in files_below(folder))
 
 
 # Two: the matrix, and the queries that look into it.

@@ -31,6 +31,16 @@ def test_files_of_all_folders_are_taken_but_what_is_hidden_or_a_mark(tmp_path):
     assert [name for name, _ in matrix_files(tmp_path)] == ["2/part-1.npy", "10/part-1.npy"]
 
 
+def test_files_behind_a_link_to_a_folder_are_taken_in_their_order(tmp_path):
+    (tmp_path / "disk").mkdir()
+    save(tmp_path / "disk", a=np.ones((2, 3)), b=np.ones((4, 3)))
+    (tmp_path / "matrix").mkdir()
+    save(tmp_path / "matrix", e=np.ones((1, 3)))
+    (tmp_path / "matrix" / "d").symlink_to(tmp_path / "disk")
+    assert [name for name, _ in matrix_files(tmp_path / "matrix")] == ["d/a.npy", "d/b.npy", "e.npy"]
+    assert peek(tmp_path / "matrix") == (7, 3)
+
+
 def test_one_file_is_a_matrix_by_itself(tmp_path):
     save(tmp_path, m=np.ones((2, 3)))
     assert matrix_files(tmp_path / "m.npy") == [("m.npy", tmp_path / "m.npy")]
