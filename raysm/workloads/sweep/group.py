@@ -25,7 +25,7 @@ from raysm.request.sweep import FunctionSweep
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.sweep.calling import call, end_training
 from raysm.workloads.sweep.reports import RESTORED, Listener, Report, listening
-from raysm.workloads.sweep.trial import TrialRun, seed_all
+from raysm.workloads.sweep.trial import MODEL, TrialRun, seed_all, trial_folder
 from raysm.workloads.training.loop import session
 
 __all__ = ["free_port", "run_group"]
@@ -151,14 +151,13 @@ class _Worker:
 
     def run(self, member: _Member) -> None:
         instance = environment.read()
-        folder = instance.paths.scratch / "trials" / f"{self._number}-rank-{member.rank}"
-        folder.mkdir(parents=True, exist_ok=True)
-        if self._checkpoint is not None:
-            self._checkpoint.to_directory(folder / RESTORED)
-        environment.tell({TRIAL: str(folder), "SM_MODEL_DIR": str(folder / "model")})
-        if member.seed is not None:
-            seed_all(member.seed)
-        _work(member, _ignore)
+        with trial_folder(instance, f"{self._number}-rank-{member.rank}") as folder:
+            if self._checkpoint is not None:
+                self._checkpoint.to_directory(folder / RESTORED)
+            environment.tell({TRIAL: str(folder), "SM_MODEL_DIR": str(folder / MODEL)})
+            if member.seed is not None:
+                seed_all(member.seed)
+            _work(member, _ignore)
 
 
 def _work(member: _Member, take: Listener) -> Any:

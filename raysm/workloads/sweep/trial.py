@@ -38,6 +38,7 @@ __all__ = [
     "number_of",
     "run_trial",
     "seed_all",
+    "trial_folder",
     "trial_reason",
 ]
 
@@ -154,7 +155,7 @@ def run_trial(config: dict[str, Any]) -> None:
     instance = environment.read()
     # Read here: what Tune pickles into each trial is a few numbers so.
     workload: Any = read_request(instance.payload).workload
-    with _folder(instance) as folder:
+    with trial_folder(instance, tune.get_context().get_trial_id()) as folder:
         run = TrialRun(
             workload=workload,
             here=instance,
@@ -178,8 +179,9 @@ def run_trial(config: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _folder(instance: Environment) -> Iterator[Path]:
-    folder = instance.paths.scratch / "trials" / tune.get_context().get_trial_id()
+def trial_folder(instance: Environment, name: str) -> Iterator[Path]:
+    """Make the folder of one process of a trial on this instance, with that for its model in it; remove it after."""
+    folder = instance.paths.scratch / "trials" / name
     # What a process that was killed has left of the same trial.
     shutil.rmtree(folder, ignore_errors=True)
     # Made by us: scripts for SageMaker expect $SM_MODEL_DIR to be there.

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 import raysm
+from raysm.contract.paths import Paths
 from raysm.errors import TrialFailed
 from raysm.workloads.sweep.group import free_port
 from raysm.workloads.sweep.placement import alive_groups
@@ -16,6 +17,8 @@ def sums_ranks(x):
     import torch
     import torch.distributed as dist
 
+    # There for whoever writes to it, and empty, also of a trial of that number that was killed here before.
+    assert os.listdir(os.environ["SM_MODEL_DIR"]) == []
     total = torch.tensor([float(dist.get_rank() + 1)])
     dist.all_reduce(total)
     raysm.report(loss=x * total.item(), rank=dist.get_rank())
@@ -38,10 +41,14 @@ def trials_of(function, base, folder, **options):
 
 @pytest.mark.long
 def test_all_workers_of_a_trial_are_one_process_group_and_one_trial_runs_at_a_time(base, tmp_path):
+    folders = Paths(base).scratch / "trials"
+    (folders / "0-rank-1" / "model").mkdir(parents=True)
+    (folders / "0-rank-1" / "model" / "stale").touch()
     trials = trials_of(sums_ranks, base, tmp_path)
     assert [(trial.params["x"], trial.status, trial.value) for trial in trials] == [(1, "done", 3.0), (2, "done", 6.0)]
     assert all(trial.metrics["rank"] == 0.0 for trial in trials)
     assert alive_groups() == []
+    assert list(folders.iterdir()) == []
     assert "RANK" not in os.environ
 
 

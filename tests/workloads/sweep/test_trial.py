@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import raysm
+from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.sweep import FunctionSweep
 from raysm.workloads.sweep.reports import Report
-from raysm.workloads.sweep.trial import TrialRun, name_of, number_of, seed_all, trial_reason
+from raysm.workloads.sweep.trial import TrialRun, name_of, number_of, seed_all, trial_folder, trial_reason
 
 
 def run_of(tmp_path, **fields):
@@ -42,6 +43,15 @@ def test_a_functions_value_is_the_metric_or_several_by_name(tmp_path, value, met
 
 def test_a_trials_name_has_its_number():
     assert number_of(name_of(12, "8f3a_00001")) == 12
+
+
+def test_a_trials_folder_is_empty_but_for_that_of_its_model_and_goes_with_it(base):
+    instance = environment.read()
+    (instance.paths.scratch / "trials" / "7" / "model").mkdir(parents=True)
+    (instance.paths.scratch / "trials" / "7" / "model" / "stale").touch()
+    with trial_folder(instance, "7") as folder:
+        assert [path.name for path in folder.rglob("*")] == ["model"]
+    assert not folder.exists()
 
 
 def test_a_population_needs_a_checkpoint_with_every_report(tmp_path):
