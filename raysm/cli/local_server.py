@@ -8,6 +8,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.text import Text
@@ -19,7 +20,7 @@ from raysm.client.removal import check, descriptions, removable, remove, usage
 from raysm.client.service import connect
 from raysm.contract.home import ServerRecord, home, log_file, scenario_file, sdk_config_file
 from raysm.contract.store import put
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.local.scenario import parse, read
 from raysm.request import Local
 
@@ -198,11 +199,14 @@ def _interrupt(job: str) -> None:
     # Not by boto3: SageMaker has no such operation.
     connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=30)
     try:
-        connection.request("POST", f"/raysm/jobs/{job}/interrupt")
+        connection.request("POST", f"/raysm/jobs/{quote(job, safe='')}/interrupt")
         answer = connection.getresponse()
         body = answer.read().decode(errors="replace")
     finally:
         connection.close()
+    # To the server, what cannot be a job's name is no path of its own.
+    if answer.status == 404:
+        raise JobNotFound(f"there is no job {job!r} {Local().describe()}; raysm jobs lists those that there are")
     if answer.status >= 400:
         raise InvalidRequest(_message(body))
 

@@ -1,7 +1,7 @@
 """The arguments of the commands about this machine, and about what stands between it and a job."""
 
 import argparse
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,15 @@ def _age(text: str) -> timedelta:
     # int alone would take a sign, blanks and 1_000 too.
     if unit is None or not number.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no age; write 7d, 12h or 30m")
-    return timedelta(**{unit: int(number)})
+    try:
+        age = timedelta(**{unit: int(number)})
+        # Before the year 1 nothing can have ended; nor does int take more than some thousands of digits.
+        datetime.now(UTC) - age
+    except (OverflowError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"{text[:20]!r} is longer ago than dates go back; write 7d, 12h or 30m"
+        ) from None
+    return age
 
 
 def add_image(commands: Any) -> None:

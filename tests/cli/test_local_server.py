@@ -227,3 +227,9 @@ def test_down_waits_for_the_process_and_not_for_its_lock_alone(tmp_path, monkeyp
         assert server.stdout.readline() == b"ready\n"
         assert _down(ServerRecord(pid=server.pid, port=1, started_s=0.0, version="1"))
         assert server.poll() == 3
+
+
+def test_what_is_no_jobs_name_is_the_name_of_no_job(server):
+    for name in ("a b", "../a", "ü"):
+        with pytest.raises(JobNotFound, match="there is no job .* on this machine"):
+            command("local", "interrupt", name)
