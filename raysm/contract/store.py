@@ -22,6 +22,7 @@ __all__ = [
     "PARTIAL",
     "Unfinished",
     "put",
+    "put_first",
     "read_json",
     "remove_unfinished",
     "removed_if_torn",
@@ -58,10 +59,20 @@ class Unfinished:
 
     def place(self) -> None:
         """Bring it to the disk and rename it: a crash leaves what was there before, or the new file."""
+        self._settle()
+        self.beside.replace(self._path)
+
+    def place_first(self) -> None:
+        """Bring it to the disk, and to its place unless another process was first, whose file stays."""
+        self._settle()
+        # No rename: it would replace what came there since anybody looked.
+        with contextlib.suppress(FileExistsError):
+            os.link(self.beside, self._path)
+
+    def _settle(self) -> None:
         # A handle that only reads will do: what is synchronised is the file, and whoever wrote it has closed his.
         with self.beside.open("rb") as written:
             os.fsync(written.fileno())
-        self.beside.replace(self._path)
 
     def remove(self) -> None:
         """Remove it, unless it was placed."""
@@ -114,6 +125,16 @@ def put(path: Path, content: bytes | str, mode: int = OPEN, within: Path | None 
     """Write ``content`` to ``path`` atomically; ``mode`` and ``within`` as in ``replacing``."""
     with replacing(path, mode, within) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
+    """Write ``content`` to ``path`` atomically, unless it is there: of several processes the first one's stays."""
+    unfinished = Unfinished(path, mode)
+    try:
+        unfinished.beside.write_bytes(content.encode() if isinstance(content, str) else content)
+        unfinished.place_first()
+    finally:
+        unfinished.remove()
 
 
 def read_json(path: Path) -> Any:

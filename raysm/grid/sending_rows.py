@@ -12,7 +12,7 @@ from pathlib import Path
 from raysm.client.prepared import Prepared
 from raysm.client.service import Service
 from raysm.client.submit import prepare
-from raysm.contract.store import put
+from raysm.contract.store import put_first
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Filled, Template
 from raysm.grid.filling_packs import packed_job
@@ -106,6 +106,7 @@ def secret_of(store: Path) -> str:
     """
     path = secret_path(store)
     if not path.exists():
-        # Not in the store, of which a copy may be given to whoever wants to look at the grid.
-        put(path, secrets.token_hex(SECRET_BYTES), mode=0o600)
+        # Not in the store, of which a copy may be given to whoever wants to look at the grid. Of two runs that begin
+        # at once both take the first one's: with another, a Create that is repeated would be another job's.
+        put_first(path, secrets.token_hex(SECRET_BYTES), mode=0o600)
     return path.read_text(encoding="utf-8")

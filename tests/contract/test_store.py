@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from raysm.contract.store import put, read_json, remove_unfinished, removed_if_torn, replacing
+from raysm.contract.store import put, put_first, read_json, remove_unfinished, removed_if_torn, replacing
 from raysm.errors import InvalidConfig
 
 
@@ -17,6 +17,14 @@ def test_a_folder_that_has_to_be_there_is_not_made(tmp_path):
     with pytest.raises(FileNotFoundError):
         put(tmp_path / "gone" / "a", "text", within=tmp_path / "gone")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_already_stays_where_the_first_one_counts(tmp_path):
+    put_first(tmp_path / "a", "first", mode=0o600)
+    put_first(tmp_path / "a", "second")
+    assert (tmp_path / "a").read_text() == "first"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def half_written(path):

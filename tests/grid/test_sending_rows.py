@@ -1,6 +1,8 @@
 """From an attempt to its job: the same whenever it is prepared, with what its row says."""
 
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -94,6 +96,18 @@ def test_the_secret_of_a_grid_lies_beside_its_file_for_its_owner_alone_and_stays
     assert secret_of(tmp_path / "grid.db") == secret
     assert stat.S_IMODE((tmp_path / "grid.key").stat().st_mode) == 0o600
     assert secret_of(tmp_path / "other.db") != secret
+
+
+def test_runs_of_a_grid_that_begin_at_once_have_one_secret(tmp_path):
+    for number in range(3):
+        store, begins = tmp_path / f"{number}.db", threading.Barrier(4)
+
+        def draw(store=store, begins=begins):
+            begins.wait(60)
+            return secret_of(store)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({future.result() for future in [pool.submit(draw) for _ in range(4)]}) == 1
 
 
 def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_users_own_counts(fake, grid, tmp_path):
