@@ -17,9 +17,9 @@ from raysm.contract.trials import best_of
 from raysm.errors import InvalidRequest
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.sweep.journal import Entry, Journal
-from raysm.workloads.sweep.schedulers import VALUE
+from raysm.workloads.sweep.schedulers import NOT_FINITE, VALUE, reports_of
 from raysm.workloads.sweep.search import Search, Searching
-from raysm.workloads.sweep.trial import ENDED, METRICS, NOT_FINITE
+from raysm.workloads.sweep.trial import ENDED, METRICS
 
 __all__ = ["Chronicle", "Gate"]
 
@@ -106,7 +106,8 @@ class Chronicle(Callback):  # type: ignore[misc]
             metrics=result[METRICS] if ENDED not in result else {**going.trial.metrics, **result[METRICS]},
             # Weights that have become NaN are no result, however good they were before.
             value=result.get(VALUE, going.trial.value) if going.is_finite else None,
-            reports=going.trial.reports + (ENDED not in result),
+            # Not counted here: one whose process dies repeats those since its checkpoint.
+            reports=going.trial.reports if ENDED in result else reports_of(trial.config, result),
             host=result.get("host", going.trial.host),
         )
         if ENDED in result:
@@ -179,8 +180,8 @@ class Chronicle(Callback):  # type: ignore[misc]
         going = self._going.pop(number, None)
         if going is None:
             return
-        # A trial that reported nothing by which it could be compared has not succeeded.
-        if status == "done" and going.trial.value is None:
+        # A trial that reported nothing by which it could be compared has not succeeded, nor has one that diverged.
+        if (status == "done" and going.trial.value is None) or (status == "stopped" and not going.is_finite):
             status, reason = "failed", self._lacks_metric(going)
         trial = replace(
             going.trial,

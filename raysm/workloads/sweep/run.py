@@ -209,7 +209,10 @@ class _Plan:
 
 
 def _waiting(entry: Entry) -> Waiting:
-    return Waiting(params=entry.trial.params, number=entry.trial.number, restored=entry.checkpoint)
+    trial = entry.trial
+    # Without its checkpoint it begins anew, and so does the count of its reports.
+    reports = 0 if entry.checkpoint is None else trial.reports
+    return Waiting(params=trial.params, number=trial.number, restored=entry.checkpoint, reports=reports)
 
 
 def _refuse(outcome: Outcome, chronicle: Chronicle) -> None:

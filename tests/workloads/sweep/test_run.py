@@ -193,7 +193,7 @@ def test_a_trial_whose_process_dies_goes_on_from_its_checkpoint(base, tmp_path):
     sweep = raysm.Sweep(goes_on, space=space, metric="loss", search="grid")
     outcome, _, _ = run(sweep, base, tmp_path / "kept")
     (trial,) = trials_of(outcome)
-    assert (trial.status, trial.value) == ("done", 0.25)
+    assert (trial.status, trial.value, trial.reports) == ("done", 0.25, 4)
     assert marks.read_text().split() == ["0", "1", "2", "3"]
 
 
@@ -206,14 +206,14 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
     folder = journal.folder_of("/before/checkpoint_0")
     folder.mkdir(parents=True)
     (folder / "step").write_text("7")
-    interrupted = Trial(number=1, status="running", params={"x": 2, "marks": str(marks)})
+    interrupted = Trial(number=1, status="running", params={"x": 2, "marks": str(marks)}, reports=7)
     journal.write(interrupted, "/before/checkpoint_0")
     outcome, _, _ = run(sweep, base, kept)
     assert marks.read_text().splitlines() == ["2 7", "3 -"]
-    assert [(trial.number, trial.status, trial.value) for trial in trials_of(outcome)] == [
-        (0, "done", 1.0),
-        (1, "done", 2.0),
-        (2, "done", 3.0),
+    assert [(trial.number, trial.status, trial.value, trial.reports) for trial in trials_of(outcome)] == [
+        (0, "done", 1.0, 0),
+        (1, "done", 2.0, 8),
+        (2, "done", 3.0, 1),
     ]
     assert outcome.resumed == 1
 
