@@ -100,7 +100,7 @@ class Trial:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What it reported last, by name; finite."""
     reports: int = 0
-    """How often it reported."""
+    """How often it reported; what it repeats from a checkpoint counts once."""
     reason: str = ""
     """Why it failed."""
     host: str = ""

@@ -60,6 +60,13 @@ class Asha(_Rule):
         _check_count("Asha", "factor", self.factor, 2)
         _check_count("Asha", "most_reports", self.most_reports, self.grace)
 
+    def next_rung(self, reports: int) -> int:
+        """Return after how many reports a trial is compared next that has made so many."""
+        rung = self.grace
+        while rung <= reports:
+            rung *= self.factor
+        return min(rung, self.most_reports)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Median(_Rule):

@@ -80,7 +80,8 @@ class SweepWorkload(Workload):
     concurrency: int | None = field(default=None, metadata=decides(result=False))
     """Trials at a time, at most; None is as many as the instances have room for."""
     time_budget_s: float | None = None
-    """Seconds after which no trial goes on; what has been found by then is the result."""
+    """Seconds after which no trial goes on; what has been found by then is the result. Those of the runs before an
+    interruption count, the time between them does not."""
     retries: int = field(default=3, metadata=decides(result=False))
     """How often a trial is begun again whose process or instance died. What its code raises is not tried again."""
     reuse: bool = field(default=True, metadata=decides(result=False))

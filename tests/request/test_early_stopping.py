@@ -26,6 +26,11 @@ def test_in_a_population_what_a_trial_had_at_its_last_look_is_there_until_the_ne
     assert Asha().checkpoints_kept == 2
 
 
+def test_rungs_are_as_far_apart_as_the_factor_says_and_the_most_reports_are_the_last():
+    rule = Asha(grace=2, factor=3, most_reports=20)
+    assert [rule.next_rung(reports) for reports in (0, 1, 2, 5, 6, 17, 18, 19)] == [2, 2, 6, 6, 18, 18, 20, 20]
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [

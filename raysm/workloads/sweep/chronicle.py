@@ -17,9 +17,9 @@ from raysm.contract.trials import best_of
 from raysm.errors import InvalidRequest
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.sweep.journal import Entry, Journal
-from raysm.workloads.sweep.schedulers import VALUE
+from raysm.workloads.sweep.schedulers import NOT_FINITE, VALUE, reports_of
 from raysm.workloads.sweep.search import Search, Searching
-from raysm.workloads.sweep.trial import ENDED, METRICS, NOT_FINITE
+from raysm.workloads.sweep.trial import ENDED, METRICS
 
 __all__ = ["Chronicle", "Gate"]
 
@@ -63,7 +63,7 @@ class Chronicle(Callback):  # type: ignore[misc]
         self._journal, self._emit = journal, emit_event
         last = {entry.trial.number: entry for entry in earlier}
         self.entries = {number: entry for number, entry in last.items() if entry.trial.status != "running"}
-        self._interrupted = {number: last[number].trial for number in last.keys() - self.entries.keys()}
+        self._interrupted = {number: last[number] for number in sorted(last.keys() - self.entries.keys())}
         self.refusal: InvalidRequest | None = None
         self._is_reported = any(entry.trial.value is not None for entry in self.entries.values())
         self._going: dict[int, _Going] = {}
@@ -79,9 +79,10 @@ class Chronicle(Callback):  # type: ignore[misc]
             return
         row = Trial(number=number, status="running", params=self._params(trial))
         restored = trial.config.get("restored")
-        if restored is not None and number in self._interrupted:
+        interrupted = self._interrupted.pop(number, None)
+        if restored is not None and interrupted is not None:
             # Of its last checkpoint: it may have been interrupted at its end, and report nothing more.
-            before = self._interrupted[number]
+            before = interrupted.trial
             row = replace(row, metrics=before.metrics, value=before.value, reports=before.reports, host=before.host)
         self._going[number] = _Going(
             trial=row, began_s=time.monotonic(), checkpoints=[] if restored is None else [restored]
@@ -105,7 +106,8 @@ class Chronicle(Callback):  # type: ignore[misc]
             metrics=result[METRICS] if ENDED not in result else {**going.trial.metrics, **result[METRICS]},
             # Weights that have become NaN are no result, however good they were before.
             value=result.get(VALUE, going.trial.value) if going.is_finite else None,
-            reports=going.trial.reports + (ENDED not in result),
+            # Not counted here: one whose process dies repeats those since its checkpoint.
+            reports=going.trial.reports if ENDED in result else reports_of(trial.config, result),
             host=result.get("host", going.trial.host),
         )
         if ENDED in result:
@@ -155,8 +157,12 @@ class Chronicle(Callback):  # type: ignore[misc]
         return [self.entries[number].trial for number in sorted(self.entries)]
 
     def abandon(self) -> None:
-        """Take those that still run as ended early: the sweep's time is over."""
-        for number in list(self._going):
+        """Take those that still run as ended early, and those that were to go on: the sweep's time is over."""
+        for number, entry in self._interrupted.items():
+            checkpoints = [] if entry.checkpoint is None else [entry.checkpoint]
+            self._going[number] = _Going(trial=entry.trial, began_s=time.monotonic(), checkpoints=checkpoints)
+        self._interrupted = {}
+        for number in sorted(self._going):
             self._end(number, "stopped", "", "")
 
     def _needed(self, trials: Any) -> set[str]:
@@ -174,8 +180,8 @@ class Chronicle(Callback):  # type: ignore[misc]
         going = self._going.pop(number, None)
         if going is None:
             return
-        # A trial that reported nothing by which it could be compared has not succeeded.
-        if status == "done" and going.trial.value is None:
+        # A trial that reported nothing by which it could be compared has not succeeded, nor has one that diverged.
+        if (status == "done" and going.trial.value is None) or (status == "stopped" and not going.is_finite):
             status, reason = "failed", self._lacks_metric(going)
         trial = replace(
             going.trial,

@@ -21,6 +21,9 @@ from raysm.request.sweep import SweepWorkload
 
 __all__ = ["Entry", "Journal", "key_of"]
 
+SPENT = "spent.json"
+"""Name of the file that says how many seconds the sweep has run."""
+
 DECISIVE = ("space", "metric", "mode", "search", "seed")
 """Fields of a sweep whose trials another one with the same may go on with."""
 
@@ -37,6 +40,13 @@ class Entry:
     """SHA-256 of that folder's files by their names."""
     traceback: str = ""
     """Of a failed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """How long a sweep has run."""
+
+    seconds: float
 
 
 class Journal:
@@ -68,6 +78,17 @@ class Journal:
         # A file each, written beside and renamed: a journal of one file would be torn as a whole.
         put(self._folder / "trials" / f"{trial.number:06}.json", json.dumps(to_json(entry)))
         return entry
+
+    def spent_s(self) -> float:
+        """Return how long the sweep has run; 0 where that was not written down."""
+        try:
+            return from_json(_Spent, read_json(self._folder / SPENT), SPENT).seconds
+        except (InvalidConfig, InvalidRequest):
+            return 0.0
+
+    def keep_spent(self, seconds: float) -> None:
+        """Write down how long the sweep has run, over all of its runs."""
+        put(self._folder / SPENT, json.dumps(to_json(_Spent(seconds))))
 
     def folder_of(self, checkpoint: str) -> Path:
         """Return where a checkpoint lies."""

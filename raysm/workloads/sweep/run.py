@@ -19,6 +19,7 @@ from raysm.contract.events import Event
 from raysm.errors import TrialFailed
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.nodes import Node
+from raysm.workloads.sweep.budget import Budget
 from raysm.workloads.sweep.chronicle import Chronicle, Gate
 from raysm.workloads.sweep.head_files import HeadFileSystem, serve_files
 from raysm.workloads.sweep.journal import Entry, Journal, key_of
@@ -126,7 +127,8 @@ class Sweep:
             earlier=entries,
         )
         begun_s = time.monotonic()
-        left = self._tune(chronicle, searching, _Plan(size, at_once, self._trials_left(len(finished)), nodes[0]))
+        plan = _Plan(size, at_once, self._trials_left(len(finished)), nodes[0])
+        left = self._tune(chronicle, searching, plan, Budget(self.workload.time_budget_s, journal))
         outcome = Outcome(
             entries=tuple(chronicle.entries[number] for number in sorted(chronicle.entries)),
             notes=tuple(self.notes),
@@ -144,25 +146,29 @@ class Sweep:
     def _trials_left(self, finished: int) -> int:
         return max(0, self.workload.planned_trials - finished)
 
-    def _tune(self, chronicle: Chronicle, searching: Searching, plan: "_Plan") -> int:
+    def _tune(self, chronicle: Chronicle, searching: Searching, plan: "_Plan", budget: Budget) -> int:
         """Let Ray Tune run the trials; return how many placement groups are left."""
         if not plan.trials:
             return 0
-        actor = serve_files(chronicle.files, plan.head.node_id, FILES)
-        begun_s = time.monotonic()
-        try:
-            self._tuner(chronicle, searching, plan).fit()
-            chronicle.abandon()
-        finally:
-            left = remove_groups()
-        del actor
-        budget_s = self.workload.time_budget_s
-        if budget_s is not None and time.monotonic() - begun_s >= budget_s:
-            missing = self.workload.planned_trials - len(chronicle.entries)
-            self.notes.append(f"the time of {budget_s:g} s was over: {missing} trials were not begun")
+        left: list[Any] = []
+        # Earlier runs may have taken all of it.
+        if not budget.is_over:
+            actor = serve_files(chronicle.files, plan.head.node_id, FILES)
+            try:
+                self._tuner(chronicle, searching, plan, budget).fit()
+            finally:
+                left = remove_groups()
+            del actor
+        chronicle.abandon()
+        budget.keep()
+        if budget.is_over:
+            missing = max(0, self.workload.planned_trials - len(chronicle.entries))
+            self.notes.append(
+                f"the time of {self.workload.time_budget_s:g} s was over: {missing} trials were not begun"
+            )
         return len(left)
 
-    def _tuner(self, chronicle: Chronicle, searching: Searching, plan: "_Plan") -> tune.Tuner:
+    def _tuner(self, chronicle: Chronicle, searching: Searching, plan: "_Plan", budget: Budget) -> tune.Tuner:
         def name(trial: Any) -> str:
             return name_of(searching.numbers[trial.trial_id], trial.trial_id)
 
@@ -174,7 +180,7 @@ class Sweep:
                 scheduler=scheduler_of(self.workload),
                 num_samples=plan.trials,
                 max_concurrent_trials=None if self._takes_turns else plan.at_once,
-                time_budget_s=self.workload.time_budget_s,
+                time_budget_s=budget.left_s,
                 reuse_actors=self.workload.reuse and self.workload.workers == 1,
                 trial_name_creator=name,
                 trial_dirname_creator=name,
@@ -184,7 +190,7 @@ class Sweep:
                 name=f"run-{time.time_ns()}",
                 storage_path="/",
                 storage_filesystem=pafs.PyFileSystem(HeadFileSystem(FILES)),
-                callbacks=[chronicle],
+                callbacks=[chronicle, budget],
                 stop=Gate(chronicle),
                 failure_config=tune.FailureConfig(max_failures=self.workload.retries),
                 verbose=0,
@@ -203,7 +209,10 @@ class _Plan:
 
 
 def _waiting(entry: Entry) -> Waiting:
-    return Waiting(params=entry.trial.params, number=entry.trial.number, restored=entry.checkpoint)
+    trial = entry.trial
+    # Without its checkpoint it begins anew, and so does the count of its reports.
+    reports = 0 if entry.checkpoint is None else trial.reports
+    return Waiting(params=trial.params, number=trial.number, restored=entry.checkpoint, reports=reports)
 
 
 def _refuse(outcome: Outcome, chronicle: Chronicle) -> None:

@@ -43,6 +43,8 @@ class Waiting:
     """Its number where it has one: an interrupted one keeps its own."""
     restored: str | None = None
     """Path, among the head's files, of the checkpoint that it goes on from."""
+    reports: int = 0
+    """How often it had reported by then."""
 
 
 @dataclass(kw_only=True)
@@ -102,7 +104,7 @@ class Search:
         self.next_number = max([self.next_number, *numbers])
 
     def next(self) -> dict[str, Any]:
-        """Return the next trial: its ``number``, its ``params``, and what it goes on from (``restored``)."""
+        """Return the next trial: its ``number``, its ``params``, and what it goes on from."""
         first = self.waiting.pop(0) if self.waiting else Waiting(params={})
         if first.params:
             # Enqueued, not set: Optuna then learns from its value as from those that it has drawn.
@@ -119,7 +121,7 @@ class Search:
         # A function may have made them of what it drew by other names: what was begun goes on with what it began with.
         if first.params and to_json(params) != first.params:
             params = dict(first.params)
-        return {"number": number, "params": params, "restored": first.restored}
+        return {"number": number, "params": params, "restored": first.restored, "reports": first.reports}
 
     def tell(self, trial: Trial) -> None:
         """Learn how a trial ended."""

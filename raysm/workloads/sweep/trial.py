@@ -27,12 +27,11 @@ from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.sweep.head_files import HeadFileSystem
 from raysm.workloads.sweep.reports import RESTORED, Report, report_of
-from raysm.workloads.sweep.schedulers import VALUE
+from raysm.workloads.sweep.schedulers import NOT_FINITE, VALUE
 
 __all__ = [
     "ENDED",
     "METRICS",
-    "NOT_FINITE",
     "TrialRun",
     "name_of",
     "number_of",
@@ -47,9 +46,6 @@ ENDED = "raysm_ended"
 
 METRICS = "raysm_metrics"
 """The key of the metrics by their names; under names of their own they could be taken for Tune's."""
-
-NOT_FINITE = "raysm_not_finite"
-"""The key of a result that has no value because the metric that counts was not finite."""
 
 MODEL = "model"
 """In a trial's folder: what $SM_MODEL_DIR names meanwhile."""

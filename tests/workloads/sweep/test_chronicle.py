@@ -8,9 +8,9 @@ from raysm.contract.trials import best_of
 from raysm.request.sweep import ScriptSweep
 from raysm.workloads.sweep.chronicle import Chronicle, Gate
 from raysm.workloads.sweep.journal import Journal
-from raysm.workloads.sweep.schedulers import VALUE
+from raysm.workloads.sweep.schedulers import NOT_FINITE, REPORTS, VALUE
 from raysm.workloads.sweep.search import Search, Searching, Waiting
-from raysm.workloads.sweep.trial import ENDED, METRICS, NOT_FINITE
+from raysm.workloads.sweep.trial import ENDED, METRICS
 
 
 class Stage:
@@ -22,7 +22,12 @@ class Stage:
         self.journal, self.told = Journal(folder, "key"), []
         earlier = self.journal.entries()
         waiting = [
-            Waiting(params=entry.trial.params, number=entry.trial.number, restored=entry.checkpoint)
+            Waiting(
+                params=entry.trial.params,
+                number=entry.trial.number,
+                restored=entry.checkpoint,
+                reports=entry.trial.reports if entry.checkpoint else 0,
+            )
             for entry in earlier
         ]
         self.search = Search.begin(self.workload, None, [], waiting)
@@ -38,13 +43,18 @@ class Stage:
 
     def start(self, name):
         config = self.searching.suggest(name)
-        trial = SimpleNamespace(trial_id=name, config=config, checkpoint=None, get_error=lambda: None)
+        trial = SimpleNamespace(trial_id=name, config=config, checkpoint=None, get_error=lambda: None, count=0)
         self.chronicle.on_trial_start(0, [], trial)
         return trial
 
-    def report(self, trial, value, **more):
-        result = {METRICS: {"loss": value}, VALUE: value, "host": "algo-2"} | more
+    def report(self, trial, value):
+        trial.count += 1
+        result = {METRICS: {"loss": value}, VALUE: value, "host": "algo-2", REPORTS: trial.count}
         self.chronicle.on_trial_result(0, [], trial, result)
+
+    def diverge(self, trial):
+        trial.count += 1
+        self.chronicle.on_trial_result(0, [], trial, {METRICS: {}, NOT_FINITE: True, REPORTS: trial.count})
 
     def end(self, trial, **how):
         if how:
@@ -122,7 +132,7 @@ def test_a_trial_whose_metric_became_nan_has_failed_however_good_it_was_before(t
     stage = Stage(tmp_path)
     diverged, good = stage.start("a"), stage.start("b")
     stage.report(diverged, 0.1)
-    stage.chronicle.on_trial_result(0, [], diverged, {METRICS: {}, NOT_FINITE: True})
+    stage.diverge(diverged)
     stage.end(diverged, **{ENDED: "done"})
     assert (stage.trials()[-1].status, stage.trials()[-1].value) == ("failed", None)
     assert stage.trials()[-1].reason == "the metric 'loss' was not finite when it was reported last"
@@ -131,10 +141,32 @@ def test_a_trial_whose_metric_became_nan_has_failed_however_good_it_was_before(t
     assert best_of(stage.chronicle.ended_trials, "min").number == 1
 
 
+def test_a_trial_that_is_ended_early_because_its_metric_is_nan_has_failed(tmp_path):
+    stage = Stage(tmp_path)
+    trial = stage.start("a")
+    stage.report(trial, 0.1)
+    stage.diverge(trial)
+    stage.end(trial)
+    assert (stage.trials()[-1].status, stage.trials()[-1].value) == ("failed", None)
+    assert stage.trials()[-1].reason == "the metric 'loss' was not finite when it was reported last"
+
+
+def test_a_report_that_is_repeated_after_a_death_counts_once(tmp_path):
+    stage = Stage(tmp_path)
+    trial = stage.start("a")
+    for value in (4.0, 3.0, 2.0):
+        stage.report(trial, value)
+    # Its process has died, and goes on from the checkpoint of the first report.
+    trial.count = 1
+    stage.report(trial, 3.0)
+    stage.end(trial, **{ENDED: "done"})
+    assert stage.trials()[-1].reports == 2
+
+
 def test_a_sweep_whose_first_trial_diverges_goes_on(tmp_path):
     stage = Stage(tmp_path)
     trial = stage.start("a")
-    stage.chronicle.on_trial_result(0, [], trial, {METRICS: {}, NOT_FINITE: True})
+    stage.diverge(trial)
     stage.end(trial, **{ENDED: "done"})
     assert stage.trials()[-1].status == "failed"
     # The metric has the right name: the others may have it as a number.
@@ -239,3 +271,27 @@ def test_once_the_time_is_over_what_runs_counts_as_ended_early(tmp_path):
     stage.report(stage.start("a"), 1.0)
     stage.chronicle.abandon()
     assert [trial.status for trial in stage.chronicle.ended_trials] == ["stopped"]
+
+
+def test_the_reports_of_before_an_interruption_count(tmp_path):
+    before = Stage(tmp_path)
+    trial = before.start("a")
+    before.report(trial, 3.0)
+    before.report(trial, 2.0)
+    before.save(trial, "/run/a/checkpoint_0")
+    after = Stage(tmp_path)
+    again = after.start("b")
+    after.report(again, 1.0)
+    after.end(again, **{ENDED: "done"})
+    assert after.trials()[-1].reports == 3
+
+
+def test_once_the_time_is_over_a_trial_that_was_to_go_on_keeps_what_it_had_reached(tmp_path):
+    before = Stage(tmp_path)
+    trial = before.start("a")
+    before.report(trial, 1.0)
+    before.save(trial, "/run/a/checkpoint_0")
+    after = Stage(tmp_path)
+    after.chronicle.abandon()
+    (entry,) = after.chronicle.entries.values()
+    assert (entry.trial.status, entry.trial.value, entry.checkpoint) == ("stopped", 1.0, "/run/a/checkpoint_0")

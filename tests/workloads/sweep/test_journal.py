@@ -50,6 +50,16 @@ def test_a_torn_entry_is_as_if_it_were_not_there(tmp_path):
     assert journal.entries() == []
 
 
+def test_how_long_the_sweep_has_run_is_known_unless_it_is_torn(tmp_path):
+    journal = Journal(tmp_path, "key")
+    assert journal.spent_s() == 0.0
+    journal.keep_spent(12.5)
+    assert Journal(tmp_path, "key").spent_s() == 12.5
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text(file.read_text()[:-3])
+    assert journal.spent_s() == 0.0
+
+
 def test_what_another_sweep_has_left_is_removed(tmp_path):
     Journal(tmp_path, "other").write(trial(0))
     assert Journal(tmp_path, "key").entries() == []

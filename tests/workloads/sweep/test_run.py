@@ -193,7 +193,7 @@ def test_a_trial_whose_process_dies_goes_on_from_its_checkpoint(base, tmp_path):
     sweep = raysm.Sweep(goes_on, space=space, metric="loss", search="grid")
     outcome, _, _ = run(sweep, base, tmp_path / "kept")
     (trial,) = trials_of(outcome)
-    assert (trial.status, trial.value) == ("done", 0.25)
+    assert (trial.status, trial.value, trial.reports) == ("done", 0.25, 4)
     assert marks.read_text().split() == ["0", "1", "2", "3"]
 
 
@@ -206,16 +206,30 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
     folder = journal.folder_of("/before/checkpoint_0")
     folder.mkdir(parents=True)
     (folder / "step").write_text("7")
-    interrupted = Trial(number=1, status="running", params={"x": 2, "marks": str(marks)})
+    interrupted = Trial(number=1, status="running", params={"x": 2, "marks": str(marks)}, reports=7)
     journal.write(interrupted, "/before/checkpoint_0")
     outcome, _, _ = run(sweep, base, kept)
     assert marks.read_text().splitlines() == ["2 7", "3 -"]
-    assert [(trial.number, trial.status, trial.value) for trial in trials_of(outcome)] == [
-        (0, "done", 1.0),
-        (1, "done", 2.0),
-        (2, "done", 3.0),
+    assert [(trial.number, trial.status, trial.value, trial.reports) for trial in trials_of(outcome)] == [
+        (0, "done", 1.0, 0),
+        (1, "done", 2.0, 8),
+        (2, "done", 3.0, 1),
     ]
     assert outcome.resumed == 1
+
+
+def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_path):
+    marks, kept = tmp_path / "marks", tmp_path / "kept"
+    space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
+    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", search="grid", time_budget_s=60)
+    journal = Journal(kept, key_of(sweep.workload()))
+    journal.write(Trial(number=0, status="done", value=2.0, params={"x": 2, "marks": str(marks)}))
+    journal.write(Trial(number=1, status="running", value=1.0, params={"x": 1, "marks": str(marks)}))
+    journal.keep_spent(60.0)
+    outcome, _, _ = run(sweep, base, kept)
+    assert not marks.exists()
+    assert [(trial.status, trial.value) for trial in trials_of(outcome)] == [("done", 2.0), ("stopped", 1.0)]
+    assert outcome.notes == ("the time of 60 s was over: 1 trials were not begun",)
 
 
 def test_a_function_of_a_trial_may_draw_the_space(base, tmp_path):

@@ -69,7 +69,7 @@ def test_an_interrupted_trial_comes_first_with_its_number_parameters_and_checkpo
     done = Trial(number=0, status="done", params=params | {"n": 1}, value=1.0)
     interrupted = [Waiting(params=params, number=4, restored="/run/checkpoint")]
     search = Search.begin(workload(), None, [done], interrupted)
-    assert search.next() == {"number": 4, "params": params, "restored": "/run/checkpoint"}
+    assert search.next() == {"number": 4, "params": params, "restored": "/run/checkpoint", "reports": 0}
     assert search.next()["number"] == 5
 
 
@@ -97,7 +97,7 @@ def test_what_a_function_made_of_its_draws_is_what_an_interrupted_trial_goes_on_
     params = {"lr": first["params"]["lr"], "sides": list(first["params"]["sides"])}
     done = [Trial(number=1, status="done", params=second["params"], value=3.0)]
     again = Search.begin(asked, drawing_by(space, "space"), done, [Waiting(params=params, number=0, restored="/run/a")])
-    assert again.next() == {"number": 0, "params": params, "restored": "/run/a"}
+    assert again.next() == {"number": 0, "params": params, "restored": "/run/a", "reports": 0}
     again.tell(Trial(number=0, status="done", params=params, value=2.0))
     # Values of trials that it did not draw itself would be remembered as those of others.
     assert not [trial for trial in again.study.trials if trial.value is not None]
