@@ -204,7 +204,7 @@ def shell(command: str, folder: str) -> tuple[bytes, bool]:
 
 def last_of(stream: IO[bytes], size: int) -> bytes:
     """Read a stream to its end; return its last bytes, and hold no more than a few times as many."""
-    kept = b""
+    end = b""
     while chunk := stream.read(size):
-        kept = (kept + chunk)[-size:]
-    return kept
+        end = (end + chunk)[-size:]
+    return end
