@@ -23,6 +23,20 @@ EVERYWHERE = "0.0.0.0/0"
 ALL = "-1"
 """How EC2 says every protocol."""
 
+TARGETS = (
+    "TransitGatewayId",
+    "CoreNetworkArn",
+    "VpcPeeringConnectionId",
+    "NetworkInterfaceId",
+    "InstanceId",
+    "LocalGatewayId",
+    "GatewayId",
+)
+"""Where a route may lead beside a NAT gateway: by GatewayId also to an endpoint of a firewall, or into a VPN."""
+
+INTERNET = "igw-"
+"""Begins the name of an internet gateway."""
+
 ADDRESSES = 2
 """Private addresses that an instance of a training job takes of its subnet, by AWS's guide."""
 
@@ -81,8 +95,8 @@ def _ways(case: Case, subnet: Item, table: Item, endpoints: Sequence[Item]) -> I
     if default.get("NatGatewayId"):
         yield good(f"{name} reaches S3, ECR, logs and package indexes by {default['NatGatewayId']}")
         return
-    other = default.get("TransitGatewayId") or default.get("NetworkInterfaceId") or default.get("InstanceId")
-    if other:
+    other = next((default[key] for key in TARGETS if default.get(key)), "")
+    if other and not other.startswith(INTERNET):
         yield unknown(f"{name} leads out by {other}, behind which the doctor does not see")
         return
     if any(_leads(endpoint, "s3", table, region) for endpoint in endpoints):

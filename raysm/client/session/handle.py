@@ -186,6 +186,8 @@ class Session(SessionFunctions, SessionNamespace):
     def shell(self, command: str, on: str | None = None) -> int:
         """Run a command on an instance, print what it printed, and return its exit code; Ctrl-C interrupts it.
 
+        Of what it printed it is the last MiB: a command that prints more is to write it into a file, for ``get``.
+
         Args:
             command: For the shell.
             on: The instance, ``algo-2``; None is the head.

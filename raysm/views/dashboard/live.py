@@ -17,7 +17,7 @@ from raysm.contract.events import Metric
 from raysm.contract.node_usage import NODES, head_of, samples_of
 from raysm.errors import RaysmError
 from raysm.views.dashboard.assets import Assets
-from raysm.views.dashboard.grafana import ChartsPart
+from raysm.views.dashboard.grafana import ASKED_FIRST, ChartsPart
 from raysm.views.dashboard.parts import PageRequest, Part, answer_of
 from raysm.views.dashboard.upstream import Upstream, Way
 from raysm.views.dashboard.waiting_page import WaitingPage
@@ -65,7 +65,7 @@ class LiveSite:
         """
         self._name, self._watch, self._ended = name, watch, ended
         self._is_ended, self._look_s = False, look_s
-        self._upstream = Upstream(way, token)
+        self._upstream = Upstream(way, token, ASKED_FIRST)
         charts = ChartsPart(name, watch.timeline)
         self._waiting = WaitingPage(name, self._upstream.reach)
         self._parts: Sequence[Part] = (charts, self._waiting, Assets(self._upstream, cache), self._upstream)

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["PageRequest", "Part", "answer_of"]
+__all__ = ["PAGE", "PageRequest", "Part", "answer_of"]
+
+PAGE = ""
+"""The path of Ray's page itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

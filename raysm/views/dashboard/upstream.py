@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from raysm.contract.web_relay import pass_on
 from raysm.errors import RaysmError
 from raysm.views.dashboard.headers import downstream_headers, upstream_headers
-from raysm.views.dashboard.parts import PageRequest
+from raysm.views.dashboard.parts import PAGE, PageRequest
 
 if TYPE_CHECKING:
     import aiohttp
@@ -69,14 +69,15 @@ def unreachable(error: Exception) -> "web.Response":
 class Upstream:
     """The dashboard of one cluster; belongs to the event loop in which it is used."""
 
-    def __init__(self, way: Way, token: str) -> None:
+    def __init__(self, way: Way, token: str, link: str = "") -> None:
         """Open nothing yet.
 
         Args:
             way: Leads to the dashboard.
             token: The job's; it goes to the head alone.
+            link: The header Link that the page itself is given.
         """
-        self._way, self._token = way, token
+        self._way, self._token, self._link = way, token, link
         self._lock = asyncio.Lock()
         self._open = contextlib.ExitStack()
         self._route: Route | None = None
@@ -99,6 +100,8 @@ class Upstream:
             except (OSError, RaysmError) as error:
                 return unreachable(error)
             headers = downstream_headers(answer.headers.items())
+            if self._link and page_request.path == PAGE:
+                headers.append(("Link", self._link))
             response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
             await pass_on(answer, response, request)
             return response

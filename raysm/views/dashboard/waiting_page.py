@@ -9,15 +9,13 @@ import html
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from raysm.views.dashboard.parts import PageRequest
+from raysm.views.dashboard.parts import PAGE, PageRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 __all__ = ["WaitingPage"]
 
-PAGE = ""
-"""The path of Ray's page."""
 READY = "raysm/ready"
 """The path that the waiting page asks: it is answered once the head is reached, or cannot be."""
 

@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
@@ -179,18 +179,32 @@ def shell(command: str, folder: str) -> tuple[bytes, bool]:
     """Run a command by the shell; return its exit code and the end of its output."""
 
     def work() -> dict[str, Any]:
-        with contextlib.chdir(folder or "."):
-            done = subprocess.run(
-                command,
-                shell=True,
-                # Nobody sits there: a command that asks would wait for ever.
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                # In one stream, in the order in which they came up: of two nobody could tell it any more.
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-        return {"exit_code": done.returncode, "output": done.stdout[-KEPT_OUTPUT:].decode(errors="replace")}
+        with subprocess.Popen(
+            command,
+            shell=True,
+            cwd=folder or None,
+            # Nobody sits there: a command that asks would wait for ever.
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            # In one stream, in the order in which they came up: of two nobody could tell it any more.
+            stderr=subprocess.STDOUT,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                output = last_of(process.stdout, KEPT_OUTPUT)
+                return {"exit_code": process.wait(), "output": output.decode(errors="replace")}
+            except BaseException:
+                # Interrupted: to leave the block would wait for its end.
+                process.kill()
+                raise
 
     outcome = outcome_of(work, name=command)
     return outcome.encode(), outcome.error is not None
+
+
+def last_of(stream: IO[bytes], size: int) -> bytes:
+    """Read a stream to its end; return its last bytes, and hold no more than a few times as many."""
+    end = b""
+    while chunk := stream.read(size):
+        end = (end + chunk)[-size:]
+    return end

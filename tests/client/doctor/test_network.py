@@ -1,5 +1,9 @@
 """Subnets with a way to S3 and an index, and groups whose members reach each other."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from raysm.client.doctor import CHECKS, Intent, State
 from raysm.client.doctor.network import look_at_groups, look_at_subnets
 from raysm.request import Cluster, Security
@@ -91,6 +95,35 @@ def test_a_route_by_another_kind_of_destination_is_no_way_out_either(account):
     gateway, table = gateway_of(account, subnet)
     account.ec2.create_route(RouteTableId=table, DestinationIpv6CidrBlock="::/0", GatewayId=gateway)
     assert account.findings(intent(subnet, group))["subnets"][1].state is State.BAD
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"TransitGatewayId": "tgw-1"},
+        {"CoreNetworkArn": "arn:aws:networkmanager::123456789012:core-network/core-network-1"},
+        {"VpcPeeringConnectionId": "pcx-1"},
+        {"NetworkInterfaceId": "eni-1", "InstanceId": "i-1"},
+        {"LocalGatewayId": "lgw-1"},
+        {"GatewayId": "vpce-1"},
+        {"GatewayId": "vgw-1"},
+    ],
+)
+def test_a_way_that_leads_to_where_the_doctor_does_not_see_is_neither_good_nor_bad(target):
+    # Of a case of the test's own: moto lets a route lead to nothing but what it has made.
+    table = {"RouteTableId": "rtb-1", "Associations": [{"Main": True}]}
+    answers = {
+        "describe_subnets": {"Subnets": [{"SubnetId": "subnet-1", "VpcId": "vpc-1", "AvailableIpAddressCount": 99}]},
+        "describe_route_tables": {
+            "RouteTables": [{**table, "Routes": [{"DestinationCidrBlock": "0.0.0.0/0", "State": "active", **target}]}]
+        },
+        "describe_vpc_endpoints": {"VpcEndpoints": []},
+    }
+    case = SimpleNamespace(
+        call=lambda service, operation, **_: answers[operation], region=REGION, intent=intent("subnet-1", "sg-1")
+    )
+    _, found = look_at_subnets(case)
+    assert (found.state, next(iter(target.values())) in found.text) == (State.UNKNOWN, True)
 
 
 def test_a_subnet_needs_two_addresses_for_each_instance(account):

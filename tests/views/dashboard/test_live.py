@@ -152,6 +152,31 @@ def test_ray_is_told_that_it_has_charts_though_nobody_runs_grafana(get):
     assert b'"result": true' in get("api/prometheus_health")[2]
 
 
+def test_a_browser_asks_for_the_charts_before_a_busy_head_has_all_of_its_connections(get):
+    assert get("")[1]["Link"] == ", ".join(
+        f"<api/{name}_health>; rel=preload; as=fetch; crossorigin=anonymous" for name in ("grafana", "prometheus")
+    )
+    assert "Link" not in get("api/version")[1]
+
+
+def test_that_there_are_charts_is_said_while_the_head_is_silent(head, tmp_path, ask):
+    asked, over = threading.Event(), threading.Event()
+
+    def silent(_):
+        asked.set()
+        over.wait()
+        return told({})
+
+    head.answer_to = silent
+    with showing(partial(way_to, head), tmp_path) as server:
+        try:
+            assert asked.wait(WAIT_S)
+            for name in ("grafana", "prometheus"):
+                assert b'"result": true' in ask(server.port, f"/{server.prefix}/api/{name}_health")[2]
+        finally:
+            over.set()
+
+
 def test_the_charts_show_what_rays_nodes_say_of_themselves(get, head):
     until(lambda: b"algo-1" in get("raysm/charts/d/rayDefaultDashboard/?theme=dark")[2])
     body = get("raysm/charts/d/rayDefaultDashboard/?theme=dark")[2].decode()

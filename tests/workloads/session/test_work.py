@@ -1,6 +1,7 @@
 """What runs in a process of Ray's, called here."""
 
 import pickle
+import tracemalloc
 
 import cloudpickle
 import pytest
@@ -65,6 +66,18 @@ def test_a_command_tells_its_exit_code_and_what_it_printed():
     encoded, failed = work.shell("echo out; echo err >&2; exit 3", "")
     assert not failed
     assert pickle.loads(Outcome.decode(encoded).pickled) == {"exit_code": 3, "output": "out\nerr\n"}
+
+
+def test_of_a_command_that_prints_much_the_end_is_kept_and_no_more_is_ever_held():
+    tracemalloc.start()
+    try:
+        encoded, _ = work.shell(f"head -c {64 * work.KEPT_OUTPUT} /dev/zero; echo end", "")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    output = pickle.loads(Outcome.decode(encoded).pickled)["output"]
+    assert (len(output), output[-5:]) == (work.KEPT_OUTPUT, "\0end\n")
+    assert peak_bytes < 16 * work.KEPT_OUTPUT
 
 
 def test_a_command_runs_in_its_folder_and_has_no_input(tmp_path):

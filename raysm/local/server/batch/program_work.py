@@ -7,11 +7,13 @@ https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html
 """
 
 import contextlib
+import logging
 import os
 import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +33,15 @@ from raysm.request.instance_kinds import instance_kind
 
 __all__ = ["LOG_GROUP", "ProgramWork", "command_of", "container_of", "variables_of"]
 
+LOG = logging.getLogger(__name__)
 LOG_GROUP = "/aws/batch/job"
 DEFAULT_KIND = "process"
 MOST = 16
 """Programs at a time: an environment of 256 vCPUs is not on a laptop, and those of a grid wait more than they work."""
 MOST_LINES = 5_000
 """In a request to the log, which takes 10,000 of them and 1 MiB."""
+TELLINGS = 25
+"""Looks at which lines that cannot be told are tried again, 5 s: where files are short, others end meanwhile."""
 GRACE_S = 30.0
 """From SIGTERM to SIGKILL: what ECS gives a container."""
 ENDED = "Essential container in task exited"
@@ -68,6 +73,8 @@ class ProgramWork:
         self._programs: dict[str, _Program] = {}
         # When each was asked to end, on the monotonic clock.
         self._asked: dict[str, float] = {}
+        # How often the lines of each could not be told.
+        self._untold: Counter[str] = Counter()
         self._url = ""
 
     def listen(self, url: str) -> None:
@@ -148,11 +155,13 @@ class ProgramWork:
         # The future, and not the pid: it is set when everything in the instance is gone.
         if not program.instance.exited.done():
             return Seen(status="RUNNING")
+        # Before it is forgotten: of one that is, nobody would know how it ended, nor have its lines.
+        if not self._is_told(job, program.log):
+            return Seen(status="RUNNING")
         code = program.instance.exited.result()
-        del self._programs[job.id]
+        del self._programs[job.id], self._untold[job.id]
         self._asked.pop(job.id, None)
         program.site.close()
-        self._tell(job, program.log)
         shutil.rmtree(program.folder, ignore_errors=True)
         return Seen(status="FAILED" if code else "SUCCEEDED", reason=ENDED, exit_code=code)
 
@@ -175,6 +184,17 @@ class ProgramWork:
             shutil.rmtree(program.folder, ignore_errors=True)
         self._programs.clear()
 
+    def _is_told(self, job: BatchJob, log: Path) -> bool:
+        """Tell the lines of a program; return whether they are told, or there was enough trying."""
+        try:
+            self._tell(job, log)
+        except Exception:
+            self._untold[job.id] += 1
+            if self._untold[job.id] < TELLINGS:
+                return False
+            LOG.exception("the lines of the job %s of the embedded Batch are lost", job.id)
+        return True
+
     def _tell(self, job: BatchJob, log: Path) -> None:
         try:
             at_ms, chunks = round(log.stat().st_mtime * 1000), list(_chunks(log))
@@ -183,6 +203,9 @@ class ProgramWork:
         client, stream = self._moto.client("logs", job.region), job.tries[-1].resource
         with contextlib.suppress(client.exceptions.ResourceAlreadyExistsException):
             client.create_log_group(logGroupName=LOG_GROUP)
+        # Some of its lines may be there already, where they could not all be told at the first look.
+        with contextlib.suppress(client.exceptions.ResourceNotFoundException):
+            client.delete_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
         client.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
         for lines in chunks:
             events = [{"timestamp": at_ms, "message": line} for line in lines]

@@ -6,8 +6,10 @@ import dataclasses
 import pytest
 
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.batch.program_work import ProgramWork, command_of, container_of, variables_of
+from raysm.local.server.batch import program_work
+from raysm.local.server.batch.program_work import LOG_GROUP, ProgramWork, command_of, container_of, variables_of
 from raysm.local.server.batch.records import BatchJob, Try
+from raysm.local.server.moto_services import MotoServices
 from tests.support.sagemaker_server import wait_until
 
 
@@ -94,3 +96,59 @@ def test_a_program_ends_as_it_did_though_its_home_was_deleted_and_its_lines_with
         states = []
         wait_until(lambda: states.append(work.look(one)) or states[-1].status != "RUNNING")
     assert (states[-1].status, states[-1].exit_code) == ("SUCCEEDED", 0)
+
+
+class Failing:
+    """The client of a log that fails so many times after it has taken the lines."""
+
+    def __init__(self, client, times):
+        self.client, self.times = client, times
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    def put_log_events(self, **request):
+        self.client.put_log_events(**request)
+        self.times -= 1
+        if self.times >= 0:
+            raise OSError("Too many open files")
+
+
+class Logs:
+    """What a program's lines are told to."""
+
+    def __init__(self, failures):
+        # A region of its own: moto keeps one log for all tests.
+        self.region = "eu-south-2"
+        self.failing = Failing(MotoServices().client("logs", self.region), failures)
+
+    def client(self, service, region):
+        return self.failing
+
+    def lines(self, stream):
+        answer = self.failing.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True)
+        return [event["message"] for event in answer["events"]]
+
+
+def ended(tmp_path, logs, name):
+    """Run a program to its end; return how it was seen, and its stream."""
+    one = job({"command": ["echo", "last words"]}, request={"jobDefinition": name})
+    one = dataclasses.replace(one, region=logs.region)
+    with contextlib.closing(ProgramWork(tmp_path, logs)) as work:
+        one = dataclasses.replace(one, tries=(Try(resource=work.begin(one), begun_s=0),))
+        states = []
+        wait_until(lambda: states.append(work.look(one)) or states[-1].status != "RUNNING")
+    return states[-1], one.tries[-1].resource
+
+
+def test_a_program_ends_as_it_did_and_with_each_line_once_though_they_could_not_be_told_at_first(tmp_path):
+    logs = Logs(failures=2)
+    state, stream = ended(tmp_path, logs, "again")
+    assert (state.status, state.exit_code) == ("SUCCEEDED", 0)
+    assert logs.lines(stream) == ["last words"]
+
+
+def test_a_program_whose_lines_can_never_be_told_ends_as_it_did_all_the_same_and_it_is_said(tmp_path, caplog):
+    state, _ = ended(tmp_path, Logs(failures=program_work.TELLINGS), "never")
+    assert (state.status, state.exit_code) == ("SUCCEEDED", 0)
+    assert "the lines of the job j of the embedded Batch are lost" in caplog.text
