@@ -69,8 +69,7 @@ class JobRun(HasStatus):
         self._records = services.records
         self._api = record.api
         self._name = record.name
-        # Not by the clock of the records: it may be set, or a laptop have slept, and no job has waited meanwhile.
-        self._begun_s = time.monotonic()
+        self._begun_s = time.monotonic()  # a clock may be set, or a laptop have slept: nobody has waited meanwhile
         self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
         # Beside its record: what a job leaves goes with it when it is removed.
