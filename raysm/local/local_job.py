@@ -246,7 +246,7 @@ class LocalJob:
 
     def _follow(self) -> Outcome:
         exits = Exits(spec=self.spec)
-        stopped = terminated = False
+        asked = stopped = terminated = False
         settle_at = kill_at = float("inf")
         while len(exits.codes) < len(self._instances):
             # With a timeout: a stop and an exit set it, but nothing does at the moments of SIGTERM and SIGKILL.
@@ -258,8 +258,10 @@ class LocalJob:
                     self._cut_checkpoints(host, exits.codes[host])
             now = time.monotonic()
             # A stop that comes when all have ended changes nothing: the job is what they made of it.
-            if self._stop.is_set() and not stopped and len(exits.codes) < len(self._instances):
-                stopped = True
+            if self._stop.is_set() and not asked and len(exits.codes) < len(self._instances):
+                asked = True
+                # Behind a failure it hastens the end alone: what came first is what the job ended by.
+                stopped = not exits.failed()
                 settle_at = now
             if exits.failed():
                 settle_at = min(settle_at, now + self._patience.settle_s)
