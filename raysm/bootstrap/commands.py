@@ -21,5 +21,5 @@ class Commands:
     tells on the head which nodes are registered."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
     """Runs the workload on the formed cluster; gets nothing, or WAIT if it is started before that."""
-    tracked_driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.tracked")
+    tracked_driver: tuple[str, ...] = (*MODULE, "raysm.workloads.tracked")
     """Does the same, and mirrors its metrics, where the head is asked to."""

@@ -303,6 +303,8 @@ class TellHead:
     """Tell the head that this instance's Ray node was lost."""
 
     reason: str
+    for_good: bool = False
+    """Whether it is not started again, and the instance leaves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,8 +130,9 @@ class Member:
             case Lost(host, reason):
                 member = replace(self, head_lost=True)
                 # The service ends all instances at once: the head that is gone first was told to go too.
-                lost = InstanceLost(f"the head {host} was lost: it {reason}")
-                return member._end(Stopped() if self.is_stopping else lost)
+                if self.is_stopping:
+                    return member._end(Stopped())
+                return member._leave(InstanceLost(f"the head {host} was lost: it {reason}"))
             case _:
                 raise AssertionError(f"{event} happens to heads")
 
@@ -166,7 +167,8 @@ class Member:
     def _restart_ray(self, why: str) -> Step:
         name = self.rules.name
         if self.restarts == MAX_RESTARTS:
-            return self._end(RayFailed(f"Ray on {name} ended for the {MAX_RESTARTS + 1}th time: {why}"))
+            error = RayFailed(f"Ray on {name} ended for the {MAX_RESTARTS + 1}th time: {why}")
+            return self._leave(error, TellHead(str(error), for_good=True))
         member = replace(self, restarts=self.restarts + 1)
         text = f"its Ray node ended ({why}); restart {member.restarts} of {MAX_RESTARTS}"
         # Also one that was started ahead may end: before there is anything to join.
@@ -184,6 +186,15 @@ class Member:
         # to stop need not join any more, so that this deadline replaces the other.
         grace_s = min(self.rules.grace_s + STOP_MARGIN_S, SERVICE_GRACE_S)
         return replace(self, is_stopping=True, wakes_at_s=now_s + grace_s), ()
+
+    def _leave(self, error: Exception, *tell: Decision) -> Step:
+        """End by an error, unless the job may go on without this instance: then well, and with what is to be told."""
+        if self.rules.cluster.on_instance_loss == "fail":
+            return self._end(error)
+        # One container that fails is a failed job to the service, whatever the head makes of the loss; and a head that
+        # is gone indeed has failed it by itself.
+        text = f"{error}; leaving it to the others, as on_instance_loss='continue' says"
+        return self._end(Done(), Remark(text), *tell)
 
     def _end(self, cause: Exception | Stopped | Done, *before: Decision) -> Step:
         return replace(self, has_ended=True, wakes_at_s=None), (*before, End(cause))

@@ -172,9 +172,10 @@ class Worker:
             case JoinRay(address):
                 assert self._ray is not None
                 self._ray.join(address)
-            case TellHead(reason):
+            case TellHead(reason, for_good):
                 assert self._control is not None
-                self._network.call(self._control.tell, messages.tell_ray_loss(reason))
+                tell = messages.tell_failure if for_good else messages.tell_ray_loss
+                self._network.call(self._control.tell, tell(reason))
             case _:
                 raise AssertionError(f"{decision} is for heads")
 

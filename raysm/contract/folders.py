@@ -36,6 +36,9 @@ def files_below(root: Path) -> Iterator[Path]:
 
     Those behind a link are among them, of a file as of a folder, as ``aws s3 cp`` has it: a folder of data often is
     links to where there was room. Sockets and links that lead nowhere are none.
+
+    Raises:
+        OSError: A folder cannot be read for another reason than that it is closed to this user, or gone.
     """
     if root.is_file():
         yield root
@@ -48,7 +51,9 @@ def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Pa
         status = os.stat(folder)
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
-    except OSError:  # removed meanwhile, or closed to this user, as os.walk has it
+    # Removed meanwhile, or closed to this user, as os.walk has it. Of no other error: a folder that cannot be read for
+    # want of file descriptors would be one without files, and what is missing there be removed elsewhere.
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     # A link to a folder that it lies in would be followed for ever.
     if (status.st_dev, status.st_ino) in above:

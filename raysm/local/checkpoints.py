@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from raysm.contract.folders import make_folder
+from raysm.contract.folders import files_below, make_folder
 from raysm.contract.store import replacing
 
 __all__ = ["CheckpointStore", "CheckpointSync", "FolderStore"]
@@ -180,11 +180,10 @@ def _copy_below(source: Path, folder: Path) -> None:
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
     stamps = {}
-    for path in folder.rglob("*"):
+    for path in files_below(folder):
         try:
-            if path.is_file():
-                stat = path.stat()
-                stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
+            stat = path.stat()
+            stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
         # The program goes on writing: what was listed may be gone by now, or a file stand where its folder was.
         except (FileNotFoundError, NotADirectoryError):
             continue

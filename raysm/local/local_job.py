@@ -26,6 +26,7 @@ from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import Channel, JobSpec, Patience
+from raysm.local.links import relink
 from raysm.local.logs import LogPump
 from raysm.local.originals import Originals
 from raysm.local.outcome import Exits, Outcome
@@ -245,7 +246,7 @@ class LocalJob:
 
     def _follow(self) -> Outcome:
         exits = Exits(spec=self.spec)
-        stopped = terminated = False
+        asked = stopped = terminated = False
         settle_at = kill_at = float("inf")
         while len(exits.codes) < len(self._instances):
             # With a timeout: a stop and an exit set it, but nothing does at the moments of SIGTERM and SIGKILL.
@@ -257,8 +258,10 @@ class LocalJob:
                     self._cut_checkpoints(host, exits.codes[host])
             now = time.monotonic()
             # A stop that comes when all have ended changes nothing: the job is what they made of it.
-            if self._stop.is_set() and not stopped and len(exits.codes) < len(self._instances):
-                stopped = True
+            if self._stop.is_set() and not asked and len(exits.codes) < len(self._instances):
+                asked = True
+                # Behind a failure it hastens the end alone: what came first is what the job ended by.
+                stopped = not exits.failed()
                 settle_at = now
             if exits.failed():
                 settle_at = min(settle_at, now + self._patience.settle_s)
@@ -272,6 +275,7 @@ class LocalJob:
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
+        self._settle_links()
         self._say_last(self._keep_checkpoints())
         return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
 
@@ -281,6 +285,15 @@ class LocalJob:
             return
         if self._scenario.checkpoints.cut_at_sigkill and code == 128 + signal.SIGKILL:
             self._sync.leave(self.paths(host).base / checkpoints.target)
+
+    def _settle_links(self) -> None:
+        """Let what an instance has linked to its ``/opt/ml`` be found among its checkpoints and outputs."""
+        assert self._site is not None
+        for host in self._instances:
+            base = self.paths(host).base
+            inside = self._site.base_inside(base)
+            if inside != base:
+                relink(base, inside)
 
     def _keep_checkpoints(self) -> str | None:
         """Take checkpoints over for the last time; return what is to be said if some could not be.

@@ -7,7 +7,7 @@ import contextlib
 import os
 import selectors
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,13 +30,15 @@ class LogPump:
     """Carries logs until every pipe is closed at its other end.
 
     Attributes:
-        error: What ``on_line`` raised first; it is not called again after that, while the files go on to be written.
+        error: What went wrong first: what ``on_line`` raised, which is not called again after that, while the files go
+            on to be written; or why a file could not be, while lines go on to be passed on.
     """
 
     def __init__(self, on_line: Callable[[str, str], None]) -> None:
         """Start the thread; ``on_line(host, line)`` is called in it, with the line's newline removed."""
         self.error: BaseException | None = None
         self._on_line = on_line
+        self._is_refused = False
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
@@ -115,8 +117,9 @@ class LogPump:
         if not chunk:
             self._end(fd, stream)
             return
-        stream.file.write(chunk)
-        stream.file.flush()
+        with self._noting():
+            stream.file.write(chunk)
+            stream.file.flush()
         *lines, stream.rest = (stream.rest + chunk).split(b"\n")
         for line in lines:
             self._pass_on(stream.host, line)
@@ -128,15 +131,25 @@ class LogPump:
         with self._lock:
             self._selector.unregister(fd)
         os.close(fd)
-        stream.file.close()
+        with self._noting():
+            stream.file.close()
         if stream.rest:
             self._pass_on(stream.host, stream.rest)
 
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Go on where a file cannot be written: an instance whose pipe nobody reads would wait for ever."""
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+
     def _pass_on(self, host: str, line: bytes) -> None:
-        if self.error is not None:
+        if self._is_refused:
             return
         try:
             self._on_line(host, line.decode("utf-8", errors="replace").removesuffix("\r"))
         # Whatever it is: it is raised again where the job is waited for, and here it would end all other logs.
         except BaseException as error:
-            self.error = error
+            self._is_refused = True
+            self.error = self.error or error

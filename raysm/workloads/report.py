@@ -33,11 +33,12 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
         metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``.
 
     Raises:
-        InvalidRequest: There is no metric, one is no number, or the checkpoint is no folder.
+        InvalidRequest: There is no metric, one is no number, the step is no whole number, or the checkpoint is no
+            folder.
     """
     if not metrics:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
-    values = numbers(metrics)
+    values, step = numbers(metrics), None if step is None else _whole(step)
     variables = environment.inherited()
     # All ranks of a torchrun script run the same lines; figures by the number of workers would be read as a curve that
     # jumps.
@@ -103,3 +104,14 @@ def _number(name: str, value: object) -> float:
         return float(value)  # type: ignore[arg-type]  # whatever is one: a tensor, a NumPy scalar
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidRequest(f"report: {name} must be a number, got {value!r}") from error
+
+
+def _whole(step: object) -> int:
+    """Return a step as Python's own number, which alone a line of the log can hold."""
+    try:
+        whole = int(step)  # type: ignore[call-overload]  # a NumPy scalar or a tensor too
+        if whole == step:
+            return int(whole)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise InvalidRequest(f"report: step must be a whole number, got {step!r}")

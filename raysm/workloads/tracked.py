@@ -16,6 +16,7 @@ from types import FrameType
 
 from raysm.bootstrap import die_with_parent
 from raysm.bootstrap import environment as environments
+from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.log import remark
 from raysm.contract import payload as payloads
 from raysm.contract.events import Metric, parse
@@ -24,7 +25,7 @@ from raysm.contract.payload import Payload
 
 __all__ = ["Lines", "main", "run_of"]
 
-DRIVER = (sys.executable, "-m", "raysm.workloads.driver")
+DRIVER = Commands().driver
 
 CHUNK = 65536
 STDOUT = 1

@@ -8,7 +8,7 @@ import pytest
 from raysm.bootstrap.commands import Commands
 
 
-@pytest.mark.parametrize("name", ["ray", "driver"])
+@pytest.mark.parametrize("name", ["ray", "driver", "tracked_driver"])
 def test_every_default_command_is_a_module_of_this_interpreter(name):
     python, *options, module = getattr(Commands(), name)
     assert (python, options) == (sys.executable, ["-P", "-m"])

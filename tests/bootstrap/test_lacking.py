@@ -45,6 +45,19 @@ def test_of_many_requirements_the_first_are_named():
     assert str(many) == "torch>=2.9, package-0, package-1, package-2, package-3, package-4, 95 more"
 
 
+def test_what_opens_a_private_index_or_repository_is_not_named():
+    lines = (
+        "--extra-index-url https://me:p@ss@pypi.example/simple",
+        "package @ git+https://ghp_token@github.com/me/package@v1",
+        "git+ssh://git@github.com/me/other.git@main",
+        "plain @ https://pypi.example/plain-1.0.tar.gz",
+    )
+    assert str(Wanted(requirements=lines)) == (
+        "--extra-index-url https://***@pypi.example/simple, package @ git+https://***@github.com/me/package@v1, "
+        "git+ssh://***@github.com/me/other.git@main, plain @ https://pypi.example/plain-1.0.tar.gz"
+    )
+
+
 def test_a_package_that_is_not_there_has_no_version():
     assert installed_version("no-such-package") is None
     assert installed_version("ray") is not None

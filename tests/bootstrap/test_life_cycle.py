@@ -219,6 +219,16 @@ def test_a_ray_node_that_dies_a_fourth_time_loses_its_worker(tmp_path):
         assert cluster.failure("algo-1") == "algo-2 lost: Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
 
 
+def test_a_ray_node_that_dies_a_fourth_time_is_told_to_the_head_by_a_worker_that_ends_well_where_losses_are_allowed(
+    tmp_path,
+):
+    with Cluster(tmp_path, request(2, join_timeout_s=20, on_instance_loss="continue")) as cluster:
+        (cluster.folder / "algo-2.broken").touch()
+        # The cluster is not formed yet, and without all of them it never will be.
+        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1") == "algo-2 lost: Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
+
+
 @pytest.mark.parametrize("fault", ["worker", "ray"])
 def test_how_a_driver_ends_that_the_head_has_told_to_end_is_no_reason(tmp_path, fault):
     with Cluster(tmp_path, request(2), driver=TOLD_TO_END) as cluster:

@@ -128,6 +128,24 @@ def test_a_dead_ray_node_is_started_again_three_times_and_the_head_is_told_each_
     assert str(life.cause) == "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
 
 
+def test_a_worker_whose_ray_keeps_ending_leaves_the_job_to_the_others_where_it_may_go_on():
+    life = Life(on_instance_loss="continue")
+    life.tell(*JOINED, *[RAY_DIED] * MAX_RESTARTS)
+    why = "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
+    remark = Remark(f"{why}; leaving it to the others, as on_instance_loss='continue' says")
+    assert life.tell(RAY_DIED) == (remark, TellHead(why, for_good=True), End(Done()))
+
+
+def test_a_worker_that_was_given_up_does_not_fail_the_job_that_goes_on():
+    life = Life(on_instance_loss="continue")
+    *_, remark, end = life.tell(*JOINED, Lost("algo-1", "closed its connection"))
+    assert (remark.text.partition(";")[0], end) == (
+        "the head algo-1 was lost: it closed its connection",
+        End(Done()),
+    )
+    assert life.member.head_lost
+
+
 def test_a_ray_node_that_ends_before_there_is_anything_to_join_is_started_again():
     life = Life()
     life.tell(Connected("10.0.0.1"))

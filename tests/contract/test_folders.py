@@ -1,5 +1,8 @@
 """Folders that are made below one that has to be there."""
 
+import subprocess
+import sys
+
 import pytest
 
 from raysm.contract.folders import files_below, make_folder
@@ -65,3 +68,24 @@ def test_a_link_that_leads_back_is_not_followed_for_ever(tmp_path):
     (tmp_path / "a" / "other").symlink_to(tmp_path / "b")
     (tmp_path / "b" / "other").symlink_to(tmp_path / "a")
     assert names_below(tmp_path / "a") == ["x", "other/x"]
+
+
+WITHOUT_DESCRIPTORS = """
+import contextlib, os, resource, sys
+from pathlib import Path
+from raysm.contract.folders import files_below
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+with contextlib.suppress(OSError):
+    while True:
+        os.open(os.devnull, os.O_RDONLY)
+try:
+    print(list(files_below(Path(sys.argv[1]))))
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_folder_that_cannot_be_read_for_want_of_descriptors_is_not_one_without_files(tmp_path):
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "Too many open files\n"

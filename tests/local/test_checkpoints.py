@@ -58,6 +58,19 @@ def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(fol
     assert files(kept) == {"one": "changed by somebody else", "sub/two": "22"}
 
 
+def test_what_lies_behind_a_link_to_a_folder_is_kept_too(folders):
+    kept, first, second = folders
+    sync = CheckpointSync(FolderStore(kept), [first, second])
+    (first / "step-2").mkdir()
+    (first / "step-2" / "shard").write_text("2")
+    (first / "last").symlink_to("step-2")
+    sync.collect()
+    assert files(kept) == {"step-2/shard": "2", "last/shard": "2"}
+    (first / "last").unlink()
+    sync.collect()
+    assert files(kept) == {"step-2/shard": "2"}
+
+
 def test_what_an_instance_removes_is_removed(folders):
     kept, first, second = folders
     (kept / "old").write_text("x")

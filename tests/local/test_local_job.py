@@ -352,6 +352,19 @@ def test_an_instance_that_ends_on_a_sigterm_which_the_service_did_not_send_is_to
     )
 
 
+def test_a_stop_behind_a_failure_hastens_the_end_and_is_not_the_reason(root):
+    lines = Lines()
+    command = running("host == 'algo-2' and sys.exit(5); until_sigterm()")
+    with LocalJob(spec_for(command, 2), root=root, on_line=lines, patience=Patience(settle_s=600.0)) as job:
+        job.start()
+        lines.wait_for(("algo-1", "ready"))
+        job.instances["algo-2"].wait(SOON_S)
+        job.stop()
+        outcome = job.wait(SOON_S)
+    assert (outcome.status, outcome.failure_reason) == ("Failed", "algo-2: exit code 5")
+    assert outcome.exit_codes == {"algo-1": 0, "algo-2": 5}
+
+
 def test_a_loss_that_the_request_allows_neither_ends_nor_fails_the_job(root):
     lines = Lines()
     command = running("host == 'algo-2' and sys.exit(5); (base / 'output/go').exists() or until_sigterm()")

@@ -1,10 +1,14 @@
 """Logs arrive whole, in order, line by line."""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from raysm.local.logs import MAX_LINE, LogPump
+
+FULL = Path("/dev/full")
 
 
 @pytest.fixture
@@ -60,3 +64,14 @@ def test_a_pipe_that_a_stranger_holds_open_does_not_hold_up_the_end(pump, lines,
     pump.close(timeout_s=0.1)
     os.close(held)
     assert lines == [("algo-1", "last words")]
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="only Linux has a file that is a full disk")
+def test_a_full_disk_is_told_at_the_end_and_nobody_waits_for_who_reads(pump, lines):
+    writer = pump.open("algo-1", FULL)
+    for _ in range(3):
+        # More than a pipe holds: unread, the write would never return.
+        os.write(writer, b"x" * (1 << 17) + b"\n")
+    pump.close()
+    assert [len(line) for _, line in lines] == [1 << 17] * 3
+    assert pump.error.errno == errno.ENOSPC

@@ -44,6 +44,17 @@ def test_in_a_job_metrics_are_events_of_one_moment(job):
     ]
 
 
+def test_a_step_may_be_the_number_of_another_library(job):
+    code = "import numpy as np\nfor step in (np.int64(3), np.float32(4), 5.0, True): raysm.report(loss=1, step=step)"
+    assert [parse(line).step for line in printed(code, job)] == [3, 4, 5, 1]
+
+
+@pytest.mark.parametrize("step", [2.5, math.nan, math.inf, "3", [1]])
+def test_a_step_that_is_no_whole_number_is_refused(step):
+    with pytest.raises(InvalidRequest, match="step must be a whole number"):
+        raysm.report(loss=1.0, step=step)
+
+
 def test_outside_of_a_job_they_are_printed_for_people(tmp_path):
     assert printed("raysm.report(loss=0.5, accuracy=1, step=3)\nraysm.report(rate=2)", tmp_path) == [
         "step 3: loss 0.5, accuracy 1",

@@ -4,6 +4,7 @@ The last value of each goes into the job's record, all of them to CloudWatch, as
 """
 
 import contextlib
+import math
 import re
 import threading
 import time
@@ -42,7 +43,9 @@ class MetricScanner:
                 # The expression may have no group, or find no number: a metric is no reason to fail a job.
                 with contextlib.suppress(ValueError, IndexError, TypeError):
                     value = float(match.group(1))
-                    self._keep({"MetricName": name, "Value": value, "Timestamp": time.time()})
+                    # CloudWatch takes no other, and would refuse the whole call.
+                    if math.isfinite(value):
+                        self._keep({"MetricName": name, "Value": value, "Timestamp": time.time()})
 
     def _keep(self, metric: Mapping[str, Any]) -> None:
         with self._lock:

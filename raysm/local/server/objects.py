@@ -154,14 +154,21 @@ class Objects:
                 size = self._s3.head_object(Bucket=bucket, Key=key)["ContentLength"]
             yield _Object(bucket, key, size, name)
 
-    def upload(self, path: Path, uri: str, kms_key: str | None = None) -> None:
-        """Put the file ``path`` at ``uri``: into S3 in parts; a ``file://`` by renaming it, if that can be."""
+    def upload(self, path: Path, uri: str, kms_key: str | None = None, *, is_ours: bool = True) -> None:
+        """Put the file ``path`` at ``uri``: into S3 in parts; a ``file://`` by renaming it, if that can be.
+
+        Args:
+            path: The file.
+            uri: Of the object.
+            kms_key: Encrypts it in S3.
+            is_ours: Whether it may be renamed: what lies behind a link may be the user's own, or have another name.
+        """
         if is_file(uri):
             target = self.local(uri)
             within = self._within(target)
             make_folder(target.parent, within)
             # A link would be moved as a link: to what is soon removed, or to the user's own file.
-            if not path.is_symlink():
+            if is_ours and not path.is_symlink():
                 with contextlib.suppress(OSError):  # another file system
                     path.replace(target)
                     return

@@ -5,12 +5,12 @@ The folders of all instances are merged, one after the other; where two have a f
 """
 
 import contextlib
-import os
 import tarfile
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from random import Random
 
+from raysm.contract.folders import files_below
 from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidRequest
 from raysm.local.local_job import LocalJob
@@ -83,8 +83,10 @@ def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Pa
     """
     files = _merged([base / output.place for base in bases])
     if not output.archive:
-        for name, path in files.items():
-            objects.upload(path, join(output.uri, name), kms_key)
+        links = {name for name, path in files.items() if _is_behind_link(name, path)}
+        # They first, and as copies: what they lead to is moved away next.
+        for name in sorted(files, key=lambda name: name not in links):
+            objects.upload(files[name], join(output.uri, name), kms_key, is_ours=name not in links)
         return
     if not files and not output.even_empty:
         return
@@ -98,12 +100,13 @@ def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Pa
 
 
 def _merged(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return every file by its name below its folder."""
+    """Return every file by its name below its folder; also what lies behind a link, of a file as of a folder."""
     files: dict[str, Path] = {}
     for folder in folders:
-        for at, _, names in os.walk(folder):
-            for path in (Path(at, name) for name in names):
-                # Sockets and pipes that a job left have nothing that could be uploaded.
-                if path.is_file():
-                    files[path.relative_to(folder).as_posix()] = path
+        files |= {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
     return dict(sorted(files.items()))
+
+
+def _is_behind_link(name: str, path: Path) -> bool:
+    above = path.parents[: len(PurePosixPath(name).parts) - 1]
+    return any(part.is_symlink() for part in (path, *above))

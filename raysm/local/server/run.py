@@ -69,7 +69,7 @@ class JobRun(HasStatus):
         self._records = services.records
         self._api = record.api
         self._name = record.name
-        self._created_s = record.created_s
+        self._begun_s = time.monotonic()  # a clock may be set, or a laptop have slept: nobody has waited meanwhile
         self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
         # Beside its record: what a job leaves goes with it when it is removed.
@@ -226,7 +226,7 @@ class JobRun(HasStatus):
 
     @property
     def _waited_s(self) -> float:
-        return self._records.clock.now() - self._created_s
+        return time.monotonic() - self._begun_s
 
     def _happens(self, share: float) -> bool:
         return self._services.chance.random() < share

@@ -43,6 +43,13 @@ def test_what_is_no_number_or_no_expression_finds_nothing():
     assert last(metrics) == []
 
 
+def test_a_loss_that_diverges_is_passed_over():
+    metrics = scanner(("loss", r"loss=(\S+)"))
+    for text in ("loss=2.0", "loss=nan", "loss=inf", "loss=-Infinity"):
+        metrics.line(text)
+    assert last(metrics) == [("loss", 2.0)]
+
+
 def test_each_value_is_sent_once_in_calls_that_are_not_too_large():
     sent = Sent()
     metrics = scanner(("n", r"n=(\d+)"), sent=sent)

@@ -65,3 +65,23 @@ def test_of_nothing_there_is_an_archive_only_where_there_has_to_be_one(tmp_path)
     assert not collected(tmp_path, [tmp_path / "algo-1"], archive=True).exists()
     with tarfile.open(collected(tmp_path, [tmp_path / "algo-1"], archive=True, even_empty=True)) as tar:
         assert tar.getnames() == []
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_what_links_lead_to_is_kept_under_both_names(tmp_path, archive):
+    model = tmp_path / "algo-1" / "model"
+    (model / "epoch-3").mkdir(parents=True)
+    (model / "epoch-3" / "shard").write_text("weights")
+    (model / "a.ckpt").write_text("whole")
+    # As Lightning leaves them (save_last="link"): a checkpoint is a file, or a folder of shards.
+    (model / "last.ckpt").symlink_to("a.ckpt")
+    (model / "best").symlink_to("epoch-3")
+    out = collected(tmp_path, [tmp_path / "algo-1"], archive=archive)
+    if archive:
+        with tarfile.open(out) as tar:
+            tar.extractall(tmp_path / "read", filter="data")
+        out = tmp_path / "read"
+    names = ["a.ckpt", "best/shard", "epoch-3/shard", "last.ckpt"]
+    assert names_below(out) == names
+    assert [(out / name).read_text() for name in names] == ["whole", "weights", "weights", "whole"]
+    assert not any(path.is_symlink() for path in out.rglob("*"))

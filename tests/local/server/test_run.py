@@ -1,11 +1,13 @@
 """The life of a job that never comes to its instances; test_life_cycle has those that do."""
 
 import shutil
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from raysm.contract.clock import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
@@ -20,11 +22,30 @@ from tests.support.api_requests import training_parameters
 WAIT_S = 60.0
 
 
+class Watched(Capacity):
+    """Cores of which a test knows that somebody looked whether they are free."""
+
+    def __init__(self, cores):
+        super().__init__(cores)
+        self.looked = threading.Semaphore(0)
+
+    def wait(self, ticket, timeout_s):
+        self.looked.release()
+        return super().wait(ticket, timeout_s)
+
+
+class SetForward(Clock):
+    """The machine's clock, which somebody has set a day forward since the job was made."""
+
+    def now(self):
+        return super().now() + 86_400.0
+
+
 class Jobs:
     """Jobs that wait for the one core of a machine, which somebody else has."""
 
-    def __init__(self, folder):
-        self.records, self.capacity = Records(folder), Capacity(1)
+    def __init__(self, folder, clock=None):
+        self.records, self.capacity = Records(folder, clock), Watched(1)
         self.ticket = self.capacity.ask(1, "somebody-else")
         assert self.capacity.wait(self.ticket, WAIT_S)
         # Neither S3 nor metrics: nothing is brought before a job's turn comes.
@@ -94,6 +115,18 @@ def test_a_job_that_waited_for_too_long_is_stopped(jobs):
     )
     assert run.await_end(WAIT_S)
     assert (jobs.record().status, jobs.record().secondary) == ("Stopped", "MaxWaitTimeExceeded")
+
+
+def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
+    jobs = Jobs(tmp_path, SetForward())
+    run = jobs.start(
+        EnableManagedSpotTraining=True,
+        StoppingCondition={"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 600, "MaxPendingTimeInSeconds": 7200},
+    )
+    for _ in range(5):
+        assert jobs.capacity.looked.acquire(timeout=WAIT_S), jobs.record()
+    assert jobs.record().secondary == "Pending"
+    run.shut_down()
 
 
 def test_the_end_of_the_server_is_the_jobs_failure(jobs):
