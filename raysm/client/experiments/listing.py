@@ -83,9 +83,10 @@ def moment(since: str | datetime | timedelta | None, now: datetime) -> datetime 
         case timedelta():
             return now - since
     span = SPAN.fullmatch(since.strip())
-    if span is not None:
-        return now - timedelta(seconds=float(span[1]) * SECONDS[span[2]])
-    with contextlib.suppress(ValueError):
+    # Before the first date and behind the last there is none, either.
+    with contextlib.suppress(ValueError, OverflowError):
+        if span is not None:
+            return now - timedelta(seconds=float(span[1]) * SECONDS[span[2]])
         # Without a zone it is of this machine's.
         return datetime.fromisoformat(since.strip()).astimezone(UTC)
     raise InvalidRequest(f"since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 7d or 12h; got {since!r}")
