@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from raysm.client.costs.prices import RegionPrices, save_prices
 from raysm.client.description import Status
 from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
 from raysm.client.submit import submit
@@ -14,6 +15,8 @@ from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.client_jobs import M5, NOW_MS
+from tests.support.homes import in_home
+from tests.support.sagemaker import now
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 
@@ -126,6 +129,25 @@ def test_a_job_that_runs_is_asked_for_each_time(remote, job):
     for _ in range(2):
         assert [row.status for row in experiments(remote.service, Choice())] == [Status.COMPLETED]
         assert remote.sagemaker.described == 3
+
+
+def test_a_cost_that_was_not_known_is_told_once_its_price_is(remote, job, tmp_path):
+    def costs(usd_per_hour):
+        prices = RegionPrices(
+            region=remote.service.region, as_of="2026-11-20", version="1", usd={"ml.m5.large": usd_per_hour}
+        )
+        save_prices(prices)
+        return [row.cost_usd for row in experiments(remote.service, Choice())]
+
+    ended = now() - datetime.timedelta(hours=1)
+    remote.sagemaker.end(
+        job.name, "Completed", TrainingStartTime=ended, TrainingEndTime=ended, BillableTimeInSeconds=3600
+    )
+    with in_home(tmp_path / "home"):
+        assert [row.cost_usd for row in experiments(remote.service, Choice())] == [None]
+        assert costs(0.2) == [pytest.approx(2 * 0.2, rel=0.05)]
+        # Read once more, and kept, volumes and all: what it has cost does not change with what its type costs today.
+        assert costs(9.0) == [pytest.approx(2 * 0.2, rel=0.05)]
 
 
 def test_accounts_and_homes_do_not_share_what_is_kept(remote, local, job):
