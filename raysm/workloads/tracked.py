@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 from raysm.bootstrap import die_with_parent
@@ -20,7 +20,9 @@ from raysm.bootstrap.log import remark
 from raysm.contract import payload as payloads
 from raysm.contract.events import Metric, parse
 from raysm.contract.mirror import End, Mirror, MlflowRun
+from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
+from raysm.request.sweep import SweepWorkload
 
 __all__ = ["Lines", "main", "run_of"]
 
@@ -59,16 +61,23 @@ class Lines:
                     self._take(metric)
 
 
-def run_of(payload: Payload) -> MlflowRun:
-    """Return the MLflow run of the payload's job: of a follow-up, which travels with the same, the first job's."""
-    request = payload.request
+def run_of(payload: Payload, job: str = "", told: Mapping[str, str] | None = None) -> MlflowRun:
+    """Return the MLflow run of the payload's job: of a follow-up, which travels with the same, the first job's.
+
+    Args:
+        payload: What travelled here.
+        job: As the service calls the job that runs here.
+        told: The hyperparameters that the service has told it.
+    """
+    request, told = payload.request, told or {}
     assert request.tracking is not None, "the bootstrap has asked"
-    hyperparameters = dict(request.hyperparameters)
+    parameters = {**request.hyperparameters, **request.workload.parameters}
+    if TUNING_OBJECTIVE not in told or not isinstance(request.workload, SweepWorkload):
+        return MlflowRun(uri=request.tracking, experiment=request.project, job=request.name, parameters=parameters)
+    # All trials of a tuning job travel with the same payload: by its name they would be one run.
+    drawn = {name: told[name] for name in request.workload.space if name in told}
     return MlflowRun(
-        uri=request.tracking,
-        experiment=request.project,
-        job=request.name,
-        parameters={**hyperparameters, **request.workload.parameters},
+        uri=request.tracking, experiment=request.project, job=job or request.name, parameters={**parameters, **drawn}
     )
 
 
@@ -104,7 +113,9 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
 
 
 def _mirror() -> Mirror:
-    return Mirror(run_of(payloads.load(environments.read().payload)), say=remark)
+    environment = environments.read()
+    run = run_of(payloads.load(environment.payload), environment.job_name, environment.hyperparameters)
+    return Mirror(run, say=remark)
 
 
 def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
