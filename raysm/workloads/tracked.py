@@ -22,11 +22,13 @@ from raysm.contract.events import Metric, parse
 from raysm.contract.mirror import End, Mirror, MlflowRun
 from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
-from raysm.request.sweep import SweepWorkload
 
 __all__ = ["Lines", "main", "run_of"]
 
 DRIVER = (sys.executable, "-m", "raysm.workloads.driver")
+
+OF_SERVICE = ("sagemaker_", "_tuning_")
+"""How hyperparameters begin that a tuning job, or a framework's image, has for itself."""
 
 CHUNK = 65536
 STDOUT = 1
@@ -61,24 +63,22 @@ class Lines:
                     self._take(metric)
 
 
-def run_of(payload: Payload, job: str = "", told: Mapping[str, str] | None = None) -> MlflowRun:
+def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None) -> MlflowRun:
     """Return the MLflow run of the payload's job: of a follow-up, which travels with the same, the first job's.
 
     Args:
         payload: What travelled here.
         job: As the service calls the job that runs here.
-        told: The hyperparameters that the service has told it.
+        hyperparameters: As the service passes them to it.
     """
-    request, told = payload.request, told or {}
+    request, texts = payload.request, hyperparameters or {}
     assert request.tracking is not None, "the bootstrap has asked"
-    parameters = {**request.hyperparameters, **request.workload.parameters}
-    if TUNING_OBJECTIVE not in told or not isinstance(request.workload, SweepWorkload):
-        return MlflowRun(uri=request.tracking, experiment=request.project, job=request.name, parameters=parameters)
-    # All trials of a tuning job travel with the same payload: by its name they would be one run.
-    drawn = {name: told[name] for name in request.workload.space if name in told}
-    return MlflowRun(
-        uri=request.tracking, experiment=request.project, job=job or request.name, parameters={**parameters, **drawn}
-    )
+    name, parameters = request.name, {**request.hyperparameters, **request.workload.parameters}
+    if TUNING_OBJECTIVE in texts:
+        # All trials of a tuning job travel with the same payload: by its name they would be one run.
+        name = job
+        parameters |= {key: text for key, text in texts.items() if not key.startswith(OF_SERVICE)}
+    return MlflowRun(uri=request.tracking, experiment=request.project, job=name, parameters=parameters)
 
 
 def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None) -> int:
