@@ -7,7 +7,7 @@ that has ended is not asked for again.
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from raysm.client import records, restart
 from raysm.client.description import Description, SecondaryStatus, Status, read
@@ -119,16 +119,23 @@ class Chain:
     def descriptions(self) -> list[Description]:
         """Return how each of them is, the first one first; one that was deleted is left out."""
         *before, last = self.names
-        for name in before:
+        # Where another thread went over to a follow-up meanwhile, describe() is of that one, and the next call tells
+        # both.
+        return [*self._of_ended(before), *([self.describe()] if last == self.name else [])]
+
+    def earlier(self) -> list[Description]:
+        """Return how those before the last one ended; each is asked for once."""
+        return self._of_ended(self.names[:-1])
+
+    def _of_ended(self, names: Sequence[str]) -> list[Description]:
+        for name in names:
             if name not in self._ended:
                 try:
                     self._ended[name] = read(self.api, self.service.describe(self.api, name))
                 except JobNotFound:
                     self._ended[name] = None
-        earlier = [self._ended[name] for name in before]
-        # Where another thread went over to a follow-up meanwhile, describe() is of that one, and the next call tells
-        # both.
-        return [*(one for one in earlier if one is not None), *([self.describe()] if last == self.name else [])]
+        ended = [self._ended[name] for name in names]
+        return [one for one in ended if one is not None]
 
     def is_stopped(self, description: Description) -> bool:
         """Whether somebody stopped the job, rather than the service by its limits."""

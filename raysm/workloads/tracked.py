@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 from raysm.bootstrap import die_with_parent
@@ -21,11 +21,15 @@ from raysm.bootstrap.log import remark
 from raysm.contract import payload as payloads
 from raysm.contract.events import Metric, parse
 from raysm.contract.mirror import End, Mirror, MlflowRun
+from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
 
 __all__ = ["Lines", "main", "run_of"]
 
 DRIVER = Commands().driver
+
+OF_SERVICE = ("sagemaker_", "_tuning_")
+"""How hyperparameters begin that a tuning job, or a framework's image, has for itself."""
 
 CHUNK = 65536
 STDOUT = 1
@@ -60,17 +64,22 @@ class Lines:
                     self._take(metric)
 
 
-def run_of(payload: Payload) -> MlflowRun:
-    """Return the MLflow run of the payload's job: of a follow-up, which travels with the same, the first job's."""
-    request = payload.request
+def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None) -> MlflowRun:
+    """Return the MLflow run of the payload's job: of a follow-up, which travels with the same, the first job's.
+
+    Args:
+        payload: What travelled here.
+        job: As the service calls the job that runs here.
+        hyperparameters: As the service passes them to it.
+    """
+    request, texts = payload.request, hyperparameters or {}
     assert request.tracking is not None, "the bootstrap has asked"
-    hyperparameters = dict(request.hyperparameters)
-    return MlflowRun(
-        uri=request.tracking,
-        experiment=request.project,
-        job=request.name,
-        parameters={**hyperparameters, **request.workload.parameters},
-    )
+    name, parameters = request.name, {**request.hyperparameters, **request.workload.parameters}
+    if TUNING_OBJECTIVE in texts:
+        # All trials of a tuning job travel with the same payload: by its name they would be one run.
+        name = job
+        parameters |= {key: text for key, text in texts.items() if not key.startswith(OF_SERVICE)}
+    return MlflowRun(uri=request.tracking, experiment=request.project, job=name, parameters=parameters)
 
 
 def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None) -> int:
@@ -105,7 +114,9 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
 
 
 def _mirror() -> Mirror:
-    return Mirror(run_of(payloads.load(environments.read().payload)), say=remark)
+    environment = environments.read()
+    run = run_of(payloads.load(environment.payload), environment.job_name, environment.hyperparameters)
+    return Mirror(run, say=remark)
 
 
 def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:

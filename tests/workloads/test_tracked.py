@@ -8,8 +8,11 @@ import sys
 import pytest
 
 from raysm.contract.events import Metric, line
+from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
 from raysm.request import JobRequest, Script
+from raysm.request.space import loguniform
+from raysm.request.sweep import ScriptSweep
 from raysm.workloads.tracked import Lines, run_of
 
 WITHIN_S = 120
@@ -128,3 +131,18 @@ def test_the_run_is_that_of_the_request(tmp_path):
     run = run_of(Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest=""))
     assert (run.uri, run.experiment, run.job) == ("http://127.0.0.1:5000", "digits", "digits-1")
     assert run.parameters == {"lr": 0.1, "depth": "3"}
+
+
+def test_each_trial_of_a_tuning_job_has_a_run_of_its_own_with_what_was_drawn_for_it(tmp_path):
+    sweep = ScriptSweep(script="train.py", space={"lr": loguniform(1e-4, 1)}, metric="loss")
+    request = JobRequest(name="sweep-1", workload=sweep, tracking="http://127.0.0.1:5000")
+    payload = Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest="")
+    runs = [
+        run_of(payload, job, {TUNING_OBJECTIVE: "loss", "lr": lr, "sagemaker_program": "start.py"})
+        for job, lr in (("tuned-001-a", "0.1"), ("tuned-002-b", "0.01"))
+    ]
+    assert [run.job for run in runs] == ["tuned-001-a", "tuned-002-b"]
+    assert [run.parameters["lr"] for run in runs] == ["0.1", "0.01"]
+    assert "sagemaker_program" not in runs[0].parameters
+    # As one job, which has all trials, the sweep is one run.
+    assert run_of(payload, "sweep-1", {"lr": "0.1"}).job == "sweep-1"

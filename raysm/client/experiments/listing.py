@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from raysm.client.costs.prices import price_of
 from raysm.client.description import Status
 from raysm.client.experiments.cache import Cache
 from raysm.client.experiments.experiment import Experiment
@@ -83,9 +84,10 @@ def moment(since: str | datetime | timedelta | None, now: datetime) -> datetime 
         case timedelta():
             return now - since
     span = SPAN.fullmatch(since.strip())
-    if span is not None:
-        return now - timedelta(seconds=float(span[1]) * SECONDS[span[2]])
-    with contextlib.suppress(ValueError):
+    # Before the first date and behind the last there is none, either.
+    with contextlib.suppress(ValueError, OverflowError):
+        if span is not None:
+            return now - timedelta(seconds=float(span[1]) * SECONDS[span[2]])
         # Without a zone it is of this machine's.
         return datetime.fromisoformat(since.strip()).astimezone(UTC)
     raise InvalidRequest(f"since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 7d or 12h; got {since!r}")
@@ -174,10 +176,19 @@ def _read(
     """Return the rows of a page's jobs in their order; read, and keep, those that are not kept yet."""
     # The time too: on this machine a name may be used again after `raysm rm`, and so may its ARN.
     rows = {
-        job.arn: cached[job.arn] for job in page if job.arn in cached and cached[job.arn].created_s == job.created_s
+        job.arn: row
+        for job in page
+        if (row := cached.get(job.arn)) is not None and row.created_s == job.created_s and not _lacks_cost(service, row)
     }
     read = in_parallel(lambda job: read_job(service, api, job.name), [job for job in page if job.arn not in rows])
     readings = [reading for reading in read if reading is not None]
     cache.keep(reading for reading in readings if reading.is_final)
     rows |= {reading.row.arn: reading.row for reading in readings}
     return [rows[job.arn] for job in page if job.arn in rows]
+
+
+def _lacks_cost(service: Service, row: Experiment) -> bool:
+    """Whether a row was kept without its cost, and could have it now: a list of prices was brought since."""
+    if row.cost_usd is not None or not row.is_billed or not row.instances:
+        return False
+    return all(price_of(instance_type, service.region) is not None for instance_type, _ in row.instances)

@@ -131,8 +131,9 @@ def _warm_start(options: TuningOptions) -> dict[str, Any] | None:
 
 
 def _regex() -> str:
-    # Of the trial's events alone: their one value is the metric that counts, whatever else a trial reports.
-    return re.escape('"kind": "trial", ').replace("\\ ", " ") + f'.*?"value": ({NUMBER})'
+    # Of the trial's events alone: their one value is the metric that counts, whatever else a trial reports. By what
+    # stands behind it, since a parameter may be called "value" too, and parameters come first.
+    return re.escape('"kind": "trial", ').replace("\\ ", " ") + f'.*?"value": ({NUMBER}), "metrics": \\{{'
 
 
 def _check(sweep: SweepWorkload, options: TuningOptions) -> None:

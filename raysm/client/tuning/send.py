@@ -1,5 +1,6 @@
 """Sends a sweep to the service as a tuning job: payload and call flow out, and the handle on what was made."""
 
+import logging
 import re
 import secrets
 import time
@@ -23,6 +24,8 @@ __all__ = ["PreparedTuning", "prepare_tuning", "tune"]
 
 LONGEST_NAME = 32
 """Of a tuning job's name, by the service's model."""
+
+_log = logging.getLogger("raysm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,13 @@ def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
         raise InvalidRequest(
             f"tune: max_restarts={request.limits.max_restarts} is of a job that raysm follows, and the trials of a "
             "tuning job are launched by the service; drop it, or give them more time (limits.max_runtime_s)"
+        )
+    # No refusal: it may stand in the project's file, for its other jobs.
+    if request.tracking is not None and not request.is_tracked_by_head:
+        _log.warning(
+            "tune: the trials are not copied to %s, a file of this machine, since nobody follows them here; an MLflow "
+            "server (http://…, or an ARN) gets a run of each",
+            request.tracking,
         )
     # Not the job's: a tuning job's name has half the characters, and its trials' begin with it.
     name = _name(job.task)

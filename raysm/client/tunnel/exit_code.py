@@ -45,9 +45,11 @@ class Marked:
         # Quoted here, for the shell of there: what the user's own shell left as one word stays one word.
         run = shlex.join(self._command) if self._command else SHELL
         if not self._has_terminal:
-            # The agent gives it a terminal all the same: one that changes nothing of what is written.
-            run = f"stty raw -echo 2>/dev/null; {run} </dev/null"
-        return f"sh -c {shlex.quote(run + self._end())}"
+            # The agent gives it a terminal all the same: one that changes nothing of what is written, and which still
+            # makes a signal of Ctrl-C.
+            run = f"stty raw -echo isig 2>/dev/null; {run} </dev/null"
+        # The shell is struck by Ctrl-C as well: it lives on to tell the code, and what it runs is not spared by a trap.
+        return f"sh -c {shlex.quote(f'trap : INT; {run}{self._end()}')}"
 
     def _end(self) -> str:
         return f"; printf '\\036%s:%d\\036' {self._nonce} $?"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from raysm.client.costs.bill import usd_so_far
+from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.description import Description, Status
 from raysm.client.follow import FOLLOW_S, JobStream
 from raysm.client.job import Job
@@ -108,7 +108,12 @@ def _usd(job: Job, description: Description, now_s: float) -> float | None:
         if description.status.is_terminal:
             bill = job.cost()
             return None if bill is None else bill.usd
-        return usd_so_far(description, job.service.region, now_s)
+        so_far = usd_so_far(description, job.service.region, now_s)
+        earlier = bill_of(job.chain.earlier(), job.service.region)
+        if earlier is None or so_far is None:
+            return so_far
+        # As in a bill, of a part that is not known neither is the sum.
+        return None if earlier.usd is None else earlier.usd + so_far
     return None
 
 

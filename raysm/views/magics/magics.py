@@ -4,7 +4,8 @@ What is wrong with a line is IPython's own kind of error, one line long; what fa
 session tells it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from raysm.client.project import load_options
@@ -21,6 +22,9 @@ from raysm.views.magics.running import await_future, run_cell
 from raysm.views.magics.words import COMMANDS, CellLine, CommandLine, read_cell, read_command, seconds
 
 __all__ = ["Magics", "Opens", "Shell", "tell"]
+
+SHAPE: Mapping[str, str] = {"instances": "count", "instance_type": "instance_type"}
+"""What a line may say of a cluster, and the field of ``Cluster`` that it is."""
 
 
 class Shell(Protocol):
@@ -113,12 +117,15 @@ class Magics:
         options = dict(command.options)
         # What is typed stands above what the profile says, and below nothing.
         base: dict[str, Any] = dict(load_options(profile=options.pop("profile"))) if "profile" in options else {}
-        shape: dict[str, Any] = {name: options.pop(name) for name in ("instances", "instance_type") if name in options}
+        shape: dict[str, Any] = {field: options.pop(name) for name, field in SHAPE.items() if name in options}
         if shape:
-            base["cluster"] = _cluster(shape)
+            base["cluster"] = replace(base.get("cluster") or Cluster(), **shape)
         if command.word is not None:
             base["name"] = command.word
         self._current = self._opens.start(**base, **options)
+        # One of its name that has ended would else go on being asked by `-s NAME`.
+        if command.word is not None:
+            self._attached[command.word] = self._current
         return self._current
 
     def _connect(self, command: CommandLine) -> Session:
@@ -188,11 +195,6 @@ class Magics:
 def _entered() -> Session | None:
     session = current_session()
     return session if isinstance(session, Session) else None
-
-
-def _cluster(shape: dict[str, Any]) -> Cluster:
-    words = {"count": shape["instances"]} if "instances" in shape else {}
-    return Cluster(shape["instance_type"], **words) if "instance_type" in shape else Cluster(**words)
 
 
 def tell(event: Any) -> None:

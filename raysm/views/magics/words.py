@@ -42,8 +42,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _instances(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    # "all,algo-1" would run a cell there twice.
+    # One that is named twice, or beside all of them, would run the cell twice.
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names or (len(names) > 1 and {ALL, HEAD} & {*names}):
         raise ValueError(f"{HEAD}, {ALL}, or names of instances, algo-1,algo-2")
     return names

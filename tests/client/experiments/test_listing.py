@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from raysm.client.costs.prices import RegionPrices, save_prices
 from raysm.client.description import Status
 from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
 from raysm.client.submit import submit
@@ -14,6 +15,8 @@ from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.client_jobs import M5, NOW_MS
+from tests.support.homes import in_home
+from tests.support.sagemaker import now
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 
@@ -128,6 +131,25 @@ def test_a_job_that_runs_is_asked_for_each_time(remote, job):
         assert remote.sagemaker.described == 3
 
 
+def test_a_cost_that_was_not_known_is_told_once_its_price_is(remote, job, tmp_path):
+    def costs(usd_per_hour):
+        prices = RegionPrices(
+            region=remote.service.region, as_of="2026-11-20", version="1", usd={"ml.m5.large": usd_per_hour}
+        )
+        save_prices(prices)
+        return [row.cost_usd for row in experiments(remote.service, Choice())]
+
+    ended = now() - datetime.timedelta(hours=1)
+    remote.sagemaker.end(
+        job.name, "Completed", TrainingStartTime=ended, TrainingEndTime=ended, BillableTimeInSeconds=3600
+    )
+    with in_home(tmp_path / "home"):
+        assert [row.cost_usd for row in experiments(remote.service, Choice())] == [None]
+        assert costs(0.2) == [pytest.approx(2 * 0.2, rel=0.05)]
+        # Read once more, and kept, volumes and all: what it has cost does not change with what its type costs today.
+        assert costs(9.0) == [pytest.approx(2 * 0.2, rel=0.05)]
+
+
 def test_accounts_and_homes_do_not_share_what_is_kept(remote, local, job):
     remote.sagemaker.end(job.name, "Completed")
     experiments(remote.service, Choice())
@@ -188,7 +210,7 @@ def test_a_time_is_said_as_people_say_it(since, at):
     assert moment(since, NOW) == at
 
 
-@pytest.mark.parametrize("since", ["yesterday", "7 fortnights", "", "d7"])
+@pytest.mark.parametrize("since", ["yesterday", "7 fortnights", "", "d7", "999999d", f"{10**30}w"])
 def test_what_is_no_time_is_refused(since):
     with pytest.raises(InvalidRequest, match="since is a time, 2026-11-01"):
         moment(since, NOW)

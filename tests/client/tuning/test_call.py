@@ -91,6 +91,12 @@ def test_the_metric_is_read_from_the_trials_own_events():
     assert re.search(metric["Regex"], line(Trial(number=0, status="running", value=None))) is None
 
 
+def test_a_parameter_that_is_called_value_is_not_taken_for_the_metric():
+    (metric,) = call()["TrainingJobDefinition"]["AlgorithmSpecification"]["MetricDefinitions"]
+    told = Trial(number=0, status="done", params={"value": 3, "metrics": 4}, value=0.5, metrics={"value": 7.0})
+    assert float(re.search(metric["Regex"], line(told))[1]) == 0.5
+
+
 def test_parents_are_named():
     warm = call(options=TuningOptions(parents=("a", "b")))["WarmStartConfig"]
     assert [item["HyperParameterTuningJobName"] for item in warm["ParentHyperParameterTuningJobs"]] == ["a", "b"]

@@ -5,7 +5,9 @@ import re
 import pytest
 
 import raysm
-from raysm.client.tuning.send import LONGEST_NAME, _name, tune
+from raysm.client.submit import prepare
+from raysm.client.tuning.call import TuningOptions
+from raysm.client.tuning.send import LONGEST_NAME, _name, prepare_tuning, tune
 from raysm.errors import InvalidRequest
 
 
@@ -41,3 +43,11 @@ def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
     sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss")
     with pytest.raises(InvalidRequest, match=message):
         tune(sweep, **options)
+
+
+def test_that_trials_are_not_copied_to_a_file_of_this_machine_is_said(tmp_path, caplog):
+    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    for place in (f"sqlite:///{tmp_path}/mlflow.db", "http://127.0.0.1:5000"):
+        prepare_tuning(prepare(sweep, tracking=place), TuningOptions())
+    (said,) = [record.getMessage() for record in caplog.records if "not copied" in record.getMessage()]
+    assert "mlflow.db" in said

@@ -1,5 +1,8 @@
 """The mark behind a command's output that tells its exit code."""
 
+import contextlib
+import os
+import pty
 import shlex
 import subprocess
 
@@ -32,6 +35,25 @@ def test_without_a_terminal_nothing_is_read():
     marked = Marked(["cat"], has_terminal=False)
     assert shown(marked, output_of(marked), 10) == b""
     assert marked.code == 0
+
+
+@pytest.mark.parametrize("has_terminal", [False, True])
+def test_ctrl_c_ends_the_command_and_its_code_is_told(has_terminal):
+    marked = Marked(["sh", "-c", "echo ready; exec sleep 60"], has_terminal=has_terminal)
+    process, terminal = pty.fork()
+    if not process:  # as the agent begins it: in a session of its own, at a terminal that controls it
+        os.execvp("sh", shlex.split(marked.line()))
+    output = b""
+    # EIO is how a terminal ends that nobody holds any more.
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 1024):
+            if b"ready" in part:
+                os.write(terminal, b"\x03")
+            output += marked.feed(part)
+    os.close(terminal)
+    os.waitpid(process, 0)
+    assert marked.code == 130
+    assert output.startswith(b"ready")
 
 
 def test_a_shell_also_reads_the_line_as_one_command():

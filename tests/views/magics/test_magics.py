@@ -76,6 +76,28 @@ def test_a_project_file_says_where(shell, tmp_path):
     assert opens.started[0]["project"] == "digits"
 
 
+def test_what_a_line_says_of_instances_leaves_the_profiles_others(shell, tmp_path):
+    (tmp_path / "raysm.toml").write_text(
+        '[profile.gpu.cluster]\ninstance_type = "ml.g5.xlarge"\nvolume_gb = 200\nkeep_alive_s = 600\n'
+    )
+    opens = FakeOpens()
+    magics = Magics(shell, opens)
+    with contextlib.chdir(tmp_path):
+        magics.raysm("start --profile gpu --instances 4")
+        magics.raysm("start --profile gpu --type ml.g5.2xlarge")
+    assert [options["cluster"] for options in opens.started] == [
+        Cluster("ml.g5.xlarge", count=4, volume_gb=200, keep_alive_s=600),
+        Cluster("ml.g5.2xlarge", volume_gb=200, keep_alive_s=600),
+    ]
+
+
+def test_a_session_that_is_begun_anew_takes_the_place_of_one_of_its_name_that_has_ended(magics, digits):
+    magics.raysm("-s digits", "1\n")
+    begun = magics.raysm("start digits")
+    magics.raysm("-s digits", "2\n")
+    assert (len(digits.cells), len(begun.cells)) == (1, 1)
+
+
 def test_a_variable_is_a_session_too(magics, shell):
     shell.user_ns["mine"] = other = FakeSession("other")
     magics.raysm("-s mine", "1\n")

@@ -117,3 +117,7 @@ def test_every_command_says_what_it_does_and_how_it_is_used():
     assert all(command.summary for command in COMMANDS.values())
     assert COMMANDS["keep"].usage("keep") == "%raysm keep TIME"
     assert usage().startswith("%%raysm [-s NAME] [--push NAMES]")
+
+
+def test_an_instance_that_is_named_twice_is_one():
+    assert read_cell("--on algo-2,algo-1,algo-2").on == ("algo-2", "algo-1")
