@@ -115,7 +115,9 @@ def by_raysm(script, steps):
     job = raysm.submit(raysm.TorchScript(str(script), args=[str(steps)], workers_per_instance=2))
     job.wait(timeout=120)
     end_s = time.time()
-    assert job.exception() is None, job.exception()
+    if job.exception() is not None:
+        print("\n".join(line.text for line in job.lines()))
+        raise job.exception()
     return figures(begin_s, marks(line.text.removeprefix("[rank 0] ") for line in job.lines()), end_s, steps)
 
 

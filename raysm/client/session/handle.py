@@ -132,15 +132,25 @@ class Session(SessionFunctions, SessionNamespace):
         # Whoever names none takes none away: the job's own name is the only one of its kind.
         if self._name is not None:
             check_free(self._service, self._name)
-        job = ready.send()
+        self._begin(ready.send(), show)
+        return self
+
+    def _begin(self, job: Job, show: Show | None) -> None:
         try:
             self._connect(job, show)
         except BaseException:
             # Ctrl-C too: nobody would know of it any more, and it would go on costing.
-            with contextlib.suppress(RaysmError):
+            try:
                 job.cancel()
+            except RaysmError as error:
+                _log.warning(
+                    "the job %s of a session that could not be begun is not stopped either, and may go on costing: %s; "
+                    "raysm stop %s",
+                    job.name,
+                    error,
+                    job.name,
+                )
             raise
-        return self
 
     def _connect(self, job: Job, show: Show | None) -> None:
         opened = Opened(job, self._name or job.name, place_of(job, show))

@@ -6,6 +6,7 @@ on the speed of whoever takes the results. Batches grow until each takes a fract
 microseconds does not pay for a request of its own, and one that takes minutes waits for no other.
 """
 
+import contextlib
 import itertools
 import pickle
 import queue
@@ -17,6 +18,7 @@ from raysm.client.session.arguments import check_number, check_whole
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.contract.session import BATCH, CallRequest, Outcome, RemoteError
+from raysm.errors import RaysmError
 
 __all__ = ["BatchSize", "MapOptions", "Mapped"]
 
@@ -227,4 +229,6 @@ class Mapped:
     def _cancel(self) -> None:
         for batch in self._under_way.values():
             if batch.call is not None and not batch.call.done():
-                batch.call.cancel()
+                # A session that has ended has none under way; and what ended the map is what its caller is to hear.
+                with contextlib.suppress(RaysmError):
+                    batch.call.cancel()

@@ -8,7 +8,7 @@ import pytest
 import raysm
 from raysm.client.session.current import inside
 from raysm.client.session.handle import Session
-from raysm.errors import CallCancelled, InvalidRequest, SessionEnded
+from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
 from tests.support.sessions import StubJob, served, until
 
 
@@ -141,6 +141,23 @@ def test_one_that_cannot_be_told_to_end_has_its_job_stopped(tmp_path, caplog):
         server.host.close = close
     assert job.is_cancelled
     assert f"the session {job.name} cannot be told to end, its job is stopped instead: No space left" in caplog.text
+
+
+def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_that_is_told(tmp_path, caplog):
+    job = StubJob(tmp_path, None)
+    with pytest.raises(JobFailed, match="ended before it took calls"):
+        raysm.Session(name="digits")._begin(job, lambda event: None)
+    assert job.is_cancelled
+    assert caplog.messages == []
+
+    def refuse():
+        raise ServiceError("the endpoint cannot be reached")
+
+    job.cancel = refuse
+    with pytest.raises(JobFailed, match="ended before it took calls"):
+        raysm.Session(name="digits")._begin(job, lambda event: None)
+    assert "not stopped either, and may go on costing: the endpoint cannot be reached" in caplog.text
+    assert f"raysm stop {job.name}" in caplog.text
 
 
 def test_the_public_name_is_this_class_and_its_limits_are_those_that_it_was_told():

@@ -8,7 +8,7 @@ import pytest
 from raysm.client.session.calls import Line
 from raysm.client.session.mapping import GROWTH, MOST_ITEMS, BatchSize, MapOptions, Mapped
 from raysm.contract.session import Outcome, RemoteError
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, SessionEnded
 
 
 class Batch:
@@ -131,6 +131,26 @@ def test_the_first_failure_ends_the_map_and_names_its_item():
     with pytest.raises(ValueError, match="no good") as raised:
         next(results)
     assert "item 7: 7" in raised.value.__notes__
+
+
+def test_a_batch_that_cannot_be_cancelled_hides_neither_the_failure_nor_those_behind_it():
+    class Away(Session):
+        def submit(self, first, content):
+            batch = super().submit(first, content)
+            if first == 0:
+                batch.end()
+            else:
+                batch.cancel = lambda: self.refuse(batch)
+            return batch
+
+        def refuse(self, batch):
+            Batch.cancel(batch)
+            raise SessionEnded("the head is away")
+
+    session = Away(fails=[0], ends_at_once=False)
+    with pytest.raises(ValueError, match="no good"):
+        list(session.map(range(20)))
+    assert [batch.is_cancelled for batch in session.batches] == [False, True, True]
 
 
 def test_an_exception_is_a_result_where_that_is_asked_for():
