@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.batch.formats.format import Columns
+from raysm.workloads.batch.formats.format import Columns, TableColumns
 from raysm.workloads.pickles import unpickled
 
 __all__ = ["Predictor", "predictor_of", "table_of"]
@@ -63,7 +63,7 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
     if unknown:
         raise InvalidRequest(f"keep names the column {unknown[0]!r}, and the input has {', '.join(map(str, batch))}")
     columns_written = (*keys, *(column for column in keep if column not in keys))
-    columns = {column: _arrow(batch[column], column, name) for column in columns_written}
+    columns = {column: _kept(batch, column, name) for column in columns_written}
     for column, values in predicted.items():
         if column in columns:
             raise InvalidRequest(f"{name} returned the column {column!r}, which the records have already; rename it")
@@ -75,6 +75,29 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
             )
         columns[str(column)] = array
     return pa.table(columns)
+
+
+def _kept(batch: Columns, column: str, name: str) -> pa.Array:
+    """Return a column of the records, of the same type in each batch, whatever is missing there."""
+    array = _arrow(batch[column], column, name)
+    if not isinstance(batch, TableColumns) or column not in batch.table.column_names:
+        return array
+    own = batch.table.column(column)
+    if pa.types.is_integer(own.type) and own.null_count:
+        return own.combine_chunks()
+    # Where nothing is there, nothing says what it would be but the file.
+    return pa.nulls(len(own), _written_type(own.type)) if pa.types.is_null(array.type) else array
+
+
+def _written_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values of a file's type are written."""
+    if pa.types.is_dictionary(kind):
+        return _written_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return pa.timestamp("us", kind.tz)
+    return kind
 
 
 def _arrow(values: Any, column: str, name: str) -> pa.Array:

@@ -4,13 +4,25 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["call", "end_training"]
+__all__ = ["EndedEarly", "call", "end_training"]
+
+
+class EndedEarly(SystemExit):
+    """Raised in a report of a trial that is not to go on: it passes through the user's code as an exit with 0 does."""
 
 
 def call(function: Callable[..., Any], params: Mapping[str, Any], *, takes_config: bool) -> Any:
     """Call a function with parameters: each an argument of its own, or all of them as one mapping."""
     # A copy: a function that changes its config must not change what the journal has of the trial.
-    return function(dict(params)) if takes_config else function(**params)
+    try:
+        return function(dict(params)) if takes_config else function(**params)
+    except EndedEarly:
+        raise
+    except SystemExit as error:
+        # sys.exit(0), with which many a main() ends, is an end like any other.
+        if error.code not in (None, 0):
+            raise
+        return None
 
 
 def end_training() -> None:

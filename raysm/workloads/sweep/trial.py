@@ -25,6 +25,7 @@ from raysm.contract.names import TRIAL
 from raysm.contract.payload import read_request
 from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
 from raysm.request.sweep import SweepWorkload
+from raysm.workloads.sweep.calling import EndedEarly
 from raysm.workloads.sweep.head_files import HeadFileSystem
 from raysm.workloads.sweep.reports import RESTORED, Report, report_of
 from raysm.workloads.sweep.schedulers import NOT_FINITE, VALUE
@@ -117,7 +118,11 @@ class TrialRun:
         elif metric in report.not_finite:
             result[NOT_FINITE] = True
         checkpoint = None if report.checkpoint is None else tune.Checkpoint.from_directory(report.checkpoint)
-        tune.report(result, checkpoint=checkpoint)
+        try:
+            tune.report(result, checkpoint=checkpoint)
+        except SystemExit as error:
+            # So that nobody takes it for an exit of the user's own code.
+            raise EndedEarly(0) from error
 
     def metrics_of(self, value: object) -> dict[str, float]:
         """Return what a function's value says: the metric itself, or several by name; anything else says nothing."""
@@ -163,12 +168,9 @@ def run_trial(config: dict[str, Any]) -> None:
         _prepare(run)
         try:
             value = pkgutil.resolve_name(workload.trial)(run)
-        except SystemExit as error:
-            # Tune's way to end a trial early, and a script's good end.
-            if error.code in (None, 0):
-                raise
-            run.fail(error)
-        except Exception as error:
+        except EndedEarly:
+            raise
+        except (Exception, SystemExit) as error:
             run.fail(error)
         else:
             run.end(value)

@@ -1,12 +1,17 @@
 """What a predictor is called with, and held to."""
 
+from datetime import datetime
+
 import cloudpickle
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.batch.formats.format import Span
+from raysm.workloads.batch.formats.tables import Parquet
 from raysm.workloads.batch.predictor import predictor_of, table_of
 
 BATCH = {"file": np.array(["a", "b"], dtype=object), "x": np.array([1.0, 2.0]), "id": np.array([7, 8])}
@@ -49,6 +54,33 @@ def test_a_class_is_made_once_in_a_process_and_a_function_called_with_its_argume
 def test_predictions_stand_beside_the_keys_and_what_is_kept():
     found = table({"y": [0.1, 0.2], "label": ["cat", "dog"]}, keep=("id",))
     assert found.to_pydict() == {"file": ["a", "b"], "id": [7, 8], "y": [0.1, 0.2], "label": ["cat", "dog"]}
+
+
+KEPT = [
+    pytest.param([7, None, 2**53 + 1], pa.int64(), pa.int64(), id="whole numbers"),
+    pytest.param([1, 2, None], pa.uint8(), pa.uint8(), id="small ones"),
+    pytest.param(["a", "b", None], pa.string(), pa.string(), id="texts"),
+    pytest.param(["a", "b", None], pa.large_string(), pa.string(), id="large texts"),
+    pytest.param(["a", "b", None], pa.dictionary(pa.int32(), pa.string()), pa.string(), id="categories"),
+    pytest.param([True, False, None], pa.bool_(), pa.bool_(), id="truth values"),
+    pytest.param(
+        [datetime(2026, 1, 1), datetime(2026, 1, 2), None], pa.timestamp("ms"), pa.timestamp("us"), id="times"
+    ),
+]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+@pytest.mark.parametrize(("values", "of_file", "written"), KEPT)
+def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(
+    tmp_path, values, of_file, written, batch_size
+):
+    pq.write_table(pa.table({"id": pa.array(values, of_file)}), tmp_path / "a.parquet")
+    batches = Parquet().batches(tmp_path, Span(files=("a.parquet",)), batch_size, 1)
+    tables = [
+        table_of(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model") for batch in batches
+    ]
+    found = pa.concat_tables(tables)
+    assert (found.schema.field("id").type, found.column("id").to_pylist()) == (written, values)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Sweeps run to their ends on one small Ray, as on a cluster."""
 
 import os
+import sys
 
 import pytest
 
@@ -63,6 +64,13 @@ def grows(lr):
         with open(os.path.join(at, "state"), "w") as file:
             file.write(f"{step + 1} {weight}")
         raysm.report(step=step, score=weight, checkpoint=at)
+
+
+def leaves_with_0(x):
+    with open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w") as file:
+        file.write(f"model of {x}")
+    raysm.report(loss=x)
+    sys.exit() if x == 1 else sys.exit(0)
 
 
 def only_accuracy(x):
@@ -171,6 +179,18 @@ def test_failing_trials_fail_alone_each_with_its_reason(base, tmp_path):
         (5, "done", ""),
         (6, "done", ""),
     ]
+
+
+def test_a_trial_that_ends_with_an_exit_with_0_is_done_and_its_model_is_kept(base, tmp_path):
+    sweep = raysm.Sweep(leaves_with_0, space={"x": raysm.choice([1, 2])}, metric="loss", search="grid", concurrency=1)
+    outcome, _, _ = run(sweep, base, tmp_path)
+    assert [(trial.status, trial.value, trial.reports) for trial in trials_of(outcome)] == [
+        ("done", 1.0, 1),
+        ("done", 2.0, 1),
+    ]
+    best = outcome.entries[0].checkpoint
+    assert best is not None
+    assert [path.read_text() for path in tmp_path.rglob("model.txt")] == ["model of 1"]
 
 
 def test_where_all_fail_the_job_fails_with_the_reason_of_the_first(base, tmp_path):

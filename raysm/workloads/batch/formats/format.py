@@ -7,14 +7,30 @@ predictor sees, are then the same on any number of instances.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
-__all__ = ["Columns", "Format", "Span", "groups_of", "is_gzipped"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Columns", "Format", "Span", "TableColumns", "groups_of", "is_gzipped"]
 
 Columns = Mapping[str, NDArray[Any]]
 """Records by column: arrays of equal length, numbers as numbers, all else as objects."""
+
+
+class TableColumns(dict[str, NDArray[Any]]):
+    """Records of a table.
+
+    Attributes:
+        table: The same as the file has them: to NumPy a whole number that is missing makes fractions of all others.
+    """
+
+    def __init__(self, columns: Columns, table: "pa.Table") -> None:
+        """Take both."""
+        super().__init__(columns)
+        self.table = table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.formats.format import Columns, Span, is_gzipped
+from raysm.workloads.batch.formats.format import Columns, Span, TableColumns, is_gzipped
 from raysm.workloads.batch.formats.whole_files import objects
 
 __all__ = ["Csv", "JsonLines", "Parquet", "array_of"]
@@ -41,7 +41,7 @@ class _Table:
                         "from; rename it"
                     )
                 numbers = np.arange(row, row + len(table))
-                yield {"file": objects([name] * len(table)), "row": numbers, **columns}
+                yield TableColumns({"file": objects([name] * len(table)), "row": numbers, **columns}, table)
                 row += len(table)
         except (pa.ArrowInvalid, OSError) as error:
             raise InvalidInput(f"{folder / name} cannot be read: {error}") from error

@@ -7,6 +7,7 @@ rank 0, the model; or a ``LoopFailed``.
 import os
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ from raysm.workloads.training.measure.usage import Usage
 from raysm.workloads.training.results import working_folder
 from raysm.workloads.training.results.model_file import save_model
 
-__all__ = ["LoopFailed", "WorkerSpec", "run_loop"]
+__all__ = ["LoopFailed", "WorkerSpec", "run_loop", "train_and_save"]
 
 RAY_TRAINS_OWN = ("MASTER_ADDR", "MASTER_PORT")
 """The process group was made with them before the loop begins."""
@@ -84,6 +85,19 @@ def run_loop(config: dict[str, WorkerSpec]) -> None:
     _Worker(config["spec"]).run()
 
 
+def train_and_save(loop: Callable[[], object]) -> None:
+    """Call the loop in this process's session, and save the model at its end, where it did not."""
+    try:
+        loop()
+    except SystemExit as error:
+        # sys.exit(0), with which many a main() ends, is an end like any other: what was trained is not to be lost.
+        if error.code not in (None, 0):
+            raise
+    trained = session.current()
+    if trained.trainer is not None and not trained.model_saved:
+        save_model()
+
+
 class _Worker:
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
@@ -124,9 +138,7 @@ class _Worker:
         self._session = session.begin(device=get_device(), replicate=prepare_model, precision=self._spec.precision)
         self._session.stop_asked = self._stop_asked
         try:
-            loop(*args, **named)
-            if self._session.trainer is not None and not self._session.model_saved:
-                save_model()
+            train_and_save(lambda: loop(*args, **named))
         finally:
             session.end()
 

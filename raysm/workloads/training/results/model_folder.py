@@ -13,6 +13,7 @@ from ray.exceptions import RayError, RayTaskError
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options
+from raysm.contract.folders import files_below
 from raysm.contract.store import replacing
 from raysm.errors import InstanceLost
 from raysm.workloads.nodes import Node, only_on
@@ -61,7 +62,8 @@ def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
 
 def read_pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield ``(name, bytes)`` of each file below ``folder``, in order; an empty piece ends each file."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    # Those behind a link to a folder too: where rank 0 is on the head, the service has them.
+    for path in sorted(files_below(folder)):
         name = path.relative_to(folder).as_posix()
         with path.open("rb") as file:
             while piece := file.read(PIECE_BYTES):
