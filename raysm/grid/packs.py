@@ -16,7 +16,17 @@ from raysm.grid.records import TaskRecord, task_record
 from raysm.grid.store import NO_STRAY, Store
 from raysm.grid.task import Task
 
-__all__ = ["RowEnd", "job_verdict", "members", "note_members", "note_progress", "row_end", "sharing", "siblings", "task_of"]
+__all__ = [
+    "RowEnd",
+    "job_verdict",
+    "members",
+    "note_members",
+    "note_progress",
+    "row_end",
+    "sharing",
+    "siblings",
+    "task_of",
+]
 
 OK = "OK"
 """The ending of a job that ended well, whatever became of its rows."""

@@ -109,9 +109,7 @@ def _row(
     # equal part, so that the table adds up to what the grid has cost.
     costs = [(attempt.usd, sharing(store, attempt)) for attempt in attempts if attempt.sent_s is not None]
     amounts = [usd / rows for usd, rows in costs if usd is not None]
-    billed = [
-        attempt.billable_s / sharing(store, attempt) for attempt in attempts if attempt.billable_s is not None
-    ]
+    billed = [attempt.billable_s / sharing(store, attempt) for attempt in attempts if attempt.billable_s is not None]
     return {
         "grid": grid,
         "task": task.task.key,
