@@ -36,6 +36,16 @@ def test_a_requirements_file_that_is_not_there_or_has_options_of_pip_is_refused(
         requirements("--requirement", "requirements.txt")
 
 
+def test_a_requirements_file_of_another_system_is_read_or_refused(folder):
+    # With the mark of byte order, and lines as Windows ends them.
+    (folder / "requirements.txt").write_bytes(b"\xef\xbb\xbftqdm>=4\r\nsix\r\n")
+    assert requirements("--requirement", "requirements.txt") == ("tqdm>=4", "six")
+    # As PowerShell writes what pip freeze says.
+    (folder / "requirements.txt").write_bytes("tqdm>=4\r\n".encode("utf-16"))
+    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt is not UTF-8: .*save it as UTF-8"):
+        requirements("--requirement", "requirements.txt")
+
+
 def test_a_wheel_that_travels_is_asked_for_once(folder):
     wheel = "own-1-py3-none-any.whl"
     assert requirements("--wheel", wheel, "--requirement", "tqdm") == ("tqdm", "own==1")
