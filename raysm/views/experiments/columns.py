@@ -61,7 +61,10 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
 
 
 def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
-    """Return the jobs by a column, the lowest first, those without a value, or with NaN, last; ``-loss`` is the highest first."""
+    """Return the jobs by a column, the lowest first, ``-loss`` the highest first; those without a value come last.
+
+    NaN is none.
+    """
     name = column.removeprefix("-")
     rows = list(jobs)
     having = [row for row in rows if _has_order(row.value(name))]
