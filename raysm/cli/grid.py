@@ -93,7 +93,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         follow(running, shown)
         view = snapshot(running.store, running.clock.now())
     except KeyboardInterrupt:
-        text = f"its jobs go on: the same command goes on with them, raysm grid stop {grid.plan.name} stops them"
+        text = (
+            f"its jobs go on: the same command goes on with them; to stop them, raysm grid stop {grid.plan.name}, and "
+            "then the same command"
+        )
         shown.print(Text(text), soft_wrap=True)
         raise
     finally:
