@@ -139,7 +139,9 @@ def _lines(file: Path) -> list[str]:
     for line in lines:
         # What -r would name does not travel, and the options of pip in an instance are raysm's.
         if line.startswith("-"):
-            raise InvalidRequest(f"--requirement {file}: {line!r} is an option of pip, not a package; name packages")
+            # An index of a team's own often has what opens it in its address.
+            shown = re.sub(r"(://)[^/\s]*@", r"\1***@", line)
+            raise InvalidRequest(f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages")
     return [line for line in lines if line]
 
 
