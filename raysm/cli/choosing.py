@@ -19,13 +19,17 @@ NO_ROLE = "arn:aws:iam::000000000000:role/none"
 """A target is not made without a role; to plan, to read and to look takes none."""
 
 
-def read_settings(arguments: Arguments) -> Settings:
+def read_settings(arguments: Arguments, *files: Layer) -> Settings:
     """Return what applies to a command.
+
+    Args:
+        arguments: The parsed command line.
+        files: What files of the command's own say, over those of the project and below every flag.
 
     Raises:
         InvalidRequest: A file cannot be read or says what there is not, or a flag's value is malformed.
     """
-    layers = _file_layers(arguments)
+    layers = [*_file_layers(arguments), *files]
     # Laid over each other once before: a flag of several targets is the one's that the files name.
     flags = flag_layer(arguments, Settings(layers).on.kind)
     return Settings([*layers, _workload_layer(arguments), flags])

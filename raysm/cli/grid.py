@@ -12,10 +12,10 @@ from rich.text import Text
 from raysm.cli import grid_by_batch, grid_row, grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.cli.flag_layer import flag_layer
 from raysm.cli.grid_events import follow
 from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
+from raysm.cli.submitting import options_of
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
 from raysm.errors import InvalidRequest
@@ -93,7 +93,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         follow(running, shown)
         view = snapshot(running.store, running.clock.now())
     except KeyboardInterrupt:
-        text = f"its jobs go on: the same command goes on with them, raysm grid stop {grid.plan.name} stops them"
+        text = (
+            f"its jobs go on: the same command goes on with them; to stop them, raysm grid stop {grid.plan.name}, and "
+            "then the same command"
+        )
         shown.print(Text(text), soft_wrap=True)
         raise
     finally:
@@ -111,7 +114,7 @@ def request_of(arguments: Arguments) -> GridRequest:
     path = Path(arguments.what)
     file = _file(arguments)
     settings = _settings(arguments, file, path)
-    workload, options = settings.workload(), settings.options()
+    workload, options = settings.workload(), options_of(settings)
     # The name of a task is each row's own, and of finished jobs the grid's store knows.
     for name in ("name", "if_done"):
         options.pop(name, None)
@@ -138,22 +141,14 @@ def _file(arguments: Arguments) -> GridFile | None:
 
 
 def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settings:
-    base = read_settings(arguments)
-    layers = [_copy(base)]
-    if file is not None:
-        layers.append(file.layer)
-        # Once more over the file, as every flag is.
-        layers.append(flag_layer(arguments, Settings(layers).on.kind))
+    base = read_settings(arguments, *(() if file is None else (file.layer,)))
     values: dict[Key, Any] = {}
     if file is None:
         values |= {("workload", "kind"): "script", ("workload", "script"): str(path)}
     if arguments.script_args:
         values["workload", "args"] = list(arguments.script_args)
-    return Settings([*layers, Layer(values=values, origin=lambda key: "raysm grid")])
-
-
-def _copy(settings: Settings) -> Layer:
-    return Layer(values=settings.values, origin=settings.origin)
+    asked = Layer(values=values, origin=lambda key: "raysm grid")
+    return Settings([Layer(values=base.values, origin=base.origin), asked])
 
 
 def _source(arguments: Arguments, file: GridFile | None) -> Source:

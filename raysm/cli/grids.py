@@ -87,7 +87,10 @@ def _stop(arguments: Arguments, console: Console) -> None:
         _answer(arguments, console, f"{grid.name} is over; nothing is to be stopped", state="closed", open=0)
         return
     still = grid.stop()
-    text = f"{grid.name} stops: no further job is sent, and {still:,} open ones are stopped by whoever runs it"
+    text = (
+        f"{grid.name} stops: no further job is sent, and {still:,} open ones are stopped by whoever runs it, or by the "
+        "same raysm grid run again"
+    )
     _answer(arguments, console, text, state="stopping", open=still)
 
 

@@ -14,17 +14,18 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
-from raysm.cli.submitting import cluster
+from raysm.cli.submitting import cluster, options_of
 from raysm.client.rendering import sentence
 from raysm.client.service import Service, connect
 from raysm.client.session.card import detached, rows
 from raysm.client.session.finding import sessions
 from raysm.client.session.handle import Session
+from raysm.client.settings import Settings
 from raysm.contract.events import Event, State
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 
-__all__ = ["Prompt", "run"]
+__all__ = ["Prompt", "chosen", "run"]
 
 Read = Callable[[str], str]
 
@@ -60,17 +61,7 @@ def _service(arguments: Arguments) -> Service:
 
 def _start(arguments: Arguments, console: Console, service: Service | None) -> None:
     settings = read_settings(arguments)
-    # For what it refuses alone: that AWS needs a type is said by the name of the flag.
-    cluster(settings)
-    options = {name: value for name, value in settings.options().items() if name not in NOT_OF_A_SESSION}
-    limits = {
-        "idle_timeout_s": arguments.idle,
-        "idle_timeout_detached_s": arguments.idle_detached,
-        "budget_usd": arguments.budget,
-        "price_per_hour": arguments.price_per_hour,
-    }
-    chosen: dict[str, Any] = options | {name: value for name, value in limits.items() if value is not None}
-    session = Session(on=service or settings.target(), **chosen)
+    session = Session(on=service or settings.target(), **chosen(arguments, settings))
     progress = Console(stderr=True) if arguments.json else console
 
     def show(event: Event) -> None:
@@ -84,6 +75,24 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
         # What was told is the end with this command as a client, which it is no more in a moment.
         _print_row(console, *detached(session.name, session.limits.idle_timeout_detached_s))
     session.detach()
+
+
+def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
+    """Return what a session is begun with.
+
+    Raises:
+        InvalidRequest: What was asked for cannot be.
+    """
+    # For what it refuses alone: that AWS needs a type is said by the name of the flag.
+    cluster(settings)
+    options = {name: value for name, value in options_of(settings).items() if name not in NOT_OF_A_SESSION}
+    limits = {
+        "idle_timeout_s": arguments.idle,
+        "idle_timeout_detached_s": arguments.idle_detached,
+        "budget_usd": arguments.budget,
+        "price_per_hour": arguments.price_per_hour,
+    }
+    return options | {name: value for name, value in limits.items() if value is not None}
 
 
 def _tell(session: Session, arguments: Arguments, console: Console) -> None:

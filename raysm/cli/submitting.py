@@ -30,6 +30,7 @@ __all__ = [
     "crowding",
     "facts",
     "follow",
+    "options_of",
     "prepared",
 ]
 
@@ -60,12 +61,22 @@ def prepared(settings: Settings) -> Prepared:
     workload = settings.workload()
     # For what it refuses alone: that AWS needs a type is said by the name of the flag.
     cluster(settings)
-    options = settings.options()
+    options = options_of(settings)
     # Whether a finished job will do is asked by the command itself, which says so.
     options.pop("if_done", None)
+    return prepare(workload, on=where, **options)
+
+
+def options_of(settings: Settings) -> dict[str, Any]:
+    """Return the options of a job, with the packages that files of requirements and wheels name.
+
+    Raises:
+        InvalidRequest: A file cannot be read, or names what cannot be installed.
+    """
+    options = settings.options()
     if options.get("wheels") or options.get("requirements"):
         options["requirements"] = _requirements(options.get("requirements", ()), options.get("wheels", ()))
-    return prepare(workload, on=where, **options)
+    return options
 
 
 def crowding(ready: Prepared, cores: int) -> str | None:
@@ -119,13 +130,18 @@ def _lines(file: Path) -> list[str]:
     """Return the requirements that a requirements.txt names."""
     try:
         # As pip reads it: a # inside a word, as in a URL's fragment, begins no comment.
-        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
     except OSError as error:
         raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        # What pip freeze > FILE leaves in some shells of Windows.
+        raise InvalidRequest(f"--requirement {file} is not UTF-8: {error}; save it as UTF-8") from error
     for line in lines:
         # What -r would name does not travel, and the options of pip in an instance are raysm's.
         if line.startswith("-"):
-            raise InvalidRequest(f"--requirement {file}: {line!r} is an option of pip, not a package; name packages")
+            # An index of a team's own often has what opens it in its address.
+            shown = re.sub(r"(://)[^/\s]*@", r"\1***@", line)
+            raise InvalidRequest(f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages")
     return [line for line in lines if line]
 
 

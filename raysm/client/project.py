@@ -167,7 +167,7 @@ class _File:
         parse, language = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
         try:
             # Both formats are UTF-8, whatever the locale says.
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
             data = parse(text)
         except OSError as error:
             raise InvalidRequest(f"{_shown(path)} cannot be read: {error.strerror}") from error

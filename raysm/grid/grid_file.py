@@ -128,7 +128,7 @@ def read_grid_file(path: Path) -> GridFile:
 
 def _data(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidRequest(f"{path} cannot be read: {reason}") from error

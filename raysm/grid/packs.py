@@ -16,7 +16,17 @@ from raysm.grid.records import TaskRecord, task_record
 from raysm.grid.store import NO_STRAY, Store
 from raysm.grid.task import Task
 
-__all__ = ["RowEnd", "job_verdict", "members", "note_members", "note_progress", "row_end", "siblings", "task_of"]
+__all__ = [
+    "RowEnd",
+    "job_verdict",
+    "members",
+    "note_members",
+    "note_progress",
+    "row_end",
+    "sharing",
+    "siblings",
+    "task_of",
+]
 
 OK = "OK"
 """The ending of a job that ended well, whatever became of its rows."""
@@ -32,6 +42,12 @@ def members(store: Store, attempt: Attempt) -> list[TaskRecord]:
         (attempt.name,),
     )
     return [task_record(row) for row in rows]
+
+
+def sharing(store: Store, attempt: Attempt) -> int:
+    """Return how many rows an attempt carries."""
+    query = "SELECT count(*) FROM pack WHERE attempt = ?"
+    return int(store.database.connection.execute(query, (attempt.name,)).fetchone()[0]) if attempt.pack else 1
 
 
 def task_of(store: Store, attempt: Attempt) -> Task:

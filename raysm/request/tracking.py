@@ -7,7 +7,6 @@ SQLite (https://mlflow.org/docs/latest/self-hosting/architecture/backend-store/)
 
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from raysm.errors import InvalidRequest
 
@@ -59,6 +58,9 @@ MANAGED = TrackingPlace(
 PLACES = (SQLITE, SERVER, MANAGED)
 """All of them."""
 
+USER = re.compile(r"[\w+.-]+://[^/?#]*@")
+"""How an address begins that says who opens it: a token may stand alone where a name does."""
+
 
 def place_of(tracking: str) -> TrackingPlace:
     """Return the kind of place that a URI names.
@@ -69,6 +71,8 @@ def place_of(tracking: str) -> TrackingPlace:
     for place in PLACES:
         if place.form.fullmatch(tracking):
             return place
+    # Before all else, as of an index: the other message shows the address, and a password with it.
+    _refuse_secret(tracking)
     raise InvalidRequest(
         f"tracking={tracking!r} is no place that metrics can be mirrored to: give "
         f"{', '.join(place.example for place in PLACES)}; MLflow's folder of files is not one of them, it gave it up"
@@ -83,8 +87,12 @@ def check_tracking(tracking: str) -> None:
     """
     place_of(tracking)
     # The URI is part of the request, which the payload, the log and dry runs show.
-    if "://" in tracking and urlsplit(tracking).password is not None:
+    _refuse_secret(tracking)
+
+
+def _refuse_secret(tracking: str) -> None:
+    if USER.match(tracking):
         raise InvalidRequest(
-            "tracking has a password in it, which others would read: give the address alone, and let the job's image "
-            "or role bring the credentials (MLFLOW_TRACKING_TOKEN)"
+            "tracking has a password in it, or a token, which others would read: give the address alone, and let the "
+            "job's image or role bring the credentials (MLFLOW_TRACKING_TOKEN)"
         )

@@ -49,6 +49,23 @@ def test_flags_win_over_the_file_and_the_file_over_the_project(folder):
     assert (grid.rules.retries, grid.rules.parallel) == (0, 8)
 
 
+def test_a_flag_of_the_target_that_the_file_names_is_taken(folder):
+    (folder / "drives.toml").write_text('script = "train.py"\nrows = "rows.csv"\non = "aws"\n[aws]\nimage = "old"\n')
+    target = request("drives.toml", *ON[2:], "--region", "eu-west-1").template.target
+    assert (target.kind, target.role, target.region, target.image) == ("aws", ON[3], "eu-west-1", "old")
+    with pytest.raises(InvalidRequest, match="--role belongs to --on aws"):
+        request("drives.toml", "--on", "local", *ON[2:])
+    with pytest.raises(InvalidRequest, match="--role belongs to --on aws"):
+        request("train.py", "--rows", "rows.csv", *ON[2:])
+
+
+def test_rows_have_the_packages_of_a_requirements_file_and_the_wheels_that_travel(folder):
+    (folder / "requirements.txt").write_text("tqdm>=4\nsix\n")
+    packages = ["--requirement", "requirements.txt", "--wheel", "own-1-py3-none-any.whl"]
+    grid = request("train.py", "--rows", "rows.csv", *packages)
+    assert list(grid.template.options["requirements"]) == ["tqdm>=4", "six", "own==1"]
+
+
 def test_jobs_go_through_the_queue_of_the_command_line_rather_than_that_of_the_file(folder):
     (folder / "drives.toml").write_text('script = "train.py"\nrows = "rows.csv"\nqueue = "old"\nqueue_share = "red"\n')
     assert request("drives.toml").queues == Queues(names={"": "old"}, share="red")

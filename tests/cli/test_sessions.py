@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
-from raysm.cli.sessions import Prompt, run
+from raysm.cli.choosing import read_settings
+from raysm.cli.sessions import Prompt, chosen, run
 from raysm.client.service import Service
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound
@@ -107,6 +108,13 @@ def test_what_is_no_time_is_refused_with_what_to_write(text, capsys):
     with pytest.raises(SystemExit):
         parse(["session", "keep", "digits", text])
     assert "30m" in capsys.readouterr().err or text.startswith("-")
+
+
+def test_a_session_has_the_packages_of_a_requirements_file_and_the_wheels_that_travel(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "requirements.txt").write_text("tqdm>=4\nsix\n")
+    asked = parse(["session", "start", "--requirement", "requirements.txt", "--wheel", "own-1-py3-none-any.whl"])
+    assert chosen(asked, read_settings(asked))["requirements"] == ["tqdm>=4", "six", "own==1"]
 
 
 def test_what_stands_behind_the_dashes_is_the_files():

@@ -34,6 +34,20 @@ def test_a_requirements_file_that_is_not_there_or_has_options_of_pip_is_refused(
     (folder / "requirements.txt").write_text("-r other.txt\n")
     with pytest.raises(InvalidRequest, match=r"'-r other\.txt' is an option of pip, not a package"):
         requirements("--requirement", "requirements.txt")
+    (folder / "requirements.txt").write_text("--extra-index-url https://me:p@hunter2@pip.example/simple\n")
+    with pytest.raises(InvalidRequest, match=r"https://\*\*\*@pip\.example/simple' is an option") as raised:
+        requirements("--requirement", "requirements.txt")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_requirements_file_of_another_system_is_read_or_refused(folder):
+    # With the mark of byte order, and lines as Windows ends them.
+    (folder / "requirements.txt").write_bytes(b"\xef\xbb\xbftqdm>=4\r\nsix\r\n")
+    assert requirements("--requirement", "requirements.txt") == ("tqdm>=4", "six")
+    # As PowerShell writes what pip freeze says.
+    (folder / "requirements.txt").write_bytes("tqdm>=4\r\n".encode("utf-16"))
+    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt is not UTF-8: .*save it as UTF-8"):
+        requirements("--requirement", "requirements.txt")
 
 
 def test_a_wheel_that_travels_is_asked_for_once(folder):

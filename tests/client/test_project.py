@@ -176,6 +176,14 @@ def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message
         read_request(tmp_path / "r.json")
 
 
+def test_a_mark_of_byte_order_is_no_part_of_a_file(tmp_path):
+    (tmp_path / "r.toml").write_bytes(b'\xef\xbb\xbfproject = "words"\r\n')
+    (tmp_path / "r.json").write_bytes(b'\xef\xbb\xbf{"project": "words"}')
+    for name in ("r.toml", "r.json"):
+        assert Settings([read_request(tmp_path / name)]).options() == {"project": "words"}
+    assert Settings([read_request(tmp_path / "r.toml")]).origin(("project",)) == f"{tmp_path / 'r.toml'}:1"
+
+
 def test_a_request_that_is_not_there_is_said_so(tmp_path):
     with pytest.raises(InvalidRequest, match=r"no\.json cannot be read: No such file"):
         read_request(tmp_path / "no.json")

@@ -76,6 +76,10 @@ def test_one_type_is_a_text_and_rows_may_be_a_file_beside_it(tmp_path):
     assert (file.rules, file.markets, file.count, file.max_rows) == (None, None, None, None)
 
 
+def test_a_mark_of_byte_order_is_no_part_of_the_file(tmp_path):
+    assert read(tmp_path, '\ufeffname = "n"\r\nscript = "a.py"\r\n').name == "n"
+
+
 def test_another_workload_is_written_out(tmp_path):
     file = read(tmp_path, 'name = "n"\nscript = "a.py"\n[workload]\nkind = "torch_script"\n[rows]\nfile = "r.csv"\n')
     assert (file.name, type(Settings([file.layer]).workload()).__name__) == ("n", "TorchScript")

@@ -274,7 +274,7 @@ def _grid():
         "A grid is one SQLite file on this machine, `HOME/grids/NAME.db` (HOME is `RAYSM_HOME`, else `~/.raysm`), and "
         "with `--shared`, or on AWS, a copy in the bucket: [Files](files.md#in-the-bucket). `--write-back` writes the "
         f"table `{write_back.TABLE}`: {', '.join(f'`{name}`' for name in write_back.COLUMNS)}. Rows that share a job "
-        "have a folder each among its checkpoints.",
+        "have a folder each among its checkpoints, and of its `billable_s` and `usd` an equal part each.",
         "What of all this is promised, and the tests that hold it, is for those who work on raysm: "
         "[goals of the grid](../contributing/grid-goals.md).",
     ]

@@ -44,10 +44,23 @@ def test_what_is_none_is_refused_with_those_that_there_are(tracking):
         check_tracking(tracking)
 
 
-def test_a_password_in_it_is_refused_and_not_repeated():
+@pytest.mark.parametrize(
+    "tracking",
+    [
+        "https://me:hunter2@mlflow.example",
+        "https://hunter2@mlflow.example",
+        "postgresql://me:hunter2@db.example/mlflow",
+        "mysql+pymysql://me:hunter2@db.example/mlflow",
+    ],
+)
+def test_a_password_in_it_is_refused_and_not_repeated(tracking):
     with pytest.raises(InvalidRequest, match="tracking has a password in it") as raised:
-        check_tracking("https://me:hunter2@mlflow.example")
+        check_tracking(tracking)
     assert "hunter2" not in str(raised.value)
+
+
+def test_a_file_may_have_such_a_letter_in_its_path():
+    check_tracking("sqlite:////home/me@example.org/mlflow.db")
 
 
 @pytest.mark.parametrize("place", PLACES)

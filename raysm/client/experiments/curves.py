@@ -3,6 +3,7 @@
 Pure: values flow in as a job reported them, a summary of each name flows out.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -71,9 +72,10 @@ def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
 
 def summary_of(curve: Curve) -> Summary:
     """Return what a curve, which has a value, comes to."""
-    values = [value for _, _, value in curve]
     step, _, last = curve[-1]
-    return Summary(last=last, lowest=min(values), highest=max(values), count=len(values), step=step)
+    # NaN has no order: as the first of them it would be both the lowest and the highest.
+    values = [value for _, _, value in curve if not math.isnan(value)] or [last]
+    return Summary(last=last, lowest=min(values), highest=max(values), count=len(curve), step=step)
 
 
 def thinned(curves: Mapping[str, Curve]) -> dict[str, Curve]:
@@ -88,6 +90,7 @@ def _thinned(curve: Curve) -> Curve:
     chosen = {0, len(curve) - 1}
     for number in range(buckets):
         stretch = range(number * len(curve) // buckets, (number + 1) * len(curve) // buckets)
-        chosen.add(min(stretch, key=lambda index: curve[index][2]))
-        chosen.add(max(stretch, key=lambda index: curve[index][2]))
+        there = [index for index in stretch if not math.isnan(curve[index][2])] or stretch
+        chosen.add(min(there, key=lambda index: curve[index][2]))
+        chosen.add(max(there, key=lambda index: curve[index][2]))
     return [curve[index] for index in sorted(chosen)]

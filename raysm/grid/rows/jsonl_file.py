@@ -30,7 +30,7 @@ class JsonlFile(FileSource):
         records: list[dict[str, Any]] = []
         lines: list[int] = []
         try:
-            with self.path.open(encoding="utf-8") as file:
+            with self.path.open(encoding="utf-8-sig") as file:
                 for number, line in enumerate(file, 1):
                     if line.strip():
                         records.append(_object(line, f"{origin}, line {number}"))

@@ -61,13 +61,21 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
 
 
 def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
-    """Return the jobs by a column, the lowest first, those without a value last; ``-loss`` is the highest first."""
+    """Return the jobs by a column, the lowest first, ``-loss`` the highest first; those without a value come last.
+
+    NaN is none.
+    """
     name = column.removeprefix("-")
     rows = list(jobs)
-    having = [row for row in rows if row.value(name) is not None]
+    having = [row for row in rows if _has_order(row.value(name))]
     # Of texts and numbers in one column the numbers come first: they have no order among each other.
     having.sort(key=lambda row: _rank(row.value(name)), reverse=column.startswith("-"))
-    return having + [row for row in rows if row.value(name) is None]
+    return having + [row for row in rows if not _has_order(row.value(name))]
+
+
+def _has_order(value: Value) -> bool:
+    # NaN is neither more nor less than anything: one of them left all others in no order.
+    return value is not None and value == value
 
 
 def _rank(value: Value) -> tuple[bool, float, str]:

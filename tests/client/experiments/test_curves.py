@@ -33,6 +33,16 @@ def test_a_summary_has_the_last_the_lowest_and_the_highest_value():
     assert (summary.best("min"), summary.best("max"), summary.best(None)) == (1.0, 3.0, None)
 
 
+def test_a_value_that_is_nan_is_neither_the_lowest_nor_the_highest():
+    nan = float("nan")
+    summary = summary_of([(0, 1.0, nan), (1, 2.0, 3.0), (2, 3.0, nan), (3, 4.0, 1.0)])
+    assert (summary.lowest, summary.highest, summary.count) == (1.0, 3.0, 4)
+    assert summary_of([(0, 1.0, nan)]).lowest != summary_of([(0, 1.0, nan)]).lowest
+    curve = [(step, 1.0, nan if step % 2 == 0 else float(step)) for step in range(10 * MOST_POINTS)]
+    curve[301] = (301, 1.0, -5.0)
+    assert min(value for _, _, value in thinned({"loss": curve})["loss"] if value == value) == -5.0
+
+
 @pytest.mark.parametrize(
     ("name", "goal"),
     [

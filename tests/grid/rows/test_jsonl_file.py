@@ -19,6 +19,10 @@ def test_every_name_that_occurs_is_a_column_and_lines_are_counted_with_empty_one
     assert table.where(1).endswith("drives.jsonl, line 3")
 
 
+def test_a_mark_of_byte_order_is_no_part_of_the_first_row(tmp_path):
+    assert read(tmp_path, b'\xef\xbb\xbf{"key": "a"}\r\n{"key": "b"}\r\n').rows == [("a",), ("b",)]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

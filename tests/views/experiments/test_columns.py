@@ -64,6 +64,13 @@ def test_they_are_ordered_by_a_column_and_those_without_a_value_come_last():
     assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", "none"]
 
 
+def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
+    values = {"c": 3.0, "lost": float("nan"), "a": 1.0, "gone": float("nan"), "b": 2.0}
+    rows = [row(name=name, metrics={"loss": summary(value)}) for name, value in values.items()]
+    assert [each.name for each in order(rows, "loss")] == ["a", "b", "c", "lost", "gone"]
+    assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", "lost", "gone"]
+
+
 def test_texts_and_numbers_of_one_column_have_an_order():
     rows = [row(name=str(value), parameters={"depth": value}) for value in ("auto", 3, True, 2.5)]
     assert [each.name for each in order(rows, "depth")] == ["True", "2.5", "3", "auto"]
