@@ -10,6 +10,7 @@ from typing import Any
 
 from raysm.client.costs.prices import PriceTable
 from raysm.client.service import Service
+from raysm.contract.source import source_of
 from raysm.errors import RaysmError
 from raysm.grid.asking import ask_prices, ask_quotas
 from raysm.grid.grid_request import GridRequest
@@ -61,6 +62,7 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
         InvalidRequest: What is asked for cannot be.
     """
     tasks = request.tasks()
+    _check_script(request)
     request = reaching(request, tasks, services)
     facts = _known(request, tasks, services)
     plan = plan_grid(
@@ -73,6 +75,17 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
         notes=facts.notes,
     )
     return Planned(request=request, tasks=tasks, facts=facts, plan=plan)
+
+
+def _check_script(request: GridRequest) -> None:
+    """Refuse a script that cannot travel, as each row's job would be refused later.
+
+    By then there would be a grid of that name, which takes no other script.
+    """
+    # What was pickled has no script, and which one a column names each row says.
+    script = request.template.workload.entry_script if request.template.package is None else None
+    if script is not None and not any("{" in (path or "") for path in (script.script, script.source_dir)):
+        source_of(script)
 
 
 def _known(request: GridRequest, tasks: Sequence[Task], services: Services) -> Known:

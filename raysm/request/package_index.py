@@ -47,7 +47,11 @@ def check_index(index: str) -> None:
     """
     if CodeArtifact.of(index):
         return
-    parts = urlsplit(index)
+    try:
+        parts = urlsplit(index)
+    except ValueError as error:
+        # Not shown, as nobody knows where in it a password would stand.
+        raise InvalidRequest(f"pip_index is no address: {error}; write it like https://pip.example/simple") from None
     # Before all else: the other message shows the address, and a password with it.
     if parts.username or parts.password:
         raise InvalidRequest(

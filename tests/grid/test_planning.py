@@ -1,5 +1,7 @@
 """A grid before it begins: its rows, what is known of places, and the plan."""
 
+from dataclasses import replace
+
 import pytest
 
 from raysm.client.service import Service
@@ -41,6 +43,17 @@ def test_where_nothing_says_a_region_it_is_the_targets_own(tmp_path):
 def test_a_row_that_cannot_be_is_refused_before_any_place_is_looked_at(tmp_path):
     with pytest.raises(InvalidRequest, match="count"):
         planned(request(tmp_path, Local(), [{"key": "a", "count": 0}]))
+
+
+def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_name(tmp_path):
+    def asked(name):
+        template = Template(workload=Script(str(tmp_path / name)), target=Local())
+        return replace(request(tmp_path, Local(), [{"key": "a", "script": "train"}]), template=template)
+
+    with pytest.raises(InvalidRequest, match=r"trian\.py' is not there"):
+        planned(asked("trian.py"))
+    # Which one a column names each row says.
+    assert planned(asked("{script}.py")).plan.assigned
 
 
 def test_quotas_that_cannot_be_read_are_said_to_be_unknown(tmp_path):

@@ -32,6 +32,12 @@ def test_anything_else_is_refused_with_both_forms(index):
         check_index(index)
 
 
+def test_an_address_that_nobody_can_read_is_refused_and_not_repeated():
+    with pytest.raises(InvalidRequest, match="pip_index is no address: Invalid IPv6 URL") as caught:
+        check_index("https://me:hunter2@[::1/simple")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_an_address_with_a_password_is_refused_and_the_password_not_repeated():
     with pytest.raises(InvalidRequest, match="holds a user or a password") as caught:
         check_index("https://me:hunter2@host/simple")

@@ -69,15 +69,20 @@ def plain(value: Any) -> Value:
         case str() | int() | None:  # bool is an int
             return value
         case float():
-            # pandas says NaN for what is not there, and JSON has neither it nor infinity.
-            return value if math.isfinite(value) else None
+            # pandas says NaN for what is not there; JSON has no infinity, which is a value, as text as a CSV has it.
+            return None if math.isnan(value) else value if math.isfinite(value) else str(float(value))
         case datetime() | date() | time():
             # pandas' NaT is a date that equals nothing, itself neither.
             return value.isoformat() if value == value else None
         case Decimal() | UUID():
             # As text: a float would change the digits of a Decimal.
             return str(value)
-    # NumPy's and pandas' numbers and dates, without importing them.
+    # NumPy's and pandas' numbers and dates, without importing them. Of pandas' NA nobody can say what it equals.
+    if type(value).__name__ == "NAType":
+        return None
+    # Of nanoseconds there is no datetime, and item() is their number.
+    if type(value).__name__ == "datetime64" and isinstance(value.item(), int):
+        return str(value)
     for convert in ("isoformat", "item"):
         if hasattr(value, convert):
             return None if value != value else plain(getattr(value, convert)())

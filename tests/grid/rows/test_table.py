@@ -48,6 +48,12 @@ def test_a_column_without_a_name_or_with_anothers_is_refused(columns, message):
         (pd.Timestamp("2026-10-01"), "2026-10-01T00:00:00"),
         (pd.NaT, None),
         (np.float64("nan"), None),
+        (pd.NA, None),
+        (float("inf"), "inf"),
+        (np.float32("-inf"), "-inf"),
+        (np.datetime64("2026-10-01T02:03:00", "ns"), "2026-10-01T02:03:00.000000000"),
+        (np.datetime64("2026-10-01T02:03:00", "s"), "2026-10-01T02:03:00"),
+        (np.datetime64("NaT", "ns"), None),
     ],
     ids=str,
 )
