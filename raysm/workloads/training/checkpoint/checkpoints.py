@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint import resume, shards
-from raysm.workloads.training.checkpoint.manifest import FileRecord, Manifest, choose_outdated, remove
+from raysm.workloads.training.checkpoint.manifest import Best, FileRecord, Manifest, choose_outdated, remove
 from raysm.workloads.training.checkpoint.step_marker import StepMarker, read_reached
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import capture_state
@@ -33,8 +33,6 @@ from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["Checkpointing", "Checkpoints", "attach"]
-
-Best = tuple[str, Literal["min", "max"]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,6 +231,7 @@ class Checkpointing(Observer):
             files={},
             order=session.order,
             value=value if value is not None and math.isfinite(value) else None,
+            metric=None if best is None else best[0],
             reported={name: number for name, number in session.reported.items() if math.isfinite(number)},
             hyperparameters=self._hyperparameters,
         )
@@ -259,7 +258,7 @@ class Checkpointing(Observer):
             self._remove([saving.manifest.name])
             return
         self._whole.append(saving.manifest)
-        old = choose_outdated(self._whole, self._config.keep, self._config.best[1] if self._config.best else None)
+        old = choose_outdated(self._whole, self._config.keep, self._config.best)
         self._whole = [manifest for manifest in self._whole if manifest.name not in old]
         self._remove(old)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from raysm.contract.store import put, read_json, sha256_of
 from raysm.errors import InvalidConfig, InvalidRequest
@@ -23,6 +23,7 @@ from raysm.workloads.training.loop.data_order import DataOrder
 
 __all__ = [
     "MANIFEST",
+    "Best",
     "FileRecord",
     "Manifest",
     "list_folders",
@@ -36,6 +37,9 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 """Name of the file that is written last."""
+
+Best: TypeAlias = tuple[str, Literal["min", "max"]]
+"""A metric, and which of its values are good."""
 
 FORMAT = 1
 
@@ -77,6 +81,8 @@ class Manifest:
     """None where the batches are the user's own."""
     value: float | None = None
     """Of the metric by which the best is kept; None where there is none."""
+    metric: str | None = None
+    """Which metric that is; None where nobody said."""
     reported: Mapping[str, float] = field(default_factory=dict)
     """The finite ones of the metrics that rank 0 had reported last, by name."""
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
@@ -90,6 +96,13 @@ class Manifest:
     def name(self) -> str:
         """The checkpoint's folder."""
         return name_of(self.step, self.run)
+
+    def value_of(self, metric: str) -> float | None:
+        """Return the value of a metric by which the best is kept, also where it was another one then."""
+        if self.metric in (None, metric):
+            return self.value
+        # A step's own loss is kept nowhere else: what was reported by that name may be any other.
+        return None if metric == "loss" else self.reported.get(metric)
 
     def write(self, folder: Path) -> None:
         """Make the checkpoint in ``folder`` a whole one."""
@@ -162,19 +175,21 @@ def is_intact(path: Path, record: FileRecord) -> bool:
         return False
 
 
-def choose_outdated(whole: Sequence[Manifest], keep: int, direction: Literal["min", "max"] | None) -> list[str]:
-    """Return the names of those that are neither among the ``keep`` newest nor, if ``direction`` says, the best.
+def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
+    """Return the names of those that are neither among the ``keep`` newest nor the best, by what ``best`` says.
 
     Of several that are as good the newest is the best; one without a value never is.
     """
     # By step, then by clock: two runs may have saved the same step, and the later one is what went on.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
     retained = {manifest.name for manifest in newest[:keep]}
-    rated = [manifest for manifest in newest if manifest.value is not None]
-    if direction is not None and rated:
-        # min() keeps the first of equals, and newest comes first.
+    if best is not None:
+        metric, direction = best
         sign = 1 if direction == "min" else -1
-        retained.add(min(rated, key=lambda manifest: sign * (manifest.value or 0.0)).name)
+        rated = [(value, manifest) for manifest in newest if (value := manifest.value_of(metric)) is not None]
+        # min() keeps the first of equals, and newest comes first.
+        best_rated = min(rated, key=lambda item: sign * item[0], default=None)
+        retained |= set() if best_rated is None else {best_rated[1].name}
     return [manifest.name for manifest in newest if manifest.name not in retained]
 
 

@@ -337,6 +337,23 @@ def test_gone_on_with_a_reported_metric_has_the_value_that_it_had(tmp_path):
     assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 4: 0.7}
 
 
+@pytest.mark.parametrize("earlier", ["accuracy", "loss", "error"])
+def test_gone_on_with_another_metric_the_best_is_by_that_one_alone(tmp_path, earlier):
+    accuracies, errors = {1: 0.5, 2: 0.9, 3: 0.7, 4: 0.8}, {1: 2.0, 2: 8.0, 3: 9.0, 4: 7.0}
+    directions = {"accuracy": "max", "loss": "min", "error": "max"}
+
+    def run(metric, first, last, keep):
+        config = Checkpoints(every_steps=1, keep=keep, best=(metric, directions[metric]), folder=tmp_path)
+        with prepared(config) as session:
+            for step in range(first, last + 1):
+                training.report(accuracy=accuracies[step], error=errors[step])
+                train(session, step)
+
+    run(earlier, 1, 3, 3)
+    run("accuracy", 4, 4, 1)
+    assert kept_steps(tmp_path) == [2, 4]
+
+
 @pytest.mark.parametrize("other", [{"format": 2}, {"learned_by": "a later raysm"}])
 def test_a_checkpoint_of_another_version_is_refused_and_stays(tmp_path, other):
     with prepared(Checkpoints(every_steps=1, folder=tmp_path)) as session:

@@ -89,17 +89,17 @@ def test_the_newest_are_kept():
 @pytest.mark.parametrize(("direction", "best"), [("min", 2), ("max", 1)])
 def test_the_best_is_kept_beside_them(direction, best):
     rated = [manifest(1, value=0.9), manifest(2, value=0.1), manifest(3), manifest(4, value=0.5)]
-    gone = choose_outdated(rated, 1, direction)
+    gone = choose_outdated(rated, 1, ("loss", direction))
     assert gone == [one.name for one in reversed(rated) if one.step not in (4, best)]
 
 
 def test_of_equally_good_ones_the_newest_is_the_best():
     rated = [manifest(step, value=0.5) for step in (1, 2, 3)]
-    assert choose_outdated(rated, 1, "min") == [rated[1].name, rated[0].name]
+    assert choose_outdated(rated, 1, ("loss", "min")) == [rated[1].name, rated[0].name]
 
 
 def test_without_any_value_the_best_is_none():
-    assert choose_outdated([manifest(1), manifest(2)], 1, "min") == [manifest(1).name]
+    assert choose_outdated([manifest(1), manifest(2)], 1, ("loss", "min")) == [manifest(1).name]
 
 
 def test_removing_takes_the_whole_folder_and_may_be_repeated(tmp_path):
