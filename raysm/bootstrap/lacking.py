@@ -5,19 +5,16 @@ What flows in is a payload, what flows out is what ``packages`` is to bring, whi
 
 import importlib.metadata
 import importlib.util
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from raysm.contract.credentials import without_credentials
 from raysm.contract.needs import NEEDS, ray_will_do
 from raysm.contract.payload import Payload
 
 __all__ = ["Wanted", "installed_version", "lacking"]
 
 MOST_NAMED = 6
-
-CREDENTIALS = re.compile(r"(\w://)[^/\s@]*(?:@[^/\s@]*)*@")
-"""Of an address, what stands before its host: a token or a password, which has no place in a log."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +34,7 @@ class Wanted:
     def __str__(self) -> str:
         """Return it for people; of many the first, raysm's needs before all."""
         needs = [f"{text} ({self.remarks[text]})" if text in self.remarks else text for text in self.needs]
-        named = [*needs, *(CREDENTIALS.sub(r"\1***@", line) for line in self.requirements)]
+        named = [*needs, *map(without_credentials, self.requirements)]
         # A failure's reason is cut at a thousand characters, and the cause stands behind this.
         more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
         return ", ".join([*named[:MOST_NAMED], *more])

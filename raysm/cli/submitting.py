@@ -18,6 +18,7 @@ from raysm.client.project import absolute
 from raysm.client.result_folder import check_folder
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare
+from raysm.contract.credentials import without_credentials
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 from raysm.request.codec import to_json
@@ -140,7 +141,7 @@ def _lines(file: Path) -> list[str]:
         # What -r would name does not travel, and the options of pip in an instance are raysm's.
         if line.startswith("-"):
             # An index of a team's own often has what opens it in its address.
-            shown = re.sub(r"(://)[^/\s]*@", r"\1***@", line)
+            shown = without_credentials(line)
             raise InvalidRequest(f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages")
     return [line for line in lines if line]
 
