@@ -19,13 +19,12 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raysm.bootstrap import environment
 from raysm.contract import payload
-from raysm.contract.names import TRIAL
 from raysm.errors import WorkerFailed
 from raysm.request.sweep import FunctionSweep
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.sweep.calling import call, end_training
-from raysm.workloads.sweep.reports import RESTORED, Listener, Report, listening
-from raysm.workloads.sweep.trial import MODEL, TrialRun, seed_all, trial_folder
+from raysm.workloads.sweep.reports import Listener, Report, listening
+from raysm.workloads.sweep.trial import TrialRun, begin_in, trial_folder
 from raysm.workloads.training.loop import session
 
 __all__ = ["free_port", "run_group"]
@@ -106,12 +105,10 @@ def _others(run: TrialRun, workload: FunctionSweep) -> tuple[list[Any], list[_Me
         ).remote(run.number, run.checkpoint)
         for rank in range(1, workload.workers)
     ]
-    # One for all ranks of a trial: their models begin with equal weights, also without DDP's broadcast.
-    seed = None if workload.seed is None else workload.seed + run.number
     # Free now, and taken when torch listens: nothing holds it meanwhile, and a clash fails the trial, not the sweep.
     address, port = ray.util.get_node_ip_address(), free_port()
     members = [
-        _Member(workload=workload, rank=rank, address=address, port=port, params=run.params, seed=seed)
+        _Member(workload=workload, rank=rank, address=address, port=port, params=run.params, seed=run.seed)
         for rank in range(workload.workers)
     ]
     return others, members
@@ -152,11 +149,7 @@ class _Worker:
     def run(self, member: _Member) -> None:
         instance = environment.read()
         with trial_folder(instance, f"{self._number}-rank-{member.rank}") as folder:
-            if self._checkpoint is not None:
-                self._checkpoint.to_directory(folder / RESTORED)
-            environment.tell({TRIAL: str(folder), "SM_MODEL_DIR": str(folder / MODEL)})
-            if member.seed is not None:
-                seed_all(member.seed)
+            begin_in(folder, self._checkpoint, member.seed)
             _work(member, _ignore)
 
 

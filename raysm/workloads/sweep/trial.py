@@ -34,6 +34,7 @@ __all__ = [
     "ENDED",
     "METRICS",
     "TrialRun",
+    "begin_in",
     "name_of",
     "number_of",
     "run_trial",
@@ -73,6 +74,11 @@ class TrialRun:
     """What it goes on from; the same is in ``folder`` already."""
     latest: dict[str, float] = field(default_factory=dict)
     """What was reported last, by name."""
+
+    @property
+    def seed(self) -> int | None:
+        """What all of its processes draw by: their models begin with equal weights, also without DDP's broadcast."""
+        return None if self.workload.seed is None else self.workload.seed + self.number
 
     @property
     def model(self) -> Path:
@@ -204,12 +210,23 @@ def _checkpoint(config: Mapping[str, Any]) -> "tune.Checkpoint | None":
 def _prepare(run: TrialRun) -> None:
     # It says of each checkpoint that it made it.
     logging.getLogger("ray.train").setLevel(logging.WARNING)
+    begin_in(run.folder, run.checkpoint, run.seed)
+
+
+def begin_in(folder: Path, checkpoint: Any, seed: int | None) -> None:
+    """Let the code of a trial in this process find its folders and its checkpoint, and draw by the seed.
+
+    Args:
+        folder: The process's, made by ``trial_folder``.
+        checkpoint: Tune's, that the trial goes on from; None where it begins.
+        seed: None leaves chance as it is.
+    """
     # A trial is begun again where it stopped: its code finds the folder by raysm.restored().
-    if run.checkpoint is not None:
-        run.checkpoint.to_directory(run.folder / RESTORED)
-    environment.tell({TRIAL: str(run.folder), "SM_MODEL_DIR": str(run.model)})
-    if run.workload.seed is not None:
-        seed_all(run.workload.seed + run.number)
+    if checkpoint is not None:
+        checkpoint.to_directory(folder / RESTORED)
+    environment.tell({TRIAL: str(folder), "SM_MODEL_DIR": str(folder / MODEL)})
+    if seed is not None:
+        seed_all(seed)
 
 
 def seed_all(seed: int) -> None:
