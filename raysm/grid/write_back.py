@@ -107,9 +107,10 @@ def _row(
     last = attempts[-1] if attempts else None
     # All of its attempts: what failed before it was done has been paid for, too. Of a job that rows share each has an
     # equal part, so that the table adds up to what the grid has cost.
-    costs = [(attempt.usd, sharing(store, attempt)) for attempt in attempts if attempt.sent_s is not None]
+    shared = [(attempt, sharing(store, attempt)) for attempt in attempts]
+    costs = [(attempt.usd, rows) for attempt, rows in shared if attempt.sent_s is not None]
     amounts = [usd / rows for usd, rows in costs if usd is not None]
-    billed = [attempt.billable_s / sharing(store, attempt) for attempt in attempts if attempt.billable_s is not None]
+    billed = [attempt.billable_s / rows for attempt, rows in shared if attempt.billable_s is not None]
     return {
         "grid": grid,
         "task": task.task.key,
