@@ -8,26 +8,13 @@ import pytest
 from raysm.views.dashboard.assets import installed_build
 from raysm.views.dashboard.live import LiveSite
 from raysm.views.dashboard.server import DashboardServer
-from raysm.views.dashboard.timeline import Timeline
 from tests.support.browsers import looking
-from tests.support.dashboard_head import TOKEN, Answer, serving_head, told, way_to
+from tests.support.dashboard_head import TOKEN, Answer, Quiet, serving_head, told, way_to
 
 expect = pytest.importorskip("playwright.sync_api").expect
 ray = pytest.importorskip("ray")
 
 pytestmark = pytest.mark.browser
-
-
-class Quiet:
-    """A job that runs and says nothing."""
-
-    timeline, is_over = Timeline(), False
-
-    def read(self):
-        return []
-
-    def take(self, events):
-        pass
 
 
 @pytest.fixture

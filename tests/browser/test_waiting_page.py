@@ -8,27 +8,14 @@ import pytest
 
 from raysm.views.dashboard.live import LiveSite
 from raysm.views.dashboard.server import DashboardServer
-from raysm.views.dashboard.timeline import Timeline
 from tests.support.browsers import looking
-from tests.support.dashboard_head import TOKEN, Answer, serving_head
+from tests.support.dashboard_head import TOKEN, Answer, Quiet, serving_head
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
 pytestmark = pytest.mark.browser
 
 WAIT_S = 60.0
-
-
-class Quiet:
-    """A job that runs and says nothing."""
-
-    timeline, is_over = Timeline(), False
-
-    def read(self):
-        return []
-
-    def take(self, events):
-        pass
 
 
 @pytest.fixture

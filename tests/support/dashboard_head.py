@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
+from raysm.views.dashboard.timeline import Timeline
+
 TOKEN = "5ec4e7" * 8
 
 VERSION = {"ray_version": "2.59.9", "ray_commit": "0123456789abcdef"}
@@ -29,6 +31,20 @@ NODE = {
         "objectStoreUsedMemory": 7,
     },
 }
+
+
+class Quiet:
+    """A job that runs and says nothing."""
+
+    def __init__(self):
+        self.timeline, self.is_over = Timeline(), False
+
+    def read(self):
+        return []
+
+    def take(self, events):
+        pass
+
 
 NODES = {"result": True, "msg": "", "data": {"summary": [NODE], "nodeLogicalResources": {}}}
 
