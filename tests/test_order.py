@@ -1,13 +1,11 @@
 """The order in which the tests of two processes are run."""
 
-import re
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.imports import late_modules
 from tests.support.order import LONGEST, TESTS, by_chance, drawn, has_none, longest_first
 
 
@@ -17,7 +15,7 @@ def test_a_file_that_is_said_to_take_long_is_there(name):
 
 
 def test_the_tests_of_a_file_that_takes_long_come_first_and_keep_their_order():
-    paths = [TESTS / name for name in ("test_order.py", LONGEST[1], "test_findings.py", LONGEST[0], LONGEST[1])]
+    paths = [TESTS / name for name in ("test_order.py", LONGEST[1], "test_docs.py", LONGEST[0], LONGEST[1])]
     items = [SimpleNamespace(path=path, number=number) for number, path in enumerate(paths)]
     longest_first(items)
     assert [item.number for item in items] == [3, 1, 4, 0, 2]
@@ -85,20 +83,3 @@ def test_what_has_no_tests_is_left_to_pytest(tmp_path):
     (tmp_path / "conftest.py").touch()
     assert not has_none(tmp_path, "long")
     assert not has_none(tmp_path / "conftest.py", "long")
-
-
-def test_what_is_marked_for_a_browser_lies_where_ci_run_looks_for_it():
-    # It collects that folder alone, in another environment than that of all others.
-    mark = re.compile(r"^(?:@|pytestmark\b).*\bmark\.browser\b", re.MULTILINE)
-    assert {path.parent for path in TESTS.rglob("test_*.py") if mark.search(path.read_text())} == {TESTS / "browser"}
-    assert "-m browser -n 0 tests/browser; }\n" in (TESTS.parent / ".ci" / "run").read_text()
-
-
-def test_no_test_imports_another_module_of_the_tests_inside_a_function():
-    # What a loaded module beside a function's own imports late travels as files: with one such import each function
-    # that a test submits, of 1,000 loaded modules, brought all of tests/, and 15 s of a core to send and to unpack it.
-    inside = re.compile(r"^\s+(?:from|import) tests\b", re.MULTILINE)
-    paths = [path for path in TESTS.rglob("*.py") if "benchmarks" not in path.parts and inside.search(path.read_text())]
-    # Some have such a line in a text that another process runs.
-    late = [path for path in paths if "tests" in late_modules([path])]
-    assert late == []

@@ -181,8 +181,6 @@ def _interactive():
         "names of the namespace hold, ends with the session: `get` and `pull` bring it here. What is written to "
         "`$SM_MODEL_DIR` is the job's result. What the dashboard of an ended job shows lies with the job's other "
         "files: [Files](files.md).",
-        "What each of these promises, and the tests that hold it, is for those who work on raysm: "
-        "[goals of the interactive side](../contributing/interactive-goals.md).",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -275,7 +273,5 @@ def _grid():
         "with `--shared`, or on AWS, a copy in the bucket: [Files](files.md#in-the-bucket). `--write-back` writes the "
         f"table `{write_back.TABLE}`: {', '.join(f'`{name}`' for name in write_back.COLUMNS)}. Rows that share a job "
         "have a folder each among its checkpoints, and of its `billable_s` and `usd` an equal part each.",
-        "What of all this is promised, and the tests that hold it, is for those who work on raysm: "
-        "[goals of the grid](../contributing/grid-goals.md).",
     ]
     return "\n\n".join(parts) + "\n"
