@@ -41,9 +41,9 @@ BY_REGION = ("api", "capacity", "market", "simulated")
 class Container:
     """What the container of an instance is like."""
 
-    # A name that resolves would hide programs that look up their own, which fails on AWS.
     hostname: str = "aws"
-    """The host name of every instance: ``aws`` in real jobs (sagemaker-training-toolkit, issue 9)."""
+    """The host name of every instance: ``aws`` in real jobs (sagemaker-training-toolkit, issue 9). In each instance it
+    resolves to the instance's own address."""
     init: bool = True
     """Whether PID 1 is a small init, which forwards signals to the job's own process and reaps orphans: ``df`` in real
     jobs shows ``/usr/sbin/docker-init`` (awslabs/graphstorm, issue 949)."""
@@ -73,8 +73,8 @@ class Network:
     """Whether an instance's own name, ``algo-1``, resolves to 127.0.0.1 in it, as some images' ``/etc/hosts`` have
     it."""
     silent_internet: bool = False
-    """Whether the names of the package index resolve, and nobody ever answers there, as in a VPC without NAT; else
-    there is no way out at all, and it is known at once."""
+    """Whether the names of the package index resolve and connections to the outside get no answer, as in a VPC without
+    NAT. By default names do not resolve and the gateway refuses connections at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

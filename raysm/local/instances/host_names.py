@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from raysm.contract.default_index import default_index
-from raysm.local.scenario import Network
+from raysm.local.scenario import Scenario
 
 __all__ = ["HostNames"]
 
@@ -16,10 +16,11 @@ NOBODY = "192.0.2.1"
 class HostNames:
     """The name files of the instances of one job."""
 
-    def __init__(self, addresses: Mapping[str, str], switches: Network) -> None:
+    def __init__(self, addresses: Mapping[str, str], scenario: Scenario) -> None:
         """Name ``addresses``, by host, as a scenario's network does."""
         self._addresses = addresses
-        self._switches = switches
+        self._switches = scenario.network
+        self._host_name = scenario.container.hostname
         self._later: list[threading.Timer] = []
 
     def write(self, path: Path, own_name: str) -> None:
@@ -38,6 +39,8 @@ class HostNames:
         names = {"localhost": "127.0.0.1"}
         if with_hosts:
             names |= self._addresses
+        # A container's runtime writes its host name into its /etc/hosts: torch's gloo finds its own address by it.
+        names.setdefault(self._host_name, self._addresses[own_name])
         if self._switches.own_name_is_loopback:
             names[own_name] = "127.0.0.1"
         if self._switches.silent_internet:

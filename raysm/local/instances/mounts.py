@@ -8,7 +8,7 @@ The instance sees this machine's file system with these exceptions:
   is laid over it, into which each entry of this machine's but ``ml`` is bound, so that a Python that lives there goes
   on working.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
-- ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server: there is no way out of the network.
+- ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server.
 - ``/tmp`` is its own, empty but for what has to stay visible (``keep``): the Python that runs, the folders on its
   ``sys.path``, raysm itself, the instance's home, the kernels that this machine has compiled.
 

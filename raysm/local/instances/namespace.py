@@ -106,9 +106,9 @@ class NamespaceSite(Site):
             # A Docker daemon's rules may drop bridged traffic: names resolve then, and connections hang.
             self._network.probe(self._keepers)
             if specs[0].scenario.network.silent_internet:
-                self._network.lead_nowhere(self._keepers)
+                self._network.silence_gateway(self._keepers)
             addresses = {spec.host: self._network.address(number) for number, spec in enumerate(specs)}
-            self._names = HostNames(addresses, specs[0].scenario.network)
+            self._names = HostNames(addresses, specs[0].scenario)
             return [self._start(spec, number, self._names) for number, spec in enumerate(specs)]
         except BaseException:
             self.close()

@@ -5,11 +5,15 @@
     this machine            switch (a namespace)          instance (a namespace each)
     raysm231-7 ─────veth───── uplink ┐
     10.231.7.1/24                    ├─ bridge ─ algo-1 ──veth── eth0  10.231.7.11/24
+                                     │  10.231.7.254 (the instances' default gateway)
                                      └─────────  algo-2 ──veth── eth0  10.231.7.12/24
 
 No namespace has a name, none is mounted anywhere: each lives as long as the keeper process in it, which ends when its
-stdin closes. The kernel then removes the bridge and both ends of every pair. Nothing is routed, no firewall rule is
-made; since the bridge has a namespace of its own, neither do this machine's rules for bridges apply to it.
+stdin closes. The kernel then removes the bridge and both ends of every pair. No firewall rule is made; since the bridge
+has a namespace of its own, neither do this machine's rules for bridges apply to it.
+
+Instances have a default route, because programs find their own address by it: Ray and others ask the kernel which address
+it would use for 8.8.8.8. The gateway forwards nothing and refuses every connection at once.
 
 The name of this machine's end is the claim on the /24: the kernel refuses to make the same name twice.
 """
@@ -110,7 +114,13 @@ class Network:
             self._switch.call("unshare")
             self._in_switch("link add bridge type bridge forward_delay 0 mcast_snooping 0", "link set bridge up")
             self.prefix = self._claim()
-            self._in_switch("link set uplink master bridge up")
+            self._in_switch(
+                "link set uplink master bridge up",
+                f"addr add {self.gateway}/24 dev bridge",
+                # The switch takes all foreign addresses for its own. Nothing listens there, so its kernel refuses.
+                "link set lo up",
+                "route add local default dev lo table main",
+            )
             self._run("addr", "add", f"{self.prefix}.1/24", "dev", str(self._link))
             self._run("link", "set", str(self._link), "up", "alias", f"raysm, owner {os.getpid()}")
         except BaseException:
@@ -160,6 +170,11 @@ class Network:
         """Return the address of instance ``number``, which counts from 0."""
         return f"{self.prefix}.{FIRST_ADDRESS + number}"
 
+    @property
+    def gateway(self) -> str:
+        """Return the address of the instances' default gateway."""
+        return f"{self.prefix}.254"
+
     def attach(self, keeper: Keeper, number: int) -> None:
         """Give the namespace of ``keeper`` its interface.
 
@@ -175,20 +190,16 @@ class Network:
             "link set lo up",
             f"addr add {self.address(number)}/24 dev {INTERFACE}",
             f"link set {INTERFACE} up",
+            f"route add default via {self.gateway} dev {INTERFACE}",
         )
         keeper.call("ip", commands=[[self._ip, *command.split()] for command in inside])
 
-    def lead_nowhere(self, keepers: Sequence[Keeper]) -> None:
-        """Give the instances a way out of which nothing comes back, as a VPC without NAT has."""
-        # A neighbour whom nobody plays, at a fixed address: who is asked for and does not answer is unreachable, after
-        # three seconds, where packets that are sent to somebody are waited for.
-        gateway = f"{self.prefix}.254"
-        commands = (
-            f"neigh replace {gateway} lladdr 02:00:00:00:00:fe dev {INTERFACE} nud permanent",
-            f"route add default via {gateway} dev {INTERFACE}",
-        )
+    def silence_gateway(self, keepers: Sequence[Keeper]) -> None:
+        """Have the gateway drop what it gets, as in a VPC without NAT, instead of refusing it."""
+        # A fixed entry for a neighbor that does not exist: without one, a connection fails after three seconds of ARP.
+        command = f"neigh replace {self.gateway} lladdr 02:00:00:00:00:fe dev {INTERFACE} nud permanent"
         for keeper in keepers:
-            keeper.call("ip", commands=[[self._ip, *command.split()] for command in commands])
+            keeper.call("ip", commands=[[self._ip, *command.split()]])
 
     def probe(self, keepers: Sequence[Keeper], patience_s: float = PROBE_S) -> None:
         """Connect for real: from each instance, and from this machine, to the first one.

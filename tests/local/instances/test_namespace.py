@@ -32,7 +32,7 @@ def specs(folder, count, code="true", **container):
                 base=private / "ml",
                 private=private,
                 command=("sh", "-c", code),
-                variables={"PATH": PATH},
+                variables={"PATH": PATH, "HOST": f"algo-{number}"},
                 log_fd=log_fd,
                 scenario=scenario,
             )
@@ -121,6 +121,60 @@ def test_a_machine_that_serves_no_file_system_refuses_the_scenario(site):
     else:
         with pytest.raises(InvalidRequest, match="load the kernel's module fuse"):
             site.check(asked)
+
+
+OWN_ADDRESS = """
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    probe.connect(("8.8.8.8", 80))
+    print(socket.gethostbyname(socket.gethostname()), probe.getsockname()[0])
+"""
+
+
+@pytest.mark.namespace
+def test_a_program_finds_the_instances_own_address_by_its_host_name_and_by_the_default_route(start, tmp_path):
+    instances = start(2, f"{sys.executable} -c '{OWN_ADDRESS}'")
+    for instance in instances:
+        assert instance.wait(60) == 0
+        assert (tmp_path / instance.host / "log").read_text().split() == [instance.address] * 2
+
+
+CALL_OUT = """
+import socket
+try:
+    socket.create_connection(("192.0.2.1", 443), timeout=50)
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.namespace
+def test_a_connection_to_the_outside_is_refused_at_once(start, tmp_path):
+    (instance,) = start(1, f"{sys.executable} -c '{CALL_OUT}'")
+    assert instance.wait(60) == 0
+    assert (tmp_path / "algo-1" / "log").read_text().split() == ["ConnectionRefusedError"]
+
+
+ALL_REDUCE = """
+import sys
+import torch
+import torch.distributed as dist
+rank = int(sys.argv[1].removeprefix("algo-")) - 1
+dist.init_process_group("gloo", init_method="tcp://algo-1:29500", rank=rank, world_size=2)
+value = torch.ones(1) * (rank + 1)
+dist.all_reduce(value)
+dist.barrier()
+print("sum", int(value))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.namespace
+def test_torchs_gloo_connects_instances_without_being_told_an_interface(start, tmp_path):
+    instances = start(2, f"exec {sys.executable} -c '{ALL_REDUCE}' $HOST")
+    for instance in instances:
+        assert instance.wait(100) == 0
+        assert "sum 3" in (tmp_path / instance.host / "log").read_text()
 
 
 @pytest.mark.namespace
