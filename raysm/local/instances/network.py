@@ -12,8 +12,8 @@ No namespace has a name, none is mounted anywhere: each lives as long as the kee
 stdin closes. The kernel then removes the bridge and both ends of every pair. No firewall rule is made; since the bridge
 has a namespace of its own, neither do this machine's rules for bridges apply to it.
 
-Instances have a default route, because programs find their own address by it: Ray and others ask the kernel which address
-it would use for 8.8.8.8. The gateway forwards nothing and refuses every connection at once.
+Instances have a default route, because programs find their own address by it: Ray and others ask the kernel which
+address it would use for 8.8.8.8. The gateway forwards nothing and refuses every connection at once.
 
 The name of this machine's end is the claim on the /24: the kernel refuses to make the same name twice.
 """
