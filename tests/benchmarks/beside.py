@@ -14,7 +14,6 @@ import io
 import re
 import statistics
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import tempfile
