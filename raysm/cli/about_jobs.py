@@ -3,12 +3,12 @@
 import json
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli import about_tuning
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
+from raysm.cli.console import Console
 from raysm.cli.job_values import described
 from raysm.cli.measured import print_metrics
 from raysm.cli.reading import tell_ended

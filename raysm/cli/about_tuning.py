@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.console import Console
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, check_timeout
 from raysm.cli.tuning import teller

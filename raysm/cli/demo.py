@@ -130,9 +130,8 @@ def _introduction(digits: int, instances: int) -> str:
 def _follow(job: Job, console: Console) -> float | None:
     """Show the job's lines until its end; return how long the cluster took to form, in seconds."""
     with Display(console) as display:
-        display.say(f"job {job.name}")
         display.way_in = job.service.target.way_to_dashboard(job.name)
-        follow(job, display)
+        follow(job, display, (f"job {job.name}",))
         return display.forming_s
 
 

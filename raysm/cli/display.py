@@ -23,13 +23,14 @@ class Display:
     """Shows the log lines of a job's instances; use as a context manager.
 
     Attributes:
+        console: Where it draws.
         way_in: How the dashboard is looked at; None where nobody is to be told.
         forming_s: Seconds from the beginning until the cluster was formed; None until then.
     """
 
     def __init__(self, console: Console) -> None:
         """Draw on ``console``: bars where it is a terminal, else lines only."""
-        self._console = console
+        self.console = console
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -62,7 +63,7 @@ class Display:
         """Show one line of an instance's log: an event as what it means, anything else as it is."""
         event = events.parse(text)
         match event:
-            case events.Progress() if self._console.is_terminal:
+            case events.Progress() if self.console.is_terminal:
                 self._move_bar(event)
                 return
             case None:
@@ -90,7 +91,7 @@ class Display:
 
     def _print(self, text: str) -> None:
         # The log may hold anything: no markup, no highlighting, no wrapping of what others may want to grep.
-        self._console.print(Text(text), soft_wrap=True, highlight=False)
+        self.console.print(Text(text), soft_wrap=True, highlight=False)
 
     def _move_bar(self, event: events.Progress) -> None:
         if event.phase not in self._tasks:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli import grid_by_batch, grid_row, grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
+from raysm.cli.console import Console
 from raysm.cli.grid_events import follow
 from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
+from raysm.cli.console import Console
 from raysm.cli.grid_events import follow
 from raysm.cli.printing import print_answer
 from raysm.client.service import Service

@@ -3,10 +3,10 @@
 import json
 import sys
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.console import Console
 from raysm.client.description import Status
 from raysm.errors import InvalidRequest
 from raysm.grid.grid_request import GridRequest

@@ -8,10 +8,10 @@ import fnmatch
 import json
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.console import Console
 from raysm.client.listing import Listed
 from raysm.client.listing import jobs as list_jobs
 from raysm.client.service import Service

@@ -4,10 +4,10 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import parse
+from raysm.cli.console import Console, discard_unread_output, say_last
 from raysm.errors import (
     CredentialsExpired,
     InvalidConfig,
@@ -20,7 +20,10 @@ from raysm.errors import (
 __all__ = ["main"]
 
 INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
+"""128 + SIGINT, as shells report it."""
+
+OUTPUT_CLOSED = 141
+"""128 + SIGPIPE, as shells report it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 where all went well, 1 where a job failed or the doctor found what stands in its way, 2 where what was asked
         for cannot be, 3 where the doctor found nothing, but could not look at all, 4 where the credentials have expired
-        and the job goes on, 130 after Ctrl-C.
+        and the job goes on, 130 after Ctrl-C, 141 where the reader of stdout was gone and the job was stopped.
     """
     # Outside of what follows: argparse says itself what is wrong, and exits with 2.
     arguments = parse(sys.argv[1:] if argv is None else argv)
@@ -39,13 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A command that always goes well need not say so.
         return pkgutil.resolve_name(arguments.run)(arguments, Console()) or 0
     except KeyboardInterrupt:
-        # Whoever only looked at a job has stopped nothing.
-        errors.print("stopped" if arguments.sends_job else "interrupted", highlight=False)
+        # A command that only looks at a job has stopped nothing.
+        say_last(errors, "stopped" if arguments.sends_job else "interrupted")
+        discard_unread_output()
         return INTERRUPTED
     except BrokenPipeError:  # raysm logs NAME | head
-        # At its exit Python flushes stdout once more, and would print the same error.
-        sys.stderr.close()
-        return 0
+        discard_unread_output()
+        return OUTPUT_CLOSED if arguments.sends_job else 0
     # 2, as argparse has it: nothing was sent, and the same command will fail again.
     except (InvalidRequest, InvalidConfig, MissingDependency, NoRoom) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)

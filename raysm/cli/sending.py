@@ -5,14 +5,13 @@ import os
 import sys
 import time
 
-from rich.console import Console
-
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
+from raysm.cli.console import Console
 from raysm.cli.display import Display
 from raysm.cli.job_values import described
 from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared
+from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared, send
 from raysm.client.result_folder import check_folder
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import JobFailed, RaysmError
@@ -54,23 +53,21 @@ def _send(arguments: Arguments, console: Console) -> None:
         return
     # Asked here, and not left to send(): the display then says that nothing was started.
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
-    job = done or ready.send()
+    # stdout is for the result alone where a program reads it.
+    shown = Console(stderr=True) if arguments.json else console
+    job = done or send(ready, shown)
     lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
         for line in lines:
             print(line, file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return
-    # stdout is for the result alone where a program reads it.
-    shown = Console(stderr=True) if arguments.json else console
     with Display(shown) as display:
         if done is not None and done.done():
             display.say(f"already done by {job.name}; nothing was started")
         else:
-            for line in (f"job {job.name}", *lines):
-                display.say(line)
             display.way_in = job.service.target.way_to_dashboard(job.name)
-            follow(job, display)
+            follow(job, display, (f"job {job.name}", *lines))
     try:
         result = brought(job, arguments.output, shown)
     except JobFailed as error:

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
+from raysm.cli.console import Console
 from raysm.cli.submitting import cluster, options_of
 from raysm.client.rendering import sentence
 from raysm.client.service import Service, connect

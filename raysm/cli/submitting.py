@@ -1,5 +1,6 @@
 """The commands that send a job: what applies to a prepared job, and what a person sees until its result is there."""
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Sequence
@@ -7,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from raysm.cli.console import say_last
 from raysm.cli.display import Display
 from raysm.cli.interrupts import interruptible
 from raysm.client.costs.forecast import most_expensive
-from raysm.client.job import Job
+from raysm.client.job import Job, attach
 from raysm.client.options import default_of
 from raysm.client.pending import reasons_told
 from raysm.client.prepared import Prepared
@@ -19,7 +23,7 @@ from raysm.client.result_folder import check_folder
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare
 from raysm.contract.credentials import without_credentials
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import Cluster
 from raysm.request.codec import to_json
 
@@ -29,10 +33,12 @@ __all__ = [
     "check_timeout",
     "cluster",
     "crowding",
+    "end_showing",
     "facts",
     "follow",
     "options_of",
     "prepared",
+    "send",
 ]
 
 
@@ -185,25 +191,55 @@ def check_output(output: Path) -> None:
         raise InvalidRequest(f"--output {output} cannot be written: {error.strerror}; name another folder") from error
 
 
-def follow(job: Job, display: Display) -> None:
-    """Show the job's lines until it has ended. On this machine Ctrl-C stops the job; on AWS it only ends the showing.
+def send(ready: Prepared, console: Console) -> Job:
+    """Send a prepared job. Ctrl-C while it is being sent leaves no job behind on this machine.
 
     Raises:
-        KeyboardInterrupt: The user ended it; a job of this machine is gone by then.
+        KeyboardInterrupt: The user interrupted it.
+    """
+    with interruptible():
+        try:
+            return ready.send()
+        except KeyboardInterrupt:
+            # The service may have created the job before it was interrupted.
+            with contextlib.suppress(RaysmError):
+                end_showing(attach(ready.request.name, ready.service), console)
+            raise
+
+
+def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
+    """Show the job's lines until it has ended. On this machine Ctrl-C stops the job; on AWS it only ends the display.
+
+    A closed stdout counts as Ctrl-C: the reader of a pipe has gone.
+
+    Args:
+        job: One that runs.
+        display: Where its lines go.
+        first: Lines of raysm's own, before those of the job.
+
+    Raises:
+        KeyboardInterrupt: The user interrupted it; a job of this machine has been stopped by then.
+        BrokenPipeError: stdout was closed; a job of this machine has been stopped by then.
     """
     with interruptible() as interrupts:
         try:
+            for text in first:
+                display.say(text)
             with reasons_told(job, display.say):
                 for line in job.lines(follow=True):
                     # Between two lines: a console that is interrupted while it writes would write the same once more.
                     with interrupts.held():
                         display.line(line.host, line.text)
-        except KeyboardInterrupt:
-            if job.service.target.is_billed:
-                display.say(
-                    f"{job.name} goes on: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
-                )
-                raise
-            display.say("stopping: user code has its grace to save its work; Ctrl-C again leaves it to the server")
-            job.stop()
+        except (KeyboardInterrupt, BrokenPipeError):
+            end_showing(job, display.console)
             raise
+
+
+def end_showing(job: Job, console: Console) -> None:
+    """Stop a job of this machine and wait for its end; of a job on AWS, say that it goes on."""
+    if job.service.target.is_billed:
+        text = f"{job.name} goes on: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
+        say_last(console, text)
+        return
+    say_last(console, f"stopping {job.name}: it has time to save its work; Ctrl-C again stops waiting for its end")
+    job.stop()

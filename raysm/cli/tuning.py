@@ -4,11 +4,11 @@ import json
 import sys
 from collections.abc import Callable
 
-from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
+from raysm.cli.console import Console, say_last
 from raysm.cli.interrupts import interruptible
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import as_request, check_output, facts, prepared
@@ -79,11 +79,11 @@ def _follow(tuning: Tuning, console: Console) -> None:
     with interruptible():
         try:
             tuning.wait(ended=teller(tuning, console))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, BrokenPipeError):
             if tuning.is_billed:
-                _say(f"{tuning.name} goes on; raysm stop {tuning.name} ends it", console)
+                say_last(console, f"{tuning.name} goes on; raysm stop {tuning.name} ends it")
             else:
-                _say("stopping: the trials that run have their grace to save their work", console)
+                say_last(console, f"stopping {tuning.name}: its running trials have time to save their work")
                 tuning.stop()
             raise
 

@@ -4,6 +4,7 @@ import time
 
 from rich.console import Console
 
+from raysm.cli.console import say_last
 from raysm.cli.display import Display
 from raysm.client.follow import JobStream
 from raysm.client.job import Job
@@ -42,5 +43,5 @@ def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
                     case events.State() | events.Progress():
                         display.line(line.host, line.text)
         except KeyboardInterrupt:
-            display.say(f"{job.name} goes on")
+            say_last(console, f"{job.name} goes on")
             raise

@@ -14,7 +14,7 @@ from raysm.client.logs import LogLine, LogReader
 from raysm.contract.events import Metric, Progress, parse
 from raysm.errors import InvalidRequest, NotDone, ServiceError
 
-__all__ = ["EventLog", "JobStream"]
+__all__ = ["EventLog", "JobStream", "interrupted"]
 
 FOLLOW_S = 5.0
 """Seconds between two looks at a log, at most: whoever follows it is looking at it."""
@@ -84,8 +84,11 @@ class JobStream:
             NotDone: A TimeoutError: the job has not ended within ``timeout``.
             ServiceError: The service refuses to tell, has been away for minutes, or was told to end.
         """
-        with self._chain.service.followed():
-            yield from self._follow(timeout)
+        try:
+            with self._chain.service.followed():
+                yield from self._follow(timeout)
+        except KeyboardInterrupt:
+            raise interrupted(self._chain.name) from None
 
     def _follow(self, timeout: float | None) -> Iterator[LogLine]:
         deadline_s = deadline(timeout)
@@ -175,6 +178,11 @@ class _Log:
             self._over_s = time.monotonic() + late_s
         # Where lines still come, more of them may be under way.
         self.is_over = not came and time.monotonic() >= self._over_s
+
+
+def interrupted(name: str) -> KeyboardInterrupt:
+    """Return what Ctrl-C raises while a program waits for a job: it names the job and says how to stop it."""
+    return KeyboardInterrupt(f"the job {name} goes on; raysm.attach({name!r}).stop() stops it")
 
 
 def _check_instance(chain: Chain, instance: str) -> None:

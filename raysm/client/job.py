@@ -133,6 +133,14 @@ class Job(JobLog, JobViews):
             NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
             ServiceError: The service refuses to tell, or has been away for minutes.
         """
+        try:
+            return self._wait(timeout)
+        except KeyboardInterrupt:
+            from raysm.client.follow import interrupted
+
+            raise interrupted(self.name) from None
+
+    def _wait(self, timeout: float | None) -> Status:
         deadline_s = deadline(timeout)
         patience = Patience(self.service, self.name)
         for pause_s in self.service.polling.pauses():

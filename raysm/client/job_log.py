@@ -62,9 +62,15 @@ class JobLog:
         Raises:
             InvalidRequest: The job has no such instance.
         """
+        from raysm.client.follow import interrupted
         from raysm.client.rendering import Rendering
 
-        Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance), sys.stdout if to is None else to)
+        out = sys.stdout if to is None else to
+        try:
+            Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance), out)
+        except KeyboardInterrupt:
+            # Raised anew, so that its traceback shows the user's line instead of raysm's internals.
+            raise interrupted(self.chain.name) from None
 
     def events(self, *, follow: bool = False) -> "Iterator[Event]":
         """Yield what the job says of itself: states, progress, metrics."""

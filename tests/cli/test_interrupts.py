@@ -2,12 +2,13 @@
 
 import contextlib
 import io
+import os
 import signal
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
+from raysm.cli.console import Console
 from raysm.cli.display import Display
 from raysm.cli.interrupts import Interrupts, interruptible
 from raysm.cli.submitting import follow
@@ -47,8 +48,37 @@ def test_a_line_during_which_ctrl_c_comes_is_shown_once():
         follow(job, Display(Console(file=terminal, width=80)))
     first, now, stopping = terminal.getvalue().splitlines()
     assert (first, now) == ("algo-1 | first", "algo-1 | now")
-    assert stopping.startswith("stopping: ")
+    assert stopping.startswith("stopping digits-1: ")
     assert job.stops == 1
+
+
+@pytest.fixture
+def unread_console():
+    """A console that writes into a pipe nobody reads any more."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with contextlib.suppress(BrokenPipeError), open(writes, "w") as stream:
+        yield Console(file=stream, width=80)
+
+
+def test_a_job_whose_output_has_no_reader_any_more_is_stopped(unread_console):
+    job = RunningJob()
+    with pytest.raises(BrokenPipeError):
+        follow(job, Display(unread_console))
+    assert job.stops == 1
+
+
+def test_ctrl_c_stops_the_job_though_the_reader_of_its_output_has_ended_too(unread_console, capfd):
+    class Interrupted(RunningJob):
+        def lines(self, *, follow):
+            signal.raise_signal(signal.SIGINT)
+            yield
+
+    job = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        follow(job, Display(unread_console))
+    assert job.stops == 1
+    assert "stopping digits-1" in capfd.readouterr().err
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_line_that_cannot_be_written():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import signal
 
 import pytest
 
@@ -28,6 +29,22 @@ def test_following_yields_what_comes_until_the_job_has_ended(remote, job):
         else:
             remote.sagemaker.end(job.name, "Completed")
     assert seen == ["first", "second"]
+
+
+def test_ctrl_c_while_a_log_is_followed_names_the_job_and_shows_no_internals(job):
+    class Interrupting(Service):
+        def wait_for_change(self, name, seen, pause_s, most_s):
+            signal.raise_signal(signal.SIGINT)
+
+    service = Interrupting(job.service.target, clients=job.service.client, polling=QUICK)
+    with pytest.raises(KeyboardInterrupt, match=f"the job {job.name} goes on; .*stop") as raised:
+        attach(job.name, service).logs(follow=True)
+    # This line, and the one of raysm that raises.
+    assert len(raised.traceback) == 2
+    assert raised.value.__suppress_context__
+    with pytest.raises(KeyboardInterrupt, match=f"the job {job.name} goes on"):
+        for _ in attach(job.name, service).lines(follow=True):
+            pass
 
 
 def test_between_two_looks_it_is_waited_for_what_the_target_tells_of_the_job(remote, job):
