@@ -7,6 +7,7 @@ Sources: the configuration parameters in the SageMaker Python SDK's documentatio
 parameters" (v1), and in the SageMaker developer guide, "SMP v2 core feature configuration parameters".
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +49,9 @@ V1 = {
 }  # fmt: skip
 V2 = {"hybrid_shard_degree", "sm_activation_offloading", "tensor_parallel_degree"}
 
+LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp")
+"""Keys of an estimator's ``distribution`` that say how workers are started: by themselves they mean plain DDP."""
+
 PLACEMENTS = {"cluster": "cluster", "DPT": "cluster", "spread": "spread", "PDT": "spread"}
 """v1's strategies in which the ranks of a tensor group are neighbours, as they have to be here."""
 
@@ -59,11 +63,21 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
         options: The ``distribution`` of an estimator, or its ``modelparallel``, or the ``parameters`` alone, to which
             ``processes_per_host`` may be added.
 
+    Without ``modelparallel`` the model is not cut: that is DDP. Options of the data parallel library are dropped, with
+    a warning that names them.
+
     Raises:
         InvalidRequest: An option has no counterpart, or its value none; the message names it.
     """
     flat = dict(_parameters(options))
     workers = flat.pop("processes_per_host", None)
+    if options and not _cuts_model(options):
+        if flat:
+            warnings.warn(
+                f"smdistributed: DDP takes the place of the data parallel library; dropped: {_shown(flat)}",
+                stacklevel=3,
+            )
+        return {"workers_per_instance": workers}
     counterparts = {}
     for name, value in flat.items():
         if name in NO_COUNTERPART:
@@ -88,11 +102,22 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
     return _from_v1(counterparts, workers) if is_v1 else _from_v2(counterparts, workers)
 
 
+def _cuts_model(options: Mapping[str, Any]) -> bool:
+    """Return whether options ask for the model parallel library, and not only for a launcher or for data parallelism."""
+    if "smdistributed" in options:
+        return _cuts_model(options["smdistributed"])
+    return "modelparallel" in options or not options.keys() <= {*LAUNCHERS, "dataparallel"}
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
 def _parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters out of the wrappings of an estimator's ``distribution``."""
     parameters: dict[str, Any] = {}
     for name, value in options.items():
-        if name in ("smdistributed", "modelparallel", "mpi", "torch_distributed", "parameters"):
+        if name in ("smdistributed", "modelparallel", "dataparallel", "parameters", *LAUNCHERS):
             if not isinstance(value, Mapping):
                 raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a dict")
             parameters.update(_parameters(value))

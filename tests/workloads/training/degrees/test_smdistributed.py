@@ -60,6 +60,29 @@ def test_each_option_with_a_counterpart_becomes_it(options, parallel):
 
 
 @pytest.mark.parametrize(
+    ("options", "parallel"),
+    [
+        ({"torch_distributed": {"enabled": True}}, Parallel()),
+        ({"pytorchddp": {"enabled": True}}, Parallel()),
+        ({"mpi": {"enabled": True, "processes_per_host": 8}}, Parallel(workers_per_instance=8)),
+        ({"smdistributed": {"dataparallel": {"enabled": True}}}, Parallel()),
+        (
+            {"torch_distributed": {"enabled": True}, "smdistributed": {"modelparallel": {"enabled": True}}},
+            Parallel(shard=None),
+        ),
+    ],
+)
+def test_a_distribution_that_does_not_cut_the_model_is_plain_ddp(options, parallel):
+    assert Parallel.from_smdistributed(options) == parallel
+
+
+def test_options_of_the_data_parallel_library_are_dropped_and_named():
+    options = {"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "-x NCCL_DEBUG=VERSION"}}}
+    with pytest.warns(UserWarning, match=r"dropped: custom_mpi_options='-x NCCL_DEBUG=VERSION'"):
+        assert Parallel.from_smdistributed(options) == Parallel()
+
+
+@pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"partitions": 2, "microbatches": 2, "active_microbatches": 4}, "active_microbatches=4 has no counterpart"),
@@ -79,6 +102,7 @@ def test_each_option_with_a_counterpart_becomes_it(options, parallel):
         ({"partitions": 1, "tensor_parallel_degree": 2}, "needs ddp=True"),
         ({"partitions": 2, "ddp": 1}, "ddp is 1; it must be True or False"),
         ({"mpi": {"enabled": True, "custom_mpi_options": "-x A"}, "partitions": 1}, "custom_mpi_options"),
+        ({"smdistributed": {"dataparallel": 1}}, "dataparallel is 1; it must be a dict"),
         ({"modelparallel": {"enabled": False}}, "enabled is not True"),
         ({"mpi": 8}, "mpi is 8; it must be a dict"),
     ],
