@@ -17,6 +17,7 @@ from raysm.bootstrap.environment import inherited
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error
 from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
+from raysm.bootstrap.left_behind import warn_of_lost_files
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.memory import PeakMemory
 from raysm.bootstrap.scratch import settle_scratch
@@ -64,6 +65,7 @@ async def supervise(instance: Instance) -> ExitStatus:
     warning = instance.capacity.object_store.warning
     if warning:
         remark(f"warning: {warning}")
+    begun_s = time.time()
     children = Children()
     is_head = instance.name == instance.head
     role = Head(instance, children) if is_head else Worker(instance, children)
@@ -83,6 +85,10 @@ async def supervise(instance: Instance) -> ExitStatus:
         status.write(instance.environment.paths.failure)
     with contextlib.suppress(Exception):
         memory.sample()
+        warning = warn_of_lost_files(instance, begun_s)
+        if warning:
+            remark(warning)
+    with contextlib.suppress(Exception):
         _say(instance, status, memory, is_head)
     try:
         await role.end(status)

@@ -201,10 +201,21 @@ RUN = (
 )
 """Of the commands whose workload is a script."""
 
-SCRIPT = (*RUN, Flag("--ray-init", "workload.ray_init", "join the cluster first: the script calls no ray.init()"))
+IN_STATE = Flag(
+    "--in-state",
+    "workload.in_state",
+    "run in $RAYSM_STATE: what the script leaves in its working folder is there after --resume and interruptions",
+)
+
+SCRIPT = (
+    *RUN,
+    Flag("--ray-init", "workload.ray_init", "join the cluster first: the script calls no ray.init()"),
+    IN_STATE,
+)
 
 TRAIN = (
     *RUN,
+    IN_STATE,
     Flag(
         "--workers-per-instance",
         "workload.workers_per_instance",

@@ -40,6 +40,10 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
             raise InvalidRequest(
                 f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
             )
+        if getattr(request.workload, "in_state", False):
+            raise InvalidRequest(
+                f"a {api.title} job has no state for in_state; submit with kind={TRAINING.kind!r}, or drop in_state"
+            )
         return None
     if request.checkpoint_uri is not None:
         return request.checkpoint_uri

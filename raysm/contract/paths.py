@@ -117,6 +117,11 @@ class Paths:
         # A folder for each host: SageMaker brings the files of all instances to one prefix.
         return self.checkpoints / host
 
+    @property
+    def working(self) -> Path:
+        """The folder in which the workers of a training run; with ``in_state`` a link to the state folder."""
+        return self.scratch / "training"
+
     def records(self, *, lasting: bool) -> Path:
         """Folder of what is finished of a similarity: with ``lasting`` among the checkpoints, else lost with the job.
 

@@ -76,7 +76,7 @@ def check_packs(template: Template, tasks: Sequence[Task], rules: Rules) -> None
     if not template.workload.is_one_program:
         raise InvalidRequest(
             "rows that share a job (Rules(pack=…)) are programs of one process, and this is none: "
-            f"{template.workload.label}; take a plain script without ray_init, or a job for each row"
+            f"{template.workload.label}; take a plain script without ray_init and in_state, or a job for each row"
         )
     # How each row ends stands in a file of the job, and nobody would write it: all of them would fail.
     if not template.target.runs_programs:

@@ -78,7 +78,12 @@ class Script(ScriptWorkload):
     """Joins the cluster before the script begins, for one that calls no ``ray.init()``; a call of it would be refused
     by Ray, as any second one."""
 
+    in_state: bool = False
+    """Runs the script in $RAYSM_STATE, where a copy of its source lies: what it writes to its working folder, its
+    checkpoints for one, is found there by the next run with ``resume`` and after an interruption. In ``args``,
+    ``{state}`` is replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this."""
+
     @property
     def is_one_program(self) -> bool:
-        """Whether nobody joins the cluster in its process before it begins."""
-        return not self.ray_init
+        """Whether rows of a grid may share a job: it needs neither a joined cluster nor the state folder of the job."""
+        return not self.ray_init and not self.in_state

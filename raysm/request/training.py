@@ -60,6 +60,10 @@ class TorchScript(ScriptWorkload):
     """True for a script that starts the processes of its node itself (``torch.multiprocessing.spawn``): one worker for
     each instance, all its GPUs visible. RANK and WORLD_SIZE then count instances; in ``args``, ``{rank}``,
     ``{world_size}``, ``{master_addr}`` and ``{master_port}`` are replaced by the instance's."""
+    in_state: bool = False
+    """Runs the script in $RAYSM_STATE, where a copy of its source lies: what it writes to its working folder, its
+    checkpoints for one, is found there by the next run with ``resume`` and after an interruption. In ``args``,
+    ``{state}`` is replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this."""
     max_restarts: int = 0
     """How often all workers are started anew after one of them failed, at least 0. Losses of instances that
     ``Cluster(on_instance_loss="continue")`` allows do not count."""

@@ -4,15 +4,18 @@ What flows in is the payload's script, what flows out is whatever it leaves in t
 """
 
 import atexit
+import os
 import sys
 import time
 import types
 from collections.abc import Sequence
 from pathlib import Path
 
+from raysm.bootstrap.log import remark
 from raysm.request.script import Script
 from raysm.workloads.failure import failure_of
 from raysm.workloads.runner import Runner, naming_what_is_missing
+from raysm.workloads.state_folder import fill_folders, make_state_folder
 
 __all__ = ["ScriptRunner", "run_script"]
 
@@ -36,8 +39,11 @@ class ScriptRunner(Runner[Script]):
             with naming_what_is_missing(self.workload):
                 import ray
             ray.init(address=address)
+        if self.workload.in_state:
+            os.chdir(make_state_folder(self.environment, self.payload.source, remark))
+        args = fill_folders(self.workload.args, self.environment)
         try:
-            run_script(self.payload.source / self.workload.script, self.workload.args)
+            run_script(self.payload.source / self.workload.script, args)
         except BaseException as error:
             # ``SystemExit(0)`` is an end like any other; what a failure left is no result, and gets no manifest.
             if failure_of(error) is not None:

@@ -73,10 +73,8 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
     workers = flat.pop("processes_per_host", None)
     if options and not _cuts_model(options):
         if flat:
-            warnings.warn(
-                f"smdistributed: DDP takes the place of the data parallel library; dropped: {_shown(flat)}",
-                stacklevel=3,
-            )
+            dropped = ", ".join(f"{name}={value!r}" for name, value in flat.items())
+            warnings.warn(f"smdistributed: this is plain DDP; dropped: {dropped}", stacklevel=3)
         return {"workers_per_instance": workers}
     counterparts = {}
     for name, value in flat.items():
@@ -103,14 +101,10 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cuts_model(options: Mapping[str, Any]) -> bool:
-    """Return whether options ask for the model parallel library, and not only for a launcher or for data parallelism."""
+    """Return whether options ask for the model parallel library, not only for a launcher or data parallelism."""
     if "smdistributed" in options:
         return _cuts_model(options["smdistributed"])
     return "modelparallel" in options or not options.keys() <= {*LAUNCHERS, "dataparallel"}
-
-
-def _shown(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
 def _parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ wakes a hundred times a second, and takes 1 % of a core from the workers.
 """
 
 import contextlib
+import dataclasses
 import os
 import queue
 import signal
@@ -23,6 +24,7 @@ from raysm.bootstrap import die_with_parent, environment
 from raysm.contract import payload
 from raysm.contract.events import Event, line
 from raysm.contract.priority import let_others_first
+from raysm.workloads.state_folder import fill_folders
 from raysm.workloads.training.launch.output import AGENT, ERROR, OUT, STOP, Wire
 from raysm.workloads.training.launch.placement import Place
 from raysm.workloads.training.launch.variables import DEFAULTS, Group, fill_arguments, torchrun_variables
@@ -49,6 +51,8 @@ class Task:
     """The script, relative to the source."""
     args: tuple[str, ...]
     """Its arguments."""
+    in_state: bool
+    """Whether they run in the instance's state folder."""
     fill: bool
     """True replaces ``{rank}`` and its like in them."""
     group: Group
@@ -99,7 +103,7 @@ class Agent:
         """Start the workers, and wait until all have ended; once one fails, or the head says so, they are ended."""
         instance = environment.read()
         source = instance.payload / payload.SOURCE
-        folder = working_folder.make_folder(instance, source)
+        task = dataclasses.replace(task, args=fill_folders(task.args, instance))
         let_others_first()  # each worker is a session of its own
         self._ending = False
         self._killed.clear()
@@ -110,6 +114,10 @@ class Agent:
 
         # Like a worker's output: so what is said here is on the head's, whole, before the job ends.
         with task.wire.heeding(task.place.first_rank, AGENT, heed) as head:
+            if task.in_state:
+                folder = working_folder.link_state_folder(instance, source, partial(_send_remark, head))
+            else:
+                folder = working_folder.make_folder(instance, source)
             with self._changing:
                 if self._ending:
                     return ()

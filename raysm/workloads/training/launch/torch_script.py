@@ -98,6 +98,7 @@ class _Script:
                 place=item,
                 script=self._workload.script,
                 args=self._workload.args,
+                in_state=self._workload.in_state,
                 fill=self._workload.spawns,
                 group=group,
                 wire=self._relay.wire,

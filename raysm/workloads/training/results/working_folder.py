@@ -8,13 +8,16 @@ workers left: the job's result, where it is rank 0's.
 import contextlib
 import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
-from raysm.contract.store import replacing
+from raysm.contract.folders import files_below
+from raysm.contract.store import replacing, sha256_of
 from raysm.workloads.disk import full_disk_is_no_room
+from raysm.workloads.state_folder import RECORD, copied_files, make_state_folder
 
-__all__ = ["save_outputs", "make_folder"]
+__all__ = ["link_state_folder", "make_folder", "save_outputs"]
 
 NOT_KEPT = ("__pycache__",)
 
@@ -24,7 +27,7 @@ def make_folder(instance: Environment, source: Path) -> Path:
 
     What an earlier attempt of the same job left in it stays: a restarted script may go on with it.
     """
-    folder = _of(instance)
+    folder = instance.paths.working
     folder.mkdir(parents=True, exist_ok=True)
     for path in [*sorted(source.iterdir()), *(instance.paths.channel(name) for name in instance.channels)]:
         link = folder / path.name
@@ -34,12 +37,24 @@ def make_folder(instance: Environment, source: Path) -> Path:
     return folder
 
 
+def link_state_folder(instance: Environment, source: Path, say: Callable[[str], None]) -> Path:
+    """Return the state folder of this instance, to which its working folder becomes a link."""
+    state = make_state_folder(instance, source, say)
+    instance.paths.working.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        instance.paths.working.symlink_to(state, target_is_directory=True)
+    return state
+
+
 def save_outputs(instance: Environment) -> list[str]:
     """Move what the workers left in the folder to this instance's model folder, and return the names.
 
+    From a state folder it is copied, since the state keeps it too.
     Nothing that is in the model folder is overwritten.
     """
-    folder, model = _of(instance), instance.paths.model
+    folder, model = instance.paths.working, instance.paths.model
+    if folder.is_symlink():
+        return _copy_outputs(folder.resolve(), model)
     names: list[str] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         # A link is the source or a channel, which the job was given.
@@ -49,6 +64,21 @@ def save_outputs(instance: Environment) -> list[str]:
         _move(path, model / path.name)
         names.append(path.name)
     return names
+
+
+def _copy_outputs(state: Path, model: Path) -> list[str]:
+    """Copy what the workers left in their state folder, which keeps it too."""
+    copied = copied_files(state)
+    names: set[str] = set()
+    for path in files_below(state):
+        name = path.relative_to(state)
+        is_source = name.as_posix() in copied and copied[name.as_posix()] == sha256_of(path)
+        if is_source or name.name == RECORD or set(name.parts) & set(NOT_KEPT) or (model / name).exists():
+            continue
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        _copy(path, model / name)
+        names.add(name.parts[0])
+    return sorted(names)
 
 
 def _move(path: Path, target: Path) -> None:
@@ -74,7 +104,3 @@ def _move(path: Path, target: Path) -> None:
 def _copy(path: str | Path, target: str | Path) -> None:
     with full_disk_is_no_room(Path(target)), replacing(Path(target)) as beside:
         shutil.copy2(path, beside)
-
-
-def _of(instance: Environment) -> Path:
-    return instance.paths.scratch / "training"
