@@ -13,7 +13,7 @@
     │   ├── ClusterNotFormed            instances did not join before the deadline
     │   ├── InstanceLost                an instance died while the job ran
     │   └── RayFailed                   a Ray process ended that had to live
-    ├── BlockFailed                     a share-nothing block failed as often as it may
+    ├── BlockFailed                     a share-nothing block's function raised, or its attempts are used up
     ├── WorkerFailed                    a worker of a training ended otherwise than well, as often as it may
     ├── TrialFailed                     every trial of a sweep failed; or one did, where it is about that one
     ├── ServiceError                    AWS, or the embedded SageMaker, refused a call or could not be reached
@@ -128,24 +128,32 @@ class RayFailed(ClusterError):
 
 
 class BlockFailed(RaysmError):
-    """A block of share-nothing work failed on every attempt.
+    """A block of share-nothing work failed: its function raised, or it was tried as often as allowed.
 
     Attributes:
         block: What the task was told, as text.
         attempts: How often it was tried.
         remote_traceback: The last traceback, as the instance printed it.
+        cause: The exception of the last attempt, ``KeyError: 'text'``.
     """
 
-    def __init__(self, block: str, attempts: int, remote_traceback: str) -> None:
+    def __init__(self, block: str, attempts: int, remote_traceback: str, cause: str) -> None:
         """Keep the parts and build the message from them."""
         self.block = block
         self.attempts = attempts
         self.remote_traceback = remote_traceback
-        super().__init__(f"{block} failed {attempts} times; the last time with:\n{remote_traceback}")
+        self.cause = cause
+        super().__init__(f"{self.summary}\n{remote_traceback}".rstrip())
 
-    def __reduce__(self) -> tuple[type["BlockFailed"], tuple[str, int, str]]:
+    @property
+    def summary(self) -> str:
+        """The message without the traceback."""
+        times = "" if self.attempts == 1 else f" {self.attempts} times, the last time"
+        return f"{self.block} failed{times}: {self.cause}"
+
+    def __reduce__(self) -> tuple[type["BlockFailed"], tuple[str, int, str, str]]:
         """Pickle by parts: the default would call the constructor with the message alone."""
-        return type(self), (self.block, self.attempts, self.remote_traceback)
+        return type(self), (self.block, self.attempts, self.remote_traceback, self.cause)
 
 
 class WorkerFailed(RaysmError):

@@ -5,17 +5,17 @@ time. At most ``in_flight`` blocks are unfinished at any moment, and a new one b
 value: memory depends on neither the number of blocks nor the speed of whoever consumes the values.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError
+from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError, UnserializableException
 
 from raysm.contract.keywords import check_names, documents_options
-from raysm.errors import BlockFailed, InstanceLost, InvalidRequest, NoRoom
+from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidRequest, MissingDependency, NoRoom
+from raysm.workloads.failure import failure_of, task_traceback
 from raysm.workloads.files import FileBlock, file_blocks
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.presence import Presence, tasks_at_once
@@ -40,8 +40,8 @@ __all__ = [
 B = TypeVar("B")
 V = TypeVar("V")
 
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-"""Ray colours its tracebacks, whoever reads them."""
+MAY_PASS = (OSError, MemoryError)
+"""What a function may raise because of the instance, the network or a disk. Another attempt may succeed."""
 
 CHECK_S = 10.0
 """How often it is asked which instances are there."""
@@ -116,7 +116,8 @@ class MapOptions(TypedDict, total=False):
     Attributes:
         num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
         num_gpus: GPUs of one task.
-        retries: How often a block is tried again after an error, a crash, a lost instance or too little memory.
+        retries: How often a block is tried again after a crash, a lost instance, too little memory, or an ``OSError``
+            of its function, which another attempt may not meet. Any other exception of the function is final.
         in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
         lasting: One process for each task that the cluster can run at once does all of its blocks, and keeps a GPU's
             memory meanwhile.
@@ -160,7 +161,7 @@ def map_blocks(
         (block, value), in the order in which they are finished.
 
     Raises:
-        BlockFailed: A block failed ``1 + retries`` times; the others are cancelled.
+        BlockFailed: The function raised, or a block failed ``1 + retries`` times; the others are cancelled.
         InvalidRequest: There is no such option; no instance has the CPUs and GPUs of one task; or the function said
             so of its input, which is not tried again.
         InstanceLost: The instance that a block is bound to, or every one that could run it, went away and did not
@@ -300,14 +301,27 @@ class _Run:
 def _judge(error: RayError, entry: _Running, attempts: int) -> None:
     """Raise what ends the work; return if the block may be tried again."""
     cause = error.cause if isinstance(error, RayTaskError) else None
-    # The second and third are of a task that itself mapped blocks: what it could not do was tried there.
-    if isinstance(cause, InvalidRequest | BlockFailed | InstanceLost | NoRoom):
+    # A task may itself wait for a task.
+    while isinstance(cause, RayTaskError):
+        cause = cause.cause
+    # BlockFailed and InstanceLost come from a task that itself mapped blocks, and retried them.
+    if isinstance(cause, InvalidRequest | InvalidConfig | MissingDependency | BlockFailed | InstanceLost | NoRoom):
         raise cause from None
     # What Ray itself finds no place for would have none at the next attempt either.
-    if entry.attempt >= attempts or isinstance(error, TaskUnschedulableError):
-        text = str(error) if isinstance(error, RayTaskError) else f"{type(error).__name__}: {error}"
-        text = COLOUR.sub("", text)
-        raise BlockFailed(str(entry.block), entry.attempt, text.strip()) from None
+    if isinstance(error, TaskUnschedulableError) or entry.attempt >= attempts or _is_users(error, cause):
+        failure = failure_of(error)
+        assert failure is not None, "only an exit is no failure"
+        raise BlockFailed(str(entry.block), entry.attempt, task_traceback(error), failure.headline) from None
+
+
+def _is_users(error: RayError, cause: BaseException | None) -> bool:
+    """Return whether the function raised an exception that it would raise again."""
+    if not isinstance(error, RayTaskError):
+        # Another error is of Ray, unless it stands for an exception that cannot be unpickled here.
+        return isinstance(error, UnserializableException)
+    # The task waited for something that was lost. RayError itself stands for an exception that cannot be pickled.
+    is_rays = isinstance(cause, RayError) and type(cause) not in (RayError, UnserializableException)
+    return not is_rays and not isinstance(cause, MAY_PASS)
 
 
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:

@@ -10,15 +10,19 @@ from pathlib import Path
 from types import TracebackType
 
 from raysm.contract.result import Failure
-from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, TrialFailed, WorkerFailed
+from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidRequest, TrialFailed, WorkerFailed
 
-__all__ = ["cause_in_task", "failure_of"]
+__all__ = ["cause_in_task", "failure_of", "task_traceback"]
 
 TERMINATED = 128 + signal.SIGTERM
 """How who is ended by SIGTERM exits, and who has a handler that leaves in good order."""
 
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 """That Ray writes into a task's traceback, whoever reads it."""
+
+ORIGINAL = "Original exception:\n"
+ORIGINAL_DETAILS = "Original exception details:\n"
+"""Behind these Ray has the traceback of an exception that cannot be unpickled here, or be pickled at all."""
 
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/|session/)")
 """Frames between the process and the user's code, which are of no use to anybody who reads the traceback."""
@@ -38,13 +42,19 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(
                 error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
             )
+        case BlockFailed():
+            # Without the frames of the head, which only waited for the block.
+            return Failure(error_type=_name_of(error), message=error.summary, remote_traceback=error.remote_traceback)
         case TrialFailed():
             return Failure(error_type=_name_of(error), message=str(error), remote_traceback=error.remote_traceback)
     lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, user_frames)))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.
     first = cause_in_task(error)
-    return Failure(error_type=_name_of(first), message=str(first), remote_traceback=lines, exit_code=code)
+    kind, message = _name_of(first), str(first)
+    if kind in ("ray.exceptions.UnserializableException", "ray.exceptions.RayError"):
+        kind, message = _described_by_ray(kind, message)
+    return Failure(error_type=kind, message=message, remote_traceback=lines, exit_code=code)
 
 
 def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Failure | None:
@@ -70,6 +80,24 @@ def cause_in_task(error: BaseException) -> BaseException:
     is_of_task = _name_of(error).startswith("ray.exceptions.RayTaskError")
     cause = getattr(error, "cause", None) if is_of_task else None
     return cause if isinstance(cause, BaseException) else error
+
+
+def task_traceback(error: BaseException) -> str:
+    """Return the traceback of what a task raised, without what Ray says of an exception that cannot be pickled."""
+    text = COLORS.sub("", str(error))
+    return (text.partition(ORIGINAL)[2] or text).strip()
+
+
+def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
+    """Return class and text of an exception that cannot be pickled: Ray has only its traceback, as text."""
+    for mark in (ORIGINAL, ORIGINAL_DETAILS):
+        lines = COLORS.sub("", message.partition(mark)[2]).strip().splitlines()
+        if lines:
+            # The exception stands behind the last frame, which is indented.
+            start = max((number + 1 for number, line in enumerate(lines) if line.startswith("  ")), default=0)
+            name, _, text = "\n".join(lines[start:] or lines[-1:]).partition(": ")
+            return name, text
+    return kind, message
 
 
 def _is_rays_answer_to_sigterm(frames: TracebackType | None) -> bool:

@@ -29,9 +29,11 @@ def test_a_message_that_is_a_long_traceback_has_its_last_line_first():
 
 
 def test_a_failed_block_says_which_and_how_often_and_why_in_the_first_line():
-    error = BlockFailed("block (0, 20)", 3, "  File 'work.py', line 7\n" * 200 + "ValueError: no such layer")
+    error = BlockFailed(
+        "block (0, 20)", 3, "  File 'work.py', line 7\n" * 200 + "ValueError: no such layer", "ValueError: no"
+    )
     reason = Failure(error_type="BlockFailed", message=str(error), remote_traceback="t" * 2000).reason()
-    first = "BlockFailed: block (0, 20) failed 3 times; the last time with: ValueError: no such layer"
+    first = "BlockFailed: block (0, 20) failed 3 times, the last time: ValueError: no ValueError: no such layer"
     assert reason.startswith(f"{first}\n…t")
     assert len(reason) == MAX_REASON
 

@@ -1,5 +1,6 @@
 import inspect
 import os
+import threading
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from raysm.workloads.blocks import (
     row_blocks,
     task_slots,
 )
+from raysm.workloads.failure import failure_of
 from raysm.workloads.record import BlockRecord
 
 
@@ -99,6 +101,65 @@ def test_a_block_that_always_fails_ends_the_work_with_its_name_and_traceback(ray
     assert caught.value.attempts == 2
     assert "OSError: attempt 2 of rows 0 to 2" in caught.value.remote_traceback
     assert executions(tmp_path) == 2
+
+
+class OfThree(Exception):
+    """Pickles, but cannot be unpickled: it is made of three parts, and pickle passes one."""
+
+    def __init__(self, table: str, key: str, why: str) -> None:
+        super().__init__(f"{table} has no {key}: {why}")
+
+
+class WithLock(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def users_error(folder: Path, kind: str, block: RowBlock) -> int:
+    count(folder, block)
+    if kind == "unreadable":
+        raise OfThree("prices", "zip", "it is new")
+    if kind == "unpicklable":
+        raise WithLock("it is\nlocked")
+    return {"rows": 1}["text"]
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        ("key", "KeyError: 'text'"),
+        ("unreadable", "OfThree: prices has no zip: it is new"),
+        ("unpicklable", "WithLock: it is\nlocked"),
+    ],
+)
+def test_what_the_users_function_raises_is_said_first_and_not_tried_again(ray_here, tmp_path, kind, cause, lasting):
+    with pytest.raises(BlockFailed) as caught:
+        list(map_blocks(partial(users_error, tmp_path, kind), row_blocks(3, 3), lasting=lasting))
+    assert caught.value.cause.endswith(cause)
+    assert executions(tmp_path) == 1
+    first, *_, last = failure_of(caught.value).reason().splitlines()
+    assert first.startswith("BlockFailed: rows 0 to 2 failed: ")
+    assert first.endswith(cause.splitlines()[0])
+    assert last == cause.splitlines()[-1] or last.endswith(cause)
+    assert "deserialize" not in str(caught.value)
+
+
+def lose_what_it_waits_for(folder: Path, block: RowBlock) -> int:
+    import ray
+    from ray.exceptions import ObjectLostError
+
+    count(folder, block)
+    if executions(folder) == 1:
+        raise ObjectLostError(ray.ObjectRef.nil().hex(), None, "")
+    return block.start
+
+
+def test_a_block_that_loses_what_it_waits_for_is_tried_again(ray_here, tmp_path):
+    assert list(map_blocks(partial(lose_what_it_waits_for, tmp_path), row_blocks(1, 1))) == [(RowBlock(0, 1), 0)]
 
 
 def test_a_crashing_block_says_that_its_worker_died(ray_here, tmp_path):

@@ -2,7 +2,7 @@
 
 import pickle
 
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError, RayTaskError, UnserializableException
 
 from raysm.errors import InstanceLost, WorkerFailed
 from raysm.workloads.failure import failure_of
@@ -26,6 +26,16 @@ def test_what_a_module_raises_carries_its_name():
     assert failure_of(Foreign("x")).error_type.endswith("Foreign")
     assert failure_of(ValueError("x")).error_type == "ValueError"
     assert failure_of(KeyboardInterrupt()).exit_code == 130
+
+
+def test_an_exception_that_cannot_travel_is_named_as_it_was_raised():
+    traceback = "\x1b[36mray::f()\x1b[39m\n  File 'a.py', line 1, in f\n    raise Unknown()\nstore.Unknown: no row: 7"
+    for error in (
+        UnserializableException(traceback),
+        RayError(f"Exception Unknown isn't serializable: it\nOriginal exception details:\n{traceback}"),
+    ):
+        failure = failure_of(error)
+        assert (failure.error_type, failure.message) == ("store.Unknown", "no row: 7")
 
 
 def test_a_failed_worker_is_named_with_its_exception_traceback_and_exit_code():

@@ -75,4 +75,5 @@ def answers_of(calls: Sequence[Any]) -> list[Any]:
             raise error.cause from None
         raise
     except RayActorError as error:
-        raise BlockFailed("a range of the result, on the instance that owns it,", RESTARTS + 1, str(error)) from None
+        block = "a range of the result, on the instance that owns it,"
+        raise BlockFailed(block, RESTARTS + 1, str(error), type(error).__name__) from None

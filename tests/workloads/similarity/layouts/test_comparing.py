@@ -101,5 +101,5 @@ def test_what_an_earlier_run_recorded_is_read_instead(ray_here, tmp_path):
 
 
 def test_a_task_that_fails_ends_it_with_its_name(ray_here):
-    with pytest.raises(BlockFailed, match=r"^rows \d+ to \d+, columns \d+ to \d+ failed 1 times"):
+    with pytest.raises(BlockFailed, match=r"^rows \d+ to \d+, columns \d+ to \d+ failed: "):
         compared(Kept(), Tiles(fail))
