@@ -26,6 +26,7 @@ class BatchOptions(TypedDict, total=False):
         channel: Which channel is read; None is the only one.
         read: ``images``, ``text``, ``csv``, ``jsonl``, ``parquet``, ``npy`` or ``files``; None goes by the names.
         keep: Columns of the input that stand beside the predictions.
+        types: Types of columns of tables, ``{"zip": "string"}``; other columns have the type of all of their values.
         piece_rows: About how many records are one part of the result; None is 16 batches.
         cpus: Of one process that predicts.
         gpus: The same; None is 1 where an instance has any, else 0.
@@ -34,6 +35,7 @@ class BatchOptions(TypedDict, total=False):
     channel: str | None
     read: str | None
     keep: Sequence[str]
+    types: Mapping[str, str]
     piece_rows: int | None
     cpus: float | None
     gpus: float | None

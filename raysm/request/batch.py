@@ -10,10 +10,21 @@ from raysm.request.function import PickledWorkload
 from raysm.request.options import decides
 from raysm.request.workload import Wrapper
 
-__all__ = ["READ", "BatchInference"]
+__all__ = ["READ", "TYPES", "BatchInference"]
 
 READ = ("images", "text", "csv", "jsonl", "parquet", "npy", "files")
 """How files can be read; ``raysm.workloads.batch.formats`` has a module for each."""
+
+TYPES = (
+    "string",
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    "float32",
+    "float64",
+    "date32",
+    *(f"timestamp[{unit}]" for unit in ("s", "ms", "us", "ns")),
+)
+"""The types that the user can ask for, by Arrow's names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +52,8 @@ class BatchInference(PickledWorkload):
     """One of ``READ``; None goes by the names of the files."""
     keep: tuple[str, ...] = ()
     """Columns of the input that stand beside the predictions; what names a record always does."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Types of columns of tables, ``{"zip": "string"}``; the others have the type of all of their values."""
     piece_rows: int | None = None
     """About how many records are one part of the result, and are predicted again after a loss; None is 16 batches."""
     # On whatever a record is predicted, the prediction is the same.
@@ -55,6 +68,13 @@ class BatchInference(PickledWorkload):
         if isinstance(self.keep, str) or not isinstance(self.keep, Iterable):
             raise InvalidRequest(f"Batch: keep is a list of columns, got {self.keep!r}")
         object.__setattr__(self, "keep", tuple(self.keep))
+        if not isinstance(self.types, Mapping):
+            raise InvalidRequest(
+                f"Batch: types is a mapping of columns to types, {{'zip': 'string'}}, got {self.types!r}"
+            )
+        for column, kind in self.types.items():
+            if kind not in TYPES:
+                raise InvalidRequest(f"Batch: the type of {column!r} is one of {', '.join(TYPES)}, got {kind!r}")
         for name in ("batch_size", "piece_rows"):
             value = getattr(self, name)
             # Not isinstance, for which True is a number: batches of one record.

@@ -73,3 +73,15 @@ def test_what_does_not_pickle_is_named():
 def test_what_is_not_wrapped_is_told_how():
     with pytest.raises(InvalidRequest, match=r"wrap the predictor: raysm.submit\(raysm.Batch"):
         raysm.submit(Batch(double, batch_size=4).workload(), on=raysm.Local())
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"zip": "text"}, "the type of 'zip' is one of string, bool, int8, .*, got 'text'"),
+        (["zip"], "types is a mapping of columns to types"),
+    ],
+)
+def test_a_type_that_there_is_not_is_refused_before_anything_is_sent(types, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Batch(double, batch_size=4, types=types)

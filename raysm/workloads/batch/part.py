@@ -18,6 +18,7 @@ from raysm.bootstrap import environment
 from raysm.contract.payload import FUNCTION
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
+from raysm.workloads.batch.columns import InputColumns
 from raysm.workloads.batch.formats import named
 from raysm.workloads.batch.piece import Piece
 from raysm.workloads.batch.predictor import predictor_of, table_of
@@ -42,6 +43,8 @@ class Prediction:
     """How."""
     threads: int
     """How many may decode at once."""
+    columns: InputColumns | None = None
+    """The columns of all files, if they are tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +69,7 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
     instance, workload = environment.read(), prediction.workload
     # Before anything is read: a model that cannot be made is an error of the first second.
     predictor = predictor_of(instance.payload / FUNCTION, workload.name)
-    reader = named(prediction.format)
+    reader = named(prediction.format, prediction.columns)
     folder = instance.paths.channel(prediction.channel)
     batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
     tables = []

@@ -61,7 +61,7 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
         )
     unknown = [column for column in keep if column not in batch]
     if unknown:
-        raise InvalidRequest(f"keep names the column {unknown[0]!r}, and the input has {', '.join(map(str, batch))}")
+        raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(map(str, batch))}")
     columns_written = (*keys, *(column for column in keep if column not in keys))
     columns = {column: _kept(batch, column, name) for column in columns_written}
     for column, values in predicted.items():
@@ -78,26 +78,13 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
 
 
 def _kept(batch: Columns, column: str, name: str) -> pa.Array:
-    """Return a column of the records, of the same type in each batch, whatever is missing there."""
-    array = _arrow(batch[column], column, name)
+    """Return a column of the records: of a table as the table has it, so that all batches have one type."""
     if not isinstance(batch, TableColumns) or column not in batch.table.column_names:
-        return array
+        return _arrow(batch[column], column, name)
     own = batch.table.column(column)
-    if pa.types.is_integer(own.type) and own.null_count:
-        return own.combine_chunks()
-    # Where nothing is there, nothing says what it would be but the file.
-    return pa.nulls(len(own), _written_type(own.type)) if pa.types.is_null(array.type) else array
-
-
-def _written_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which values of a file's type are written."""
-    if pa.types.is_dictionary(kind):
-        return _written_type(kind.value_type)
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_timestamp(kind) and kind.unit != "ns":
-        return pa.timestamp("us", kind.tz)
-    return kind
+    # Combined, a column is one array, unless it is larger than Arrow's arrays may be.
+    combined = own.combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _arrow(values: Any, column: str, name: str) -> pa.Array:

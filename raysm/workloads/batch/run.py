@@ -19,8 +19,11 @@ from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.request.options import decisive_json
+from raysm.workloads.batch.columns import InputColumns
+from raysm.workloads.batch.formats.tables import Table
 from raysm.workloads.batch.part import Part, Prediction, predict
 from raysm.workloads.batch.piece import Piece, pieces_of
+from raysm.workloads.batch.scan import described, scan_columns
 from raysm.workloads.blocks import map_blocks
 from raysm.workloads.disk import full_disk_is_no_room
 from raysm.workloads.nodes import Node, cluster_nodes
@@ -106,8 +109,13 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     emit_event(State(name="running"))
     kind, pieces = pieces_of(workload, channel)
     size = size_of(workload, cluster_nodes())
-    prediction = Prediction(workload=workload, channel=channel, format=kind, threads=size.threads)
-    record = _record(places, workload, pieces, pickled)
+    columns = scan_columns(workload, channel, kind, pieces, emit_event)
+    # Before anything is computed, the user sees how the input was understood.
+    print(described(channel, kind, pieces, columns), flush=True)  # noqa: T201 - the job's log
+    if columns is not None:
+        _check_keep(workload, columns)
+    prediction = Prediction(workload=workload, channel=channel, format=kind, threads=size.threads, columns=columns)
+    record = _record(places, workload, pieces, pickled, columns)
     resumed = 0 if record is None else sum(piece in record for piece in pieces)
     gathered = Gathered(places.result, pieces, emit_event)
     # Behind the cutting: of the rate people want the model's, not that of listing files.
@@ -129,6 +137,14 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     return Outcome(files=files, rows=gathered.rows, resumed=resumed, seconds=seconds, size=size)
 
 
+def _check_keep(workload: BatchInference, columns: InputColumns) -> None:
+    """Refuse a column that is to be kept and is not there, before anything is predicted."""
+    names = dict.fromkeys((*Table.keys, *columns.schema.names))
+    unknown = [column for column in workload.keep if column not in names]
+    if unknown:
+        raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(names)}")
+
+
 def _dealt(pieces: Sequence[Piece]) -> list[Piece]:
     """Return pieces in the order in which they are begun: of each instance one, then of each the next."""
     # In the input's order, all that are begun first could lie on one instance, and the others would have nothing.
@@ -142,7 +158,7 @@ def _dealt(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _record(
-    places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path
+    places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path, columns: InputColumns | None
 ) -> BlockRecord[Part] | None:
     """Return where finished parts are kept; what they depend on is all that is not the cluster."""
     # Without checkpoints nothing outlives the containers, and a second copy of each part would be for nobody.
@@ -153,6 +169,7 @@ def _record(
         "workload": decisive_json(workload),
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
         "pieces": hashlib.sha256("\n".join(map(repr, pieces)).encode()).hexdigest(),
+        "columns": None if columns is None else str(columns.schema),
     }
     return BlockRecord(places.records, depends_on, for_later=True)
 

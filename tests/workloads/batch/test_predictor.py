@@ -64,7 +64,7 @@ KEPT = [
     pytest.param(["a", "b", None], pa.dictionary(pa.int32(), pa.string()), pa.string(), id="categories"),
     pytest.param([True, False, None], pa.bool_(), pa.bool_(), id="truth values"),
     pytest.param(
-        [datetime(2026, 1, 1), datetime(2026, 1, 2), None], pa.timestamp("ms"), pa.timestamp("us"), id="times"
+        [datetime(2026, 1, 1), datetime(2026, 1, 2), None], pa.timestamp("ms"), pa.timestamp("ms"), id="times"
     ),
 ]
 
@@ -75,7 +75,8 @@ def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(
     tmp_path, values, of_file, written, batch_size
 ):
     pq.write_table(pa.table({"id": pa.array(values, of_file)}), tmp_path / "a.parquet")
-    batches = Parquet().batches(tmp_path, Span(files=("a.parquet",)), batch_size, 1)
+    columns = Parquet().unified([Parquet().scan(tmp_path, "a.parquet", {})], ())
+    batches = Parquet(columns).batches(tmp_path, Span(files=("a.parquet",)), batch_size, 1)
     tables = [
         table_of(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model") for batch in batches
     ]
@@ -116,5 +117,5 @@ def test_what_is_no_prediction_for_each_record_is_refused(predicted, message):
 
 
 def test_a_column_to_keep_that_there_is_not_is_named_with_those_that_are():
-    with pytest.raises(InvalidRequest, match="keep names the column 'key', and the input has file, x, id"):
+    with pytest.raises(InvalidRequest, match="keep names the column 'key'; the input has file, x, id"):
         table({"y": [1, 2]}, keep=("key",))

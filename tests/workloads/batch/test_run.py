@@ -101,7 +101,7 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
 def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_begin_alike(tmp_path):
     def recorded(*files):
         piece = Piece(number=0, span=Span(files=files, rows=len(files)))
-        return piece, _record(Places(result=tmp_path, records=tmp_path / "records"), workload, [piece], pickled)
+        return piece, _record(Places(result=tmp_path, records=tmp_path / "records"), workload, [piece], pickled, None)
 
     workload, pickled = BatchInference(name="p", python="3.11", batch_size=2), tmp_path / "function.pkl"
     pickled.write_bytes(b"as it was pickled")
@@ -116,6 +116,41 @@ def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_b
 def test_other_columns_for_some_records_are_named_with_both_parts(words, tmp_path):
     with pytest.raises(InvalidRequest, match=r"have other columns than those of(?s:.)*not y: "):
         run(raysm.Batch(changing, batch_size=2, piece_rows=4), words, tmp_path / "model")
+
+
+def lengths_of_text(batch):
+    return {"length": [len(text) for text in batch["when"]], "n": batch["n"] * 2}
+
+
+def test_columns_have_one_type_over_all_files_and_are_printed_before_anything_is_predicted(base, tmp_path, capfd):
+    folder = Paths(base).channel("data")
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text('{"zip": "00123", "when": "2024-01-01", "n": 1}\n' * 3)
+    (folder / "b.jsonl").write_text('{"zip": "90210", "when": "soon", "n": 2.5}\n')
+    batch = raysm.Batch(lengths_of_text, batch_size=2, keep=["zip"])
+    outcome, _ = run(batch, base, tmp_path / "model")
+    table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
+    assert table["zip"].to_pylist() == ["00123"] * 3 + ["90210"]
+    assert table["length"].to_pylist() == [10, 10, 10, 4]
+    assert table["n"].to_pylist() == [2, 2, 2, 5]
+    assert capfd.readouterr().out == (
+        "input 'data': 2 jsonl files, 4 rows, 3 columns: zip string, when string, n double (int64 in a.jsonl)\n"
+    )
+
+
+def test_of_files_without_columns_their_number_and_that_of_their_lines_is_printed(words, tmp_path, capfd):
+    run(raysm.Batch(Lengths, batch_size=2), words, tmp_path / "model")
+    assert capfd.readouterr().out == "input 'data': 2 text files, 11 lines\n"
+
+
+def test_a_column_that_the_input_lacks_is_refused_before_anything_is_predicted(base, tmp_path):
+    folder = Paths(base).channel("data")
+    folder.mkdir(parents=True)
+    (folder / "a.csv").write_text("zip,n\n00123,1\n")
+    with pytest.raises(InvalidRequest, match="types names the column 'zpi'; the input has zip, n"):
+        run(raysm.Batch(lengths_of_text, batch_size=2, types={"zpi": "string"}), base, tmp_path / "model")
+    with pytest.raises(InvalidRequest, match="keep names the column 'zpi'; the input has file, row, zip, n"):
+        run(raysm.Batch(lengths_of_text, batch_size=2, keep=["zpi"]), base, tmp_path / "model")
 
 
 def node(cpus, gpus=0):

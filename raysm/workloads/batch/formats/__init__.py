@@ -13,6 +13,7 @@ from raysm.errors import InvalidInput, MissingDependency
 
 # What reads a format needs NumPy; by which names it goes a client without may ask.
 if TYPE_CHECKING:
+    from raysm.workloads.batch.columns import InputColumns
     from raysm.workloads.batch.formats.format import Format
 
 __all__ = ["FORMATS", "format_of", "named"]
@@ -32,18 +33,23 @@ FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """The class of each format, and how the names of its files end."""
 
 
-def named(name: str) -> "Format":
+def named(name: str, columns: "InputColumns | None" = None) -> "Format":
     """Return a format by its name.
+
+    Args:
+        name: One of ``FORMATS``.
+        columns: Of tables: the columns of all files, without which none can be read.
 
     Raises:
         MissingDependency: The image lacks what reads it.
     """
     try:
-        format_: Format = pkgutil.resolve_name(FORMATS[name][0])()
+        kind = pkgutil.resolve_name(FORMATS[name][0])
     except ImportError as error:
         raise MissingDependency(
             f"reading {name} needs {error.name}, which the image lacks; add it to the requirements (of images: pillow)"
         ) from error
+    format_: Format = kind() if columns is None else kind(columns)
     return format_
 
 

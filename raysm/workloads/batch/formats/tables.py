@@ -1,84 +1,371 @@
 """Tables, read by Arrow: a record is a row, a column an array."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
+from raysm.workloads.batch.columns import BLOCK_BYTES, FileColumns, InputColumns, cast, join, plain, unified
 from raysm.workloads.batch.formats.format import Columns, Span, TableColumns, is_gzipped
 from raysm.workloads.batch.formats.whole_files import objects
 
-__all__ = ["Csv", "JsonLines", "Parquet", "array_of"]
+__all__ = ["Csv", "JsonLines", "Parquet", "Table", "array_of"]
+
+MAX_BLOCK_BYTES = 1 << 30
+"""Arrow counts the bytes of a block by 32 bits with a sign."""
+
+NO_VALUE = pa.array(pa_csv.ConvertOptions().null_values)
+"""What stands for a missing value in a CSV column that is not text: an empty field, ``NA``, ``null``, ``NaN`` ..."""
+
+TRUTH_VALUES = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
+
+# 007 and 0x1F are codes, not numbers: as numbers they could not be written back as they were.
+WHOLE_NUMBER = r"^-?(0|[1-9][0-9]*)$"
+NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^-?(?i:inf|infinity)$"
+LONG_NUMBER = r"^-?[0-9]{19,}$"
+
+CSV_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 
 
-class _Table:
-    """What the three have in common: rows are numbered in their file, and come in batches of one size."""
+class Table:
+    """What the three formats have in common: rows are numbered in their file, and come in batches of one size."""
 
     keys: tuple[str, ...] = ("file", "row")
+    same_columns = False
+    """Whether all files must have the same columns."""
+    any_is_text = False
+    """Whether a column of lists in one file and numbers in another can be read as text."""
+
+    def __init__(self, columns: InputColumns | None = None) -> None:
+        """Take the columns of all files, without which files can be cut and scanned, but not read."""
+        self._columns = columns
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """See ``Format``; where a row ends says only whoever reads all before it, so each file stays whole."""
+        """See ``Format``; only reading all rows before it tells where a row ends, so each file stays whole."""
         return [Span(files=(file,)) for file in files]
+
+    def scan(self, folder: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+        """Return the columns of a file.
+
+        Args:
+            folder: The channel's.
+            file: Its path inside the folder.
+            types: The types that the user asks for, by column.
+
+        Raises:
+            InvalidInput: The file cannot be read.
+        """
+        try:
+            return self.scanned(folder / file, file, types)
+        except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
+            raise InvalidInput(f"{folder / file} cannot be read: {error}") from error
+
+    def unified(self, files: Sequence[FileColumns], types: Iterable[str]) -> InputColumns:
+        """Return the columns of all files; ``columns.unified`` says how."""
+        return unified(files, types, same_columns=self.same_columns, any_is_text=self.any_is_text)
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
         """See ``Format``."""
+        assert self._columns is not None, "tables are read after all of them were scanned"
         (name,) = span.files
         row = span.first_row
+        nullable = {field.name: field.nullable for field in self._columns.schema}
         try:
-            for table in _regrouped(self.tables(folder / name, span, batch_size), batch_size):
-                columns = {column: array_of(table.column(column)) for column in table.column_names}
-                reserved = sorted({"file", "row"} & set(columns))
-                if reserved:
-                    raise InvalidInput(
-                        f"{folder / name} has a column {reserved[0]!r}, which is raysm's name for where a record comes "
-                        "from; rename it"
-                    )
-                numbers = np.arange(row, row + len(table))
-                yield TableColumns({"file": objects([name] * len(table)), "row": numbers, **columns}, table)
+            for table in _regrouped(self.tables(folder / name, span, batch_size, self._columns), batch_size):
+                table = cast(table, self._columns, str(folder / name))
+                # A table that has columns of these names was made of such records, and goes on naming them so.
+                columns: dict[str, NDArray[Any]] = {
+                    "file": objects([name] * len(table)),
+                    "row": np.arange(row, row + len(table)),
+                }
+                for column in table.column_names:
+                    columns[column] = array_of(table.column(column), nullable[column])
+                yield TableColumns(columns, table)
                 row += len(table)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
             raise InvalidInput(f"{folder / name} cannot be read: {error}") from error
 
-    def tables(self, path: Path, span: Span, batch_size: int) -> Iterator[pa.Table]:
+    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+        """Return the columns of a file."""
+        raise NotImplementedError
+
+    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
         """Yield the rows of a span in tables of any length."""
         raise NotImplementedError
 
 
-class Csv(_Table):
-    """Reads CSV with a header; ``.tsv`` by tabs. Types are Arrow's guess at the first block."""
+class Csv(Table):
+    """Reads CSV with a header; ``.tsv`` by tabs. A column is bool, int64, double or text, by all of its values."""
 
-    def tables(self, path: Path, span: Span, batch_size: int) -> Iterator[pa.Table]:
-        """See ``_Table``."""
-        # Anywhere in the name: of .tsv.gz the last suffix is .gz.
-        delimiter = "\t" if ".tsv" in path.name.lower() else ","
-        # Whoever splits a table into files leaves empty ones too, which Arrow takes for torn.
+    # In a file without a header the first row would be one.
+    same_columns = True
+
+    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+        """See ``Table``."""
+        if not path.stat().st_size:
+            return FileColumns(file=file, schema=pa.schema([]), rows=0)
+        block_bytes = BLOCK_BYTES
+        while True:
+            try:
+                schema, rows = _csv_columns(path, block_bytes, types)
+            except pa.ArrowInvalid as error:
+                # Arrow's word for a record that is longer than a block.
+                if "straddl" not in str(error) or block_bytes >= MAX_BLOCK_BYTES:
+                    raise
+                block_bytes *= 4
+            else:
+                return FileColumns(file=file, schema=schema, rows=rows, block_bytes=block_bytes)
+
+    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
+        """See ``Table``."""
         if not path.stat().st_size:
             return
-        with pa.input_stream(str(path), compression=_compression(path)) as stream:
-            reader = pa_csv.open_csv(stream, parse_options=pa_csv.ParseOptions(delimiter=delimiter))
-            for batch in reader:
-                yield pa.Table.from_batches([batch])
+        kinds = {field.name: field.type for field in columns.schema}
+        try:
+            yield from _csv_tables(path, columns.block_bytes, kinds)
+        except pa.ArrowInvalid as error:
+            _name_csv_column(error, path, columns.block_bytes)
 
 
-class JsonLines(_Table):
-    """Reads a JSON object a line."""
+def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+    # Anywhere in the name: of .tsv.gz the last suffix is .gz.
+    delimiter = "\t" if ".tsv" in path.name.lower() else ","
+    with pa.input_stream(str(path), compression=_compression(path)) as stream:
+        reader = pa_csv.open_csv(
+            stream,
+            read_options=pa_csv.ReadOptions(block_size=block_bytes, use_threads=False),
+            parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pa_csv.ConvertOptions(column_types=dict(kinds)),
+        )
+        # Also of a file without a row, whose columns are known by its header alone.
+        yield reader.schema.empty_table()
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
 
-    def tables(self, path: Path, span: Span, batch_size: int) -> Iterator[pa.Table]:
-        """See ``_Table``."""
-        if not path.stat().st_size:
-            return
-        with pa.input_stream(str(path), compression=_compression(path)) as stream:
-            yield pa_json.read_json(stream)
+
+def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
+    """Return names and types of a CSV file's columns, by all of its values, and the number of its rows."""
+    names = next(_csv_tables(path, block_bytes, {})).column_names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInput(f"{path} has several columns named {twice[0]!r}; rename all but one")
+    kinds = {name: pa.type_for_alias(types[name]) if name in types else pa.null() for name in names}
+    missing = dict.fromkeys(names, False)
+    rows = 0
+    for table in _csv_tables(path, block_bytes, dict.fromkeys(names, pa.string())):
+        rows += len(table)
+        for name in names:
+            # What is text stays text.
+            if pa.types.is_string(kinds[name]):
+                continue
+            values = table.column(name)
+            present = values.filter(pc.invert(pc.is_in(values, NO_VALUE)))
+            missing[name] = missing[name] or len(present) < len(values)
+            if name not in types and len(present):
+                joined = join(kinds[name], _csv_type(present))
+                assert joined is not None, "scalars always have a common type"
+                kinds[name] = joined
+    fields = [pa.field(name, kind, missing[name] and not pa.types.is_string(kind)) for name, kind in kinds.items()]
+    return pa.schema(fields), rows
 
 
-class Parquet(_Table):
+def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
+    """Return the narrowest type that holds these values exactly as they are written."""
+    if pc.all(pc.is_in(values, TRUTH_VALUES)).as_py():
+        return pa.bool_()
+    # Arrow passes over blanks around a number.
+    trimmed = pc.ascii_trim_whitespace(values)
+    if not pc.all(pc.match_substring_regex(trimmed, NUMBER)).as_py():
+        return pa.string()
+    # Whole numbers that need more than 64 bits would lose digits: they are codes.
+    long = trimmed.filter(pc.match_substring_regex(trimmed, LONG_NUMBER))
+    try:
+        pc.cast(long, pa.int64())
+    except pa.ArrowInvalid:
+        return pa.string()
+    return pa.int64() if pc.all(pc.match_substring_regex(trimmed, WHOLE_NUMBER)).as_py() else pa.float64()
+
+
+def _name_csv_column(error: pa.ArrowInvalid, path: Path, block_bytes: int) -> NoReturn:
+    """Raise an error that names the column, of which Arrow says the number."""
+    found = CSV_COLUMN.search(str(error))
+    if found is None:
+        raise error
+    names = next(_csv_tables(path, block_bytes, {})).column_names
+    name = names[int(found[1])]
+    raise InvalidInput(
+        f"the column {name!r} of {path} cannot be read: {str(error)[found.end() :]}; read it as text, "
+        f"types={{{name!r}: 'string'}}"
+    ) from error
+
+
+class JsonLines(Table):
+    """Reads a JSON object a line. Text in JSON stays text; a column of several types is text, as it is written."""
+
+    any_is_text = True
+
+    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+        """See ``Table``."""
+        found: dict[str, pa.DataType] = {}
+        values: dict[str, int] = {}
+        rows = 0
+        for first_line, block in _line_blocks(path):
+            schema, present, count = _json_columns(block, path, first_line)
+            for name, kind in schema.items():
+                joined = join(found.get(name, pa.null()), kind, any_is_text=True)
+                assert joined is not None, "in JSON all types have a common one"
+                found[name] = joined
+                values[name] = values.get(name, 0) + present[name]
+            rows += count
+        for name in types:
+            if name in found:
+                found[name] = pa.type_for_alias(types[name])
+        fields = [pa.field(name, kind, values[name] < rows) for name, kind in found.items()]
+        return FileColumns(file=file, schema=pa.schema(fields), rows=rows)
+
+    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
+        """See ``Table``."""
+        # Times have no literal in JSON: they are texts, which are cast afterwards.
+        schema = pa.schema(
+            [(field.name, pa.string() if pa.types.is_temporal(field.type) else field.type) for field in columns.schema]
+        )
+        for first_line, block in _line_blocks(path):
+            try:
+                yield _json_table(block, schema)
+            except pa.ArrowInvalid:
+                yield _rows_table(_json_rows(block, path, first_line), schema, path)
+
+
+def _line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield a file's lines, many together, with the number of the first; a long line makes a long block."""
+    number = 1
+    with gzip.open(path) if is_gzipped(path.name) else path.open("rb") as file:
+        while lines := file.readlines(BLOCK_BYTES):
+            yield number, b"".join(lines)
+            number += len(lines)
+
+
+def _json_table(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
+    """Parse lines of JSON by Arrow, which guesses the types unless a schema says them."""
+    if not block.strip():
+        return pa.table({}) if schema is None else schema.empty_table()
+    unexpected = {} if schema is None else {"explicit_schema": schema, "unexpected_field_behavior": "ignore"}
+    return pa_json.read_json(
+        pa.BufferReader(block),
+        read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=False),
+        parse_options=pa_json.ParseOptions(**unexpected),
+    )
+
+
+def _json_columns(block: bytes, path: Path, first_line: int) -> tuple[dict[str, pa.DataType], dict[str, int], int]:
+    """Return the types of some lines' columns, how many values each has, and how many records there are."""
+    try:
+        table = _json_table(block)
+        kinds = {field.name: _without_times(field.type) for field in table.schema}
+        return kinds, {name: len(table) - table.column(name).null_count for name in kinds}, len(table)
+    except pa.ArrowInvalid:
+        # A column has several types, or this is not JSON.
+        pass
+    found: dict[str, pa.DataType] = {}
+    present: dict[str, int] = {}
+    rows = _json_rows(block, path, first_line)
+    for row in rows:
+        for name, value in row.items():
+            joined = join(found.get(name, pa.null()), _json_type(value), any_is_text=True)
+            assert joined is not None, "in JSON all types have a common one"
+            found[name] = joined
+            present[name] = present.get(name, 0) + (value is not None)
+    return found, present, len(rows)
+
+
+def _json_rows(block: bytes, path: Path, first_line: int) -> list[dict[str, Any]]:
+    """Parse lines of JSON by Python."""
+    rows = []
+    for number, line in enumerate(block.splitlines(), start=first_line):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"{path} cannot be read: line {number} is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise InvalidInput(f"{path} cannot be read: line {number} is not a JSON object, {{...}}: {line[:80]!r}")
+        rows.append(row)
+    return rows
+
+
+def _json_type(value: Any) -> pa.DataType:
+    match value:
+        case None:
+            return pa.null()
+        case bool():
+            return pa.bool_()
+        case int():
+            return pa.int64() if -(2**63) <= value < 2**63 else pa.float64()
+        case float():
+            return pa.float64()
+        case list():
+            inner = pa.null()
+            for item in value:
+                inner = join(inner, _json_type(item), any_is_text=True) or inner
+            return pa.list_(inner)
+        case dict():
+            return pa.struct([(name, _json_type(item)) for name, item in value.items()])
+        case _:
+            return pa.string()
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    """Return the type with text where Arrow has taken text for a time."""
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _without_times(field.type)) for field in kind])
+    return kind
+
+
+def _rows_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, path: Path) -> pa.Table:
+    """Return records as a table, where Arrow does not convert JSON's values to the types of the schema."""
+    arrays = []
+    for field in schema:
+        try:
+            arrays.append(pa.array([_fitted(row.get(field.name), field.type) for row in rows], field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise InvalidInput(
+                f"the column {field.name!r} of {path} cannot be read as {field.type}: {error}; read it as text, "
+                f"types={{{field.name!r}: 'string'}}"
+            ) from error
+    return pa.table(arrays, schema=schema)
+
+
+def _fitted(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of JSON for a column of that type: as text, it is what stands in the file."""
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if pa.types.is_list(kind):
+        return [_fitted(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _fitted(value.get(field.name), field.type) for field in kind}
+    return value
+
+
+class Parquet(Table):
     """Reads Parquet by its row groups."""
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
@@ -95,8 +382,21 @@ class Parquet(_Table):
                     start, first = group + 1, first + count
         return spans
 
-    def tables(self, path: Path, span: Span, batch_size: int) -> Iterator[pa.Table]:
-        """See ``_Table``."""
+    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+        """See ``Table``; only the file's footer is read, which has types and usually counts missing values."""
+        with pq.ParquetFile(path) as parquet:
+            fields = [
+                pa.field(
+                    field.name,
+                    pa.type_for_alias(types[field.name]) if field.name in types else field.type,
+                    field.nullable and _lacks_values(parquet, field),
+                )
+                for field in parquet.schema_arrow
+            ]
+            return FileColumns(file=file, schema=pa.schema(fields), rows=parquet.metadata.num_rows)
+
+    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
+        """See ``Table``."""
         with pq.ParquetFile(path) as file:
             groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
             for batch in file.iter_batches(batch_size, row_groups=list(groups)):
@@ -116,6 +416,26 @@ def _row_groups(path: Path) -> list[int]:
         raise InvalidInput(f"{path} cannot be read as Parquet: {error}") from error
 
 
+def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:
+    """Return whether a value of a column is missing."""
+    # Others come to NumPy as objects, whether a value is missing or not.
+    if not _is_number(plain(field.type)):
+        return True
+    for number in range(parquet.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        chunk = next(
+            chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == field.name
+        )
+        statistics = chunk.statistics
+        if statistics is not None and statistics.has_null_count:
+            count = statistics.null_count
+        else:
+            count = parquet.read_row_group(number, columns=[field.name]).column(0).null_count
+        if count:
+            return True
+    return False
+
+
 def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
     """Cut tables anew: ``size`` rows each, fewer at the end."""
     waiting: list[pa.Table] = []
@@ -133,8 +453,13 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def array_of(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Return a column as NumPy has it: numbers as numbers, lists of one length as rows of a matrix, else objects."""
+def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
+    """Return a column as NumPy has it: numbers as numbers, lists of one length as rows of a matrix, else objects.
+
+    Args:
+        column: The values.
+        nullable: Whether a value is missing here or in another batch: all batches have the same type.
+    """
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], column.type)
@@ -149,8 +474,11 @@ def array_of(column: pa.ChunkedArray) -> NDArray[Any]:
             return np.array(inner.to_numpy(zero_copy_only=False)).reshape(len(whole), -1)
         return objects(whole.to_pylist())
     if _is_number(kind):
-        # A number that is missing comes as NaN, as pandas has it.
-        return np.array(whole.to_numpy(zero_copy_only=False))
+        # A missing number is NaN, as in pandas, and makes whole numbers fractions; a missing truth value is None.
+        array = np.array(whole.to_numpy(zero_copy_only=False))
+        if not nullable or pa.types.is_floating(kind):
+            return array
+        return array.astype(object if pa.types.is_boolean(kind) else np.float64)
     return objects(whole.to_pylist())
 
 

@@ -11,14 +11,28 @@ from raysm.errors import InvalidInput
 from raysm.workloads.batch.formats.tables import Csv, JsonLines, Parquet, array_of
 
 
-def read(format, folder, files, rows=4, batch_size=3):
+def columns_of(kind, folder, files, types=None):
+    types = types or {}
+    return kind().unified([kind().scan(folder, file, types) for file in files], types)
+
+
+def read(kind, folder, files, rows=4, batch_size=3, types=None):
+    format = kind(columns_of(kind, folder, files, types))
     spans = format.cut(folder, files, rows)
     return spans, [batch for span in spans for batch in format.batches(folder, span, batch_size, 1)]
 
 
+def values(kind, folder, files, column, types=None):
+    """Return the type of a column in every batch, which must be one, and all of its values."""
+    batches = read(kind, folder, files, types=types)[1]
+    kinds = {(batch[column].dtype, batch.table.schema.field(column).type) for batch in batches}
+    assert len(kinds) == 1, kinds
+    return kinds.pop()[1], [value for batch in batches for value in batch[column].tolist()]
+
+
 def test_csv_comes_by_its_header_with_rows_that_hold_line_ends(tmp_path):
     (tmp_path / "a.csv").write_text('x,name\n1,"a\nb"\n2,c\n3,d\n4,e\n')
-    _, batches = read(Csv(), tmp_path, ["a.csv"])
+    _, batches = read(Csv, tmp_path, ["a.csv"])
     assert [len(batch["x"]) for batch in batches] == [3, 1]
     assert batches[0]["x"].tolist() == [1, 2, 3]
     assert batches[0]["name"].tolist() == ["a\nb", "c", "d"]
@@ -30,13 +44,13 @@ def test_tabs_and_json_lines_and_empty_files(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"x": 1, "tags": ["a", "b"]}\n{"x": 2, "tags": []}\n')
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "empty.jsonl").write_text("")
-    assert read(Csv(), tmp_path, ["a.tsv", "empty.csv"])[1][0]["y"].tolist() == [2]
-    (batch,) = read(JsonLines(), tmp_path, ["b.jsonl", "empty.jsonl"])[1]
+    assert read(Csv, tmp_path, ["a.tsv", "empty.csv"])[1][0]["y"].tolist() == [2]
+    (batch,) = read(JsonLines, tmp_path, ["b.jsonl", "empty.jsonl"])[1]
     assert batch["tags"].tolist() == [["a", "b"], []]
 
 
 @pytest.mark.parametrize(
-    ("format", "name", "text"), [(Csv(), "A.CSV.GZ", b"x\n1\n"), (JsonLines(), "A.JSONL.GZ", b'{"x": 1}')]
+    ("format", "name", "text"), [(Csv, "A.CSV.GZ", b"x\n1\n"), (JsonLines, "A.JSONL.GZ", b'{"x": 1}')]
 )
 def test_a_compressed_table_is_known_in_capitals_too(tmp_path, format, name, text):
     (tmp_path / name).write_bytes(gzip.compress(text))
@@ -46,7 +60,7 @@ def test_a_compressed_table_is_known_in_capitals_too(tmp_path, format, name, tex
 
 def test_parquet_is_cut_at_row_groups_and_numbered_through(tmp_path):
     pq.write_table(pa.table({"x": range(10)}), tmp_path / "a.parquet", row_group_size=3)
-    spans, batches = read(Parquet(), tmp_path, ["a.parquet"])
+    spans, batches = read(Parquet, tmp_path, ["a.parquet"])
     assert [(span.start, span.stop, span.first_row, span.rows) for span in spans] == [(0, 2, 0, 6), (2, 4, 6, 4)]
     assert [len(batch["x"]) for batch in batches] == [3, 3, 3, 1]
     assert [row for batch in batches for row in batch["row"]] == list(range(10))
@@ -56,9 +70,9 @@ def test_parquet_is_cut_at_row_groups_and_numbered_through(tmp_path):
 @pytest.mark.parametrize(
     ("format", "name", "content"),
     [
-        (Csv(), "a.csv", "x,y\n1,2\n3\n"),
-        (JsonLines(), "a.jsonl", '{"x": 1}\n{"x'),
-        (Parquet(), "a.parquet", "PAR1 and no more"),
+        (Csv, "a.csv", "x,y\n1,2\n3\n"),
+        (JsonLines, "a.jsonl", '{"x": 1}\n{"x'),
+        (Parquet, "a.parquet", "PAR1 and no more"),
     ],
 )
 def test_a_torn_file_is_named(tmp_path, format, name, content):
@@ -67,10 +81,179 @@ def test_a_torn_file_is_named(tmp_path, format, name, content):
         read(format, tmp_path, [name])
 
 
-def test_a_column_with_a_name_of_raysms_is_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("row,x\n1,2\n")
-    with pytest.raises(InvalidInput, match="a column 'row', which is raysm's name"):
-        read(Csv(), tmp_path, ["a.csv"])
+def test_columns_named_file_and_row_name_the_records_as_those_of_a_result_do(tmp_path):
+    pq.write_table(pa.table({"file": ["x.png", "y.png"], "row": [7, 8], "z": [1, 2]}), tmp_path / "a.parquet")
+    (batch,) = read(Parquet, tmp_path, ["a.parquet"])[1]
+    assert (batch["file"].tolist(), batch["row"].tolist()) == (["x.png", "y.png"], [7, 8])
+
+
+def test_digits_with_leading_zeros_stay_text_in_every_file(tmp_path):
+    (tmp_path / "a.csv").write_text("zip,n\n00123,1\n")
+    (tmp_path / "b.csv").write_text("zip,n\n90210,2\n")
+    assert values(Csv, tmp_path, ["b.csv", "a.csv"], "zip") == (pa.string(), ["90210", "00123"])
+    assert values(Csv, tmp_path, ["b.csv", "a.csv"], "n") == (pa.int64(), [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        (["1", "2"], pa.int64()),
+        (["1", ""], pa.int64()),
+        (["1", "NA"], pa.int64()),
+        ([" 1", "2.5"], pa.float64()),
+        (["1e5", "-.5", "-inf", "nan"], pa.float64()),
+        (["true", "False"], pa.bool_()),
+        (["true", "1"], pa.string()),
+        (["007", "8"], pa.string()),
+        (["0x1F", "0"], pa.string()),
+        (["+4930", "1"], pa.string()),
+        (["12345678901234567890", "1"], pa.string()),
+        (["2024-01-01", "2024-01-02"], pa.string()),
+        (["12:30", "12:31"], pa.string()),
+        (["", "NA"], pa.null()),
+    ],
+)
+def test_a_csv_column_has_the_type_that_keeps_all_of_its_values(tmp_path, written, kind):
+    (tmp_path / "a.csv").write_text("i,x\n" + "".join(f"0,{value}\n" for value in written))
+    found, read_values = values(Csv, tmp_path, ["a.csv"], "x")
+    assert found == kind
+    if kind == pa.string():
+        assert read_values == written
+
+
+def test_a_whole_number_column_with_a_late_fraction_is_of_fractions(tmp_path):
+    # Behind the first block, of which Arrow would guess.
+    (tmp_path / "a.csv").write_text("x\n" + "1\n" * 200_000 + "99.5\n")
+    kind, found = values(Csv, tmp_path, ["a.csv"], "x")
+    assert (kind, found[0], found[-1]) == (pa.float64(), 1.0, 99.5)
+
+
+def test_a_file_of_missing_values_or_whole_numbers_takes_the_type_of_the_other_files(tmp_path):
+    (tmp_path / "a.csv").write_text("x,t,i\n1,,1\n")
+    (tmp_path / "b.csv").write_text("x,t,i\n2.5,word,\n")
+    (tmp_path / "a.jsonl").write_text('{"x": 1, "t": null, "i": 1}\n')
+    (tmp_path / "b.jsonl").write_text('{"x": 2.5, "t": "word"}\n')
+    pq.write_table(pa.table({"x": [1], "t": pa.nulls(1), "i": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": [2.5], "t": ["word"], "i": pa.array([None], pa.int64())}), tmp_path / "b.parquet")
+    for kind, ending, nothing in ((Csv, "csv", ""), (JsonLines, "jsonl", None), (Parquet, "parquet", None)):
+        files = [f"a.{ending}", f"b.{ending}"]
+        assert values(kind, tmp_path, files, "x") == (pa.float64(), [1.0, 2.5])
+        assert values(kind, tmp_path, files, "t") == (pa.string(), [nothing, "word"])
+        type_, found = values(kind, tmp_path, files, "i")
+        # A missing whole number is NaN in NumPy: then the column is of fractions in all files.
+        assert (type_, found[0], np.isnan(found[1])) == (pa.int64(), 1.0, True)
+
+
+def test_texts_that_look_like_dates_stay_text_in_json(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"t": "2024-01-01", "l": ["2024-01-01"]}\n')
+    (tmp_path / "b.jsonl").write_text('{"t": "soon", "l": []}\n')
+    assert values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "t") == (pa.string(), ["2024-01-01", "soon"])
+    assert values(JsonLines, tmp_path, ["a.jsonl"], "l") == (pa.list_(pa.string()), [["2024-01-01"]])
+
+
+def test_a_json_column_of_several_types_is_text_as_it_is_written(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"x": 1, "y": [1]}\n{"x": "one", "y": ["a"]}\n{"x": {"a": true}}\n')
+    (tmp_path / "b.jsonl").write_text('{"x": 2, "y": [2]}\n')
+    kind, found = values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "x")
+    assert (kind, found) == (pa.string(), ["1", "one", '{"a": true}', "2"])
+    assert values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "y")[1] == [["1"], ["a"], None, ["2"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [(JsonLines, "a.jsonl", '{{"t": "{}"}}\n'), (Csv, "a.csv", "t\n{}\n"), (Csv, "b.csv", 't\n"x\n{}"\n')],
+)
+def test_a_record_may_be_longer_than_a_block(tmp_path, kind, name, text):
+    long = "x" * (9 << 20)
+    (tmp_path / name).write_text(text.format(long))
+    found = values(kind, tmp_path, [name], "t")[1]
+    assert [len(value) - value.count("x\n") * 2 for value in found] == [len(long)]
+
+
+def test_a_quoted_line_end_at_the_end_of_a_block_does_not_cut_its_record(tmp_path):
+    rows = 700_000
+    (tmp_path / "a.csv").write_text("t\n" + '"a\nb"\n' * rows)
+    batches = read(Csv, tmp_path, ["a.csv"], batch_size=rows)[1]
+    assert [set(batch["t"]) for batch in batches] == [{"a\nb"}]
+    assert [len(batch["t"]) for batch in batches] == [rows]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_the_user_may_say_the_type_of_a_column(tmp_path, ending):
+    kind = {"csv": Csv, "tsv": Csv, "jsonl": JsonLines, "parquet": Parquet}[ending]
+    for name, x in (("a", 1), ("b", 2.5)):
+        table = {"x": [x], "day": ["2024-01-01"]}
+        if ending == "parquet":
+            pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+        elif ending == "jsonl":
+            (tmp_path / f"{name}.jsonl").write_text(f'{{"x": {x}, "day": "2024-01-01"}}\n')
+        else:
+            tab = "," if ending == "csv" else "\t"
+            (tmp_path / f"{name}.{ending}").write_text(f"x{tab}day\n{x}{tab}2024-01-01\n")
+    types = {"x": "string", "day": "date32"}
+    files = [f"a.{ending}", f"b.{ending}"]
+    assert values(kind, tmp_path, files, "x", types) == (pa.string(), ["1", "2.5"])
+    assert values(kind, tmp_path, files, "day", types)[0] == pa.date32()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "types", "message"),
+    [
+        (Csv, "a.csv", "i,x\n1,2\n3,four\n", {"x": "int64"}, r"the column 'x' of \S*a.csv cannot be read: .*'four'"),
+        (
+            JsonLines,
+            "a.jsonl",
+            '{"x": "four"}\n',
+            {"x": "int64"},
+            r"the column 'x' of \S*a.jsonl cannot be read as int64",
+        ),
+        (
+            JsonLines,
+            "a.jsonl",
+            '{"x": "four"}\n',
+            {"x": "date32"},
+            r"the column 'x' of \S*a.jsonl cannot be read as date",
+        ),
+        (JsonLines, "a.jsonl", '{"x": 1}\n{"x": 2\n', {}, r"a.jsonl cannot be read: line 2 is not JSON"),
+        (JsonLines, "a.jsonl", "[1]\n", {}, r"a.jsonl cannot be read: line 1 is not a JSON object"),
+        (Csv, "a.csv", "x,x\n1,2\n", {}, "a.csv has several columns named 'x'"),
+        (Csv, "a.csv", "x,y\n1,2\n", {"z": "string"}, "types names the column 'z'; the input has x, y"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind, name, text, types, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        read(kind, tmp_path, [name], types=types)
+
+
+def test_csv_files_with_other_columns_are_refused_and_the_same_in_another_order_are_one(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n")
+    (tmp_path / "b.csv").write_text("y,x\nb,2\n")
+    (tmp_path / "c.csv").write_text("3,c\n4,d\n")
+    assert values(Csv, tmp_path, ["a.csv", "b.csv"], "x") == (pa.int64(), [1, 2])
+    with pytest.raises(
+        InvalidInput, match=r"c.csv has other columns than a.csv: it has no 'x', 'y'; only it has '3', 'c'"
+    ):
+        read(Csv, tmp_path, ["a.csv", "c.csv"])
+
+
+def test_parquet_columns_that_have_no_common_type_are_refused_with_both_files(tmp_path):
+    pq.write_table(pa.table({"x": [[1]]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": ["a"]}), tmp_path / "b.parquet")
+    with pytest.raises(InvalidInput, match=r"the column 'x' is string in b.parquet and list<.*> in a.parquet"):
+        read(Parquet, tmp_path, ["a.parquet", "b.parquet"])
+
+
+def test_whole_numbers_are_of_one_type_in_all_batches_though_only_one_lacks_a_value(tmp_path):
+    pq.write_table(pa.table({"x": pa.array([1, 2, 3, 4, None])}), tmp_path / "a.parquet", write_statistics=False)
+    batches = read(Parquet, tmp_path, ["a.parquet"])[1]
+    assert [batch["x"].dtype for batch in batches] == [np.float64, np.float64]
+
+
+def test_the_columns_are_described_with_what_differs_between_files(tmp_path):
+    (tmp_path / "a.csv").write_text("zip,x\n00123,1\n")
+    (tmp_path / "b.csv").write_text("zip,x\n00124,2.5\n")
+    assert columns_of(Csv, tmp_path, ["a.csv", "b.csv"]).described() == "zip string, x double (int64 in a.csv)"
 
 
 @pytest.mark.parametrize(
@@ -84,12 +267,12 @@ def test_a_column_with_a_name_of_raysms_is_refused(tmp_path):
     ],
 )
 def test_numbers_and_lists_of_one_length_are_arrays(values, kind, expected):
-    found = array_of(pa.chunked_array([pa.array(values, kind)]))
+    found = array_of(pa.chunked_array([pa.array(values, kind)]), nullable=False)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
 
 
 @pytest.mark.parametrize("values", [["a", None], [[1], [2, 3]], [{"a": 1}, None], [[1, None], [2, 3]]])
 def test_all_else_is_objects(values):
-    found = array_of(pa.chunked_array([pa.array(values)]))
+    found = array_of(pa.chunked_array([pa.array(values)]), nullable=True)
     assert (found.dtype, found.tolist()) == (object, values)
