@@ -3,8 +3,8 @@
 import zipfile
 
 
-def make_wheel(folder, name, version="1.0", body="VALUE = 42\n", requires=()):
-    """Return a wheel as small as they get: one module, and what it requires."""
+def make_wheel(folder, name, version="1.0", body="VALUE = 42\n", requires=(), scripts=None):
+    """Return a wheel as small as they get: one module, what it requires, and its console scripts by their names."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
@@ -14,6 +14,9 @@ def make_wheel(folder, name, version="1.0", body="VALUE = 42\n", requires=()):
         wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
+        if scripts:
+            lines = "".join(f"{script} = {target}\n" for script, target in scripts.items())
+            wheel.writestr(f"{info}/entry_points.txt", f"[console_scripts]\n{lines}")
     return path
 
 

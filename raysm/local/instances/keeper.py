@@ -258,9 +258,9 @@ def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -
         if request.get("namespaces"):
             step = "namespaces"
             kernel.enter(request["hostname"], request["mounts"])
-        elif request.get("read_only"):
-            step = "read-only inputs"
-            kernel.protect(request["read_only"], request["writable"])
+        elif request.get("overlays"):
+            step = "mounts"
+            kernel.protect(request["read_only"], request["writable"], request["overlays"])
         step = "start"
         if request.get("init"):
             _stay_in_front(fail, report_fd)

@@ -16,6 +16,7 @@ __all__ = [
     "PR_SET_PDEATHSIG",
     "call",
     "enter",
+    "overlay",
     "own_mounts",
     "protect",
 ]
@@ -40,7 +41,9 @@ def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
     call("sethostname", name, len(name))
     own_mounts()
     for kind, source, target, options in mounts:
-        if kind == "bind":
+        if kind == "overlay":
+            overlay(target, source, options)
+        elif kind == "bind":
             _mount(source, target, flags=MS_BIND | MS_REC)
         elif kind == "bind_readonly":
             # In two steps: the kernel passes over MS_RDONLY in the call that binds.
@@ -60,9 +63,11 @@ def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
             _mount(source, target, kind=kind, flags=MS_NOSUID | MS_NODEV, options=options)
 
 
-def protect(read_only: Sequence[str], writable: Sequence[str]) -> None:
-    """Take a mount namespace of one's own, in which some paths are read-only, but for others that may lie below."""
+def protect(read_only: Sequence[str], writable: Sequence[str], overlays: Sequence[Sequence[str]] = ()) -> None:
+    """Take a mount namespace of one's own, with overlays, and read-only paths but for the writable ones among them."""
     own_mounts()
+    for arguments in overlays:
+        overlay(*arguments)
     for path in read_only:
         _mount(path, path, flags=MS_BIND | MS_REC)
         _make_readonly(path)
@@ -72,6 +77,35 @@ def protect(read_only: Sequence[str], writable: Sequence[str]) -> None:
         _remount(path, 0)
 
 
+def overlay(folder: str, changes: str, keep: str) -> None:
+    """Mount an overlay over ``folder``, so that what is changed in it goes to the folder ``changes`` instead.
+
+    Other mounts below ``folder`` stay visible, and so does the folder ``keep`` if it lies below.
+    """
+    below = [*_mounts_below(folder), *([keep] if keep.startswith(f"{folder}/") else [])]
+    opened = [(path, os.open(path, os.O_PATH)) for path in below]
+    try:
+        _mount_overlay(folder, changes)
+    except OSError:
+        # The file system of ``changes`` cannot hold an overlay's changes, as a container's own cannot: use memory.
+        _mount("changes", changes, kind="tmpfs", flags=MS_NOSUID | MS_NODEV)
+        _mount_overlay(folder, changes)
+    for path, descriptor in opened:
+        _mount(f"/proc/self/fd/{descriptor}", path, flags=MS_BIND | MS_REC)
+        os.close(descriptor)
+
+
+def _mount_overlay(folder: str, changes: str) -> None:
+    upper, work = os.path.join(changes, "upper"), os.path.join(changes, "work")
+    for made in (upper, work):
+        os.makedirs(made, exist_ok=True)
+    # The upper folder's mode becomes the visible folder's.
+    os.chmod(upper, os.stat(folder).st_mode & 0o7777)
+    layers = {"lowerdir": folder, "upperdir": upper, "workdir": work}
+    options = [f"{name}={_escape(path)}" for name, path in layers.items()]
+    _mount("overlay", folder, kind="overlay", options=",".join(options))
+
+
 def own_mounts() -> None:
     """Take a mount namespace of one's own, in which nothing is mounted otherwise yet."""
     call("unshare", CLONE_NEWNS)
@@ -79,15 +113,21 @@ def own_mounts() -> None:
     _mount("none", "/", flags=MS_REC | MS_SLAVE)
 
 
+def _escape(path: str) -> str:
+    """Escape a path for the options of an overlay, in which colons and commas separate."""
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
 def _make_readonly(target: str) -> None:
-    points = [target]
-    if os.path.isdir(target):
-        with open("/proc/self/mountinfo", "rb") as file:
-            names = [_unescape(line.split()[4]) for line in file]
-        # A remount changes one mount, also with MS_REC: those below it would stay writable.
-        points += [name for name in names if name.startswith(target + "/")]
-    for point in points:
+    # A remount changes one mount, also with MS_REC: those below it would stay writable.
+    for point in [target, *_mounts_below(target)]:
         _remount(point, MS_RDONLY)
+
+
+def _mounts_below(folder: str) -> list[str]:
+    with open("/proc/self/mountinfo", "rb") as file:
+        names = [_unescape(line.split()[4]) for line in file]
+    return [name for name in names if name.startswith(folder + "/")]
 
 
 def _remount(point: str, flags: int) -> None:

@@ -7,6 +7,7 @@ The instance sees this machine's file system with these exceptions:
   little room as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a folder of the instance's own
   is laid over it, into which each entry of this machine's but ``ml`` is bound, so that a Python that lives there goes
   on working.
+- The Python environment that runs the instance is under an overlay: packages that the job installs go away with it.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
 - ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server.
 - ``/tmp`` is its own, empty but for what has to stay visible (``keep``): the Python that runs, the folders on its
@@ -25,13 +26,14 @@ from pathlib import Path
 from raysm.contract.folders import make_folder
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
+from raysm.local.instances import user_environment
 from raysm.local.instances.base import InstanceSpec, Link
 
 __all__ = ["Mount", "needed_by_python", "plan"]
 
 Mount = tuple[str, str, str, str]
-"""Kind (``bind``, ``bind_readonly``, ``direct_io``, ``readonly``, ``mkdir``, or a file system's type), source, target,
-options."""
+"""Kind (``bind``, ``bind_readonly``, ``direct_io``, ``overlay``, ``readonly``, ``mkdir``, or a file system's type),
+source, target, options."""
 
 ROOT, OPT, TMP, SHM = Path("/"), Path("/opt"), Path("/tmp"), Path("/dev/shm")
 
@@ -67,7 +69,10 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     for folder in (opt, TMP, SHM):
         if not folder.is_dir():
             raise InvalidRequest(f"instances of kind 'namespace' need the folder {folder}; make it, or use 'process'")
-    mounts: list[Mount] = [("proc", "proc", "/proc", "")]
+    overlays = user_environment.overlays(spec.private)
+    # The overlays are first: what is bound from below them later is to be the instance's.
+    mounts: list[Mount] = [("overlay", changes, lower, private) for lower, changes, private in overlays]
+    mounts += [("proc", "proc", "/proc", "")]
     mounts += [
         ("bind", str(source), target, "")
         for source, target in ((hosts, "/etc/hosts"), (resolver, "/etc/resolv.conf"))
@@ -77,6 +82,9 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     mounts += [("bind", str(spec.base), str(spec.base), "")]
     mounts += [_link(link, spec.base) for link in spec.links]
     closed = _closed(keep) if spec.scenario.container.user else []
+    read_only = [*(lower for lower, _, _ in overlays), *map(str, (ROOT, opt, opt / "ml"))]
+    if not spec.scenario.container.read_only:
+        read_only = []
     mounts_by_place = [
         _own_folder(TMP, spec.private / "tmp", keep, mode=0o1777),
         *(_own_folder(path, spec.private / path.name, keep, mode=0o755) for path in closed),
@@ -90,7 +98,7 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
         ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
         *(mount for mounts_over in mounts_by_place for mount in mounts_over),
         # Last: what was mounted before it stays as it is, and what is made from now on could not be.
-        *(("readonly", "", str(path), "") for path in (ROOT, opt, opt / "ml") if spec.scenario.container.read_only),
+        *(("readonly", "", path, "") for path in read_only),
     ]
 
 

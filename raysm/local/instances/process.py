@@ -22,9 +22,11 @@ from raysm.contract import names
 from raysm.contract.folders import make_folder
 from raysm.contract.kernels_folder import kernels_folder
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances import user_environment
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
 from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
 from raysm.local.instances.share import Share
+from raysm.local.instances.user_environment import Overlay
 from raysm.local.scratch import Scratch
 
 __all__ = ["ProcessSite", "free_ports", "share_variables"]
@@ -119,6 +121,14 @@ class ProcessSite(Site):
             **spec.variables,
         }
         affinity = spec.share.affinity if hasattr(os, "sched_setaffinity") else None
+        overlays: list[Overlay] = []
+        if self.protects:
+            overlays = user_environment.overlays(spec.private)
+        else:
+            environment = spec.private / "installed"
+            commands = user_environment.make_virtual_environment(environment)
+            variables["VIRTUAL_ENV"] = str(environment)
+            variables["PATH"] = os.pathsep.join([str(commands), variables.get("PATH", os.defpath)])
         protected = [str(path) for path in spec.originals] if self.protects else []
         instance.start(
             command=spec.command,
@@ -127,6 +137,7 @@ class ProcessSite(Site):
             affinity=affinity,
             read_only=protected,
             writable=[str(path) for path in (spec.private, self._scratch.path)] if protected else [],
+            overlays=overlays,
         )
         return instance
 

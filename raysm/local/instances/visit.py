@@ -27,7 +27,7 @@ def become(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: i
     # First: a keeper that is killed meanwhile must leave nobody behind.
     _die_with_parent()
     stdin, stdout = _open(request["stdin"], os.O_RDONLY), _open(request["stdout"], os.O_WRONLY)
-    if started.get("namespaces"):
+    if started.get("namespaces") or started.get("overlays"):
         # After the pipes were opened: their names are those of this machine, which the instance does not have.
         _join(keeper_pid)
     os.setsid()
@@ -66,7 +66,12 @@ def _take_terminal() -> None:
 def _join(keeper_pid: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     # All before the first is entered: in its mounts there may be another /proc.
-    opened = [os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
+    try:
+        opened = [os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
+    except FileNotFoundError:
+        # The instance has just ended, and all that runs in it is killed.
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise
     for descriptor in opened:
         if libc.setns(descriptor, 0) != 0:
             number = ctypes.get_errno()

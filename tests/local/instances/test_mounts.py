@@ -40,9 +40,12 @@ def planned(tmp_path):
     return build
 
 
-def test_what_hides_sources_comes_last(planned):
-    targets = [target for _, _, target, _ in planned()]
-    assert targets[0] == "/proc"
+def test_overlays_come_first_and_what_hides_sources_last(planned):
+    mounts = planned()
+    targets = [target for _, _, target, _ in mounts]
+    kinds = [kind for kind, _, _, _ in mounts]
+    assert kinds[0] == "overlay"
+    assert "overlay" not in kinds[targets.index("/proc") :]
     assert targets[-3:] == ["/opt", "/dev/shm", "/tmp"]
 
 
