@@ -32,7 +32,7 @@ examples:
   raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
   raysm run tune.py --instances 3 -- --trials 10
   raysm train main.py --instances 2 -- --epochs 10
-  raysm sweep train.py --space lr=loguniform:1e-4:1e-1 --metric loss --trials 50 -- --epochs 3
+  raysm sweep train.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 -- --epochs 3
   raysm run train.py --on aws --role arn:aws:iam::…:role/… --image … --instance-type ml.c5.4xlarge --instances 10
   raysm jobs; raysm logs -f NAME; raysm result NAME --output out/
 """

@@ -30,10 +30,10 @@ raysm train main.py --instances 2 --output out/ -- --epochs 10
 raysm train main.py --instances 2 --workers-per-instance 4 --input data=data/""",
     "raysm sweep": """\
 # 50 trials, each main.py --lr …; the script tells its loss by raysm.report(loss=…)
-raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --trials 50 --output out/ -- --epochs 3
+raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 --output out/ -- --epochs 3
 raysm sweep main.py --space lr=choice:0.1,0.01 --space layers=randint:1:4 --metric accuracy --mode max --search grid""",
     "raysm tune": """\
-raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --trials 20 --parallel 4""",
+raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 20 --parallel 4""",
     "raysm submit": """\
 # what --dry-run --json has printed of any command that sends a job
 raysm submit --request job.json --output out/""",

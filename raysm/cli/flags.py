@@ -262,7 +262,7 @@ SWEEP = (
         metavar="NAME=RANGE",
     ),
     Flag("--metric", "workload.metric", "what counts, as the script reports it (raysm.report)", metavar="NAME"),
-    Flag("--mode", "workload.mode", "whether less of it is better, or more (default: min)"),
+    Flag("--mode", "workload.mode", "the direction: min keeps the lowest value of the metric, max the highest"),
     Flag("--trials", "workload.trials", "how many are tried (default 20)", metavar="N"),
     Flag("--search", "workload.search", "what chooses the parameters (default: optuna)", takes=Search),
     Flag(

@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 where all went well, 1 where a job failed or the doctor found what stands in its way, 2 where what was asked
+        0 where all went well, 1 where a job, a row of a grid or a trial of a sweep failed (the best of the other trials
+        is brought all the same) or the doctor found what stands in its way, 2 where what was asked
         for cannot be, 3 where the doctor found nothing, but could not look at all, 4 where the credentials have expired
         and the job goes on, 130 after Ctrl-C, 141 where the reader of stdout was gone and the job was stopped.
     """

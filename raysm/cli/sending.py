@@ -13,24 +13,25 @@ from raysm.cli.job_values import described
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared, send
 from raysm.client.result_folder import check_folder
+from raysm.client.sweep_result import SweepResult
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import JobFailed, RaysmError
 
 __all__ = ["run"]
 
 
-def run(arguments: Arguments, console: Console) -> None:
-    """Send the job that ``arguments`` ask for, or say what it would be."""
+def run(arguments: Arguments, console: Console) -> int | None:
+    """Send the job that ``arguments`` ask for, or say what it would be; return 1 if trials of a sweep failed."""
     if getattr(arguments, "estimate", False):
         # Here alone: it measures by the engines, which who only sends need not load.
         from raysm.cli import estimating
 
         estimating.run(arguments, console)
-    else:
-        _send(arguments, console)
+        return None
+    return _send(arguments, console)
 
 
-def _send(arguments: Arguments, console: Console) -> None:
+def _send(arguments: Arguments, console: Console) -> int | None:
     # From here on, so that the time which is told is what its user has waited.
     started_s = time.monotonic()
     if arguments.output is not None:
@@ -50,7 +51,7 @@ def _send(arguments: Arguments, console: Console) -> None:
         print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
         for verb, _, fact in facts(ready):
             print(f"would {verb} {fact}", file=sys.stderr)
-        return
+        return None
     # Asked here, and not left to send(): the display then says that nothing was started.
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     # stdout is for the result alone where a program reads it.
@@ -61,7 +62,7 @@ def _send(arguments: Arguments, console: Console) -> None:
         for line in lines:
             print(line, file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
-        return
+        return None
     with Display(shown) as display:
         if done is not None and done.done():
             display.say(f"already done by {job.name}; nothing was started")
@@ -85,3 +86,4 @@ def _send(arguments: Arguments, console: Console) -> None:
         forming_s=display.forming_s,
         bill=None if done is not None else job.cost(),
     )
+    return int(bool(result.trials.failed)) if isinstance(result, SweepResult) else None

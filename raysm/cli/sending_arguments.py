@@ -101,7 +101,7 @@ def add_sweep(commands: Any) -> None:
         run=RUNNER,
         is_scripted=True,
         sends_job=True,
-        usage="raysm sweep SCRIPT --space NAME=RANGE --metric NAME [options] [-- OTHER ARGUMENTS OF THE SCRIPT]",
+        usage="raysm sweep SCRIPT --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS]",
     )
     _add_script(command)
     command.set_defaults(lacks=_lacks_of_sweep)
@@ -118,7 +118,7 @@ def add_tune(commands: Any) -> None:
         run="raysm.cli.tuning:run",
         is_scripted=True,
         sends_job=True,
-        usage="raysm tune SCRIPT --space NAME=RANGE --metric NAME [options] [-- OTHER ARGUMENTS OF THE SCRIPT]",
+        usage="raysm tune SCRIPT --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS]",
     )
     _add_script(command)
     command.set_defaults(lacks=_lacks_of_sweep)
@@ -208,8 +208,9 @@ def _lacks_of_script(arguments: argparse.Namespace) -> str | None:
 
 def _lacks_of_sweep(arguments: argparse.Namespace) -> str | None:
     # Without a script that is said first: all else is about it.
-    if arguments.request is None and arguments.script is not None and None in (arguments.space, arguments.metric):
-        return "a sweep needs --space NAME=RANGE and --metric NAME"
+    needed = (arguments.space, arguments.metric, arguments.mode)
+    if arguments.request is None and arguments.script is not None and None in needed:
+        return "a sweep needs --space NAME=RANGE, --metric NAME and --mode min or --mode max"
     return _lacks_of_script(arguments)
 
 

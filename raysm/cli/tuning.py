@@ -24,8 +24,8 @@ from raysm.errors import InvalidRequest
 __all__ = ["run", "teller"]
 
 
-def run(arguments: Arguments, console: Console) -> None:
-    """Send the tuning job that ``arguments`` ask for, or say what it would be.
+def run(arguments: Arguments, console: Console) -> int | None:
+    """Send the tuning job that ``arguments`` ask for, or say what it would be; return 1 if one of its trials failed.
 
     Raises:
         InvalidRequest: What is asked for cannot be; nothing was sent.
@@ -44,25 +44,28 @@ def run(arguments: Arguments, console: Console) -> None:
         print(json.dumps(as_request(ready.job, settings) if arguments.json else ready.request, indent=1))
         for verb, _, fact in facts(ready.job):
             print(f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}", file=sys.stderr)
-        return
+        return None
     tuning = ready.send()
     if arguments.detach:
         print(json.dumps({"tuning": tuning.name}) if arguments.json else tuning.name)
-        return
+        return None
     # stdout is for the result alone where a program reads it.
     shown = Console(stderr=True) if arguments.json else console
-    _say(f"tuning job {tuning.name}, {ready.sweep.planned_trials} trials, {arguments.parallel} at a time", shown)
+    sweep = ready.sweep
+    _say(f"tuning job {tuning.name}, {arguments.parallel} at a time", shown)
+    _say(sweep.plan, shown)
     _follow(tuning, shown)
     # Before the table is printed: of a tuning job that has failed its reason is the answer.
     best = tuning.best
     result = brought(best, arguments.output, shown)
+    trials = tuning.trials
     if arguments.json:
-        trials = tuning.trials.rows()
-        print(json.dumps({"tuning": tuning.name, "trials": trials, "best": best.name, "path": str(result.path)}))
-        return
-    _say(f"\n{tuning.trials!r}\n", console)
-    _say(f"best     {best.name}", console)
+        print(json.dumps({"tuning": tuning.name, "trials": trials.rows(), "best": best.name, "path": str(result.path)}))
+        return int(bool(trials.failed))
+    _say(f"\n{trials!r}\n", console)
+    _say(f"best     {best.name}, {sweep.direction} {sweep.metric}", console)
     print_result(console, result, workload=best.tags.get(WORKLOAD_TAG, ""))
+    return int(bool(trials.failed))
 
 
 def _check(settings: Settings) -> None:

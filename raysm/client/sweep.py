@@ -34,7 +34,6 @@ class SweepOptions(TypedDict, total=False):
     """How a sweep goes; ``request.sweep.SweepWorkload`` says it of each.
 
     Attributes:
-        mode: ``min``, where less of the metric is better, or ``max``.
         trials: How many are tried.
         search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, and with ``stop="pbt"`` ``random``.
         stop: ``asha``, ``median``, ``pbt``, or one of them with numbers, ``raysm.Asha(grace=5)``; None ends no trial.
@@ -48,7 +47,6 @@ class SweepOptions(TypedDict, total=False):
         seed: Of the search, and of each trial's random numbers.
     """
 
-    mode: typing.Literal["min", "max"]
     trials: int
     search: Search | None
     stop: Rule | str | None
@@ -67,7 +65,7 @@ class Sweep:
 
     A function is called with its trial's parameters as arguments, or, if it has one parameter for all, with a mapping.
     What it returns is its metric, or several by name; what it reports meanwhile (``raysm.report``) is what trials are
-    ended early by. A script has them as ``--lr 0.01`` before its other arguments, and reports.
+    ended early by. A script has them as ``--lr=0.01`` before its other arguments, and reports.
 
     Attributes:
         train: The function, or the ``raysm.Script``.
@@ -80,6 +78,7 @@ class Sweep:
         *,
         space: Space,
         metric: str,
+        mode: typing.Literal["min", "max"],
         warm_start: "Job | SweepResult | None" = None,
         **options: Unpack[SweepOptions],
     ) -> None:
@@ -90,6 +89,7 @@ class Sweep:
             space: A range for each parameter, by its name; or a function of an Optuna trial that draws them
                 (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them or nothing.
             metric: The name of what counts.
+            mode: The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest.
             warm_start: A sweep of the same parameters, or its result: its trials are where the search begins; of a
                 range that is narrower now, those that lie in it.
             options: As ``SweepOptions`` says.
@@ -102,6 +102,7 @@ class Sweep:
         ranges = {} if callable(space) else space_of(space)
         fields: dict[str, Any] = {
             "metric": metric,
+            "mode": mode,
             "warm_start": _earlier(warm_start, metric, ranges),
             **options,
             **({"space": ranges} if ranges else {}),

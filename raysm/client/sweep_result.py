@@ -62,6 +62,11 @@ class TrialTable(list[Trial]):
 
         return TrialTable(sorted(self, key=key), self._metric, self._mode)
 
+    @property
+    def failed(self) -> list[Trial]:
+        """The trials that failed."""
+        return [trial for trial in self if trial.status == "failed"]
+
     def best_so_far(self) -> list[float]:
         """Return the best value after each trial, in the order in which they ended."""
         best: list[float] = []

@@ -119,7 +119,7 @@ class Template:
             options[name] = {**(options.get(name) or {}), **of_task}
         options["hyperparameters"] = self._hyperparameters(options.get("hyperparameters") or {}, task, where)
         options["limits"] = _limits(options.get("limits") or Limits(), task, place)
-        workload = self.workload if self.package is not None else fill(self.workload, values, where)
+        workload = self.workload if self.package is not None else _filled(self.workload, values, where)
         _check_inputs(workload, options["inputs"], count, where)
         if task.checkpoint is not None:
             options["checkpoint_uri"] = task.checkpoint
@@ -148,6 +148,23 @@ class Template:
                     f"{MOST_CHARACTERS:,}; put the text into a file, and its address into the column"
                 )
         return merged
+
+
+def _filled(workload: Workload, values: Mapping[str, Value], where: str) -> Workload:
+    """Return the workload of a row; an option and a value that begins with ``-`` become one word.
+
+    argparse takes the second word of ``--shift -1.6e-05`` as another option; it reads ``--shift=-1.6e-05``.
+    """
+    filled: Workload = fill(workload, values, where)
+    args, template = getattr(filled, "args", ()), getattr(workload, "args", ())
+    joined: list[str] = []
+    for word, text in zip(args, template, strict=True):
+        is_value = word is not text and text.startswith("{") and word.startswith("-")
+        if is_value and joined and joined[-1].startswith("--") and "=" not in joined[-1]:
+            joined[-1] = f"{joined[-1]}={word}"
+        else:
+            joined.append(word)
+    return filled if len(joined) == len(args) else replace(filled, args=tuple(joined))  # type: ignore[call-arg]
 
 
 def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:

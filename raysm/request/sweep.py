@@ -15,7 +15,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 from raysm.request.early_stopping import Rule, rule_of
 from raysm.request.options import decides
-from raysm.request.parameters import Parameters, of_fields
+from raysm.request.parameters import Parameters, of_fields, plain
 from raysm.request.pickled import Pickled
 from raysm.request.script import Script
 from raysm.request.space import Parameter
@@ -63,8 +63,8 @@ class SweepWorkload(Workload):
     """Each parameter's range, by its name; empty where a function draws them."""
     metric: str
     """What counts: a name that the trials report."""
-    mode: Literal["min", "max"] = "min"
-    """Whether less of it is better, or more."""
+    mode: Literal["min", "max"]
+    """The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest. It has no default."""
     trials: int = 20
     """How many are tried, at least 1."""
     search: Search | None = None
@@ -143,6 +143,21 @@ class SweepWorkload(Workload):
         """How many will be tried: of a grid no more than it has."""
         # Optuna's grid sampler would begin again from the first combination.
         return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
+
+    @property
+    def direction(self) -> str:
+        """Which value of the metric is the best: ``lowest`` or ``highest``."""
+        return "lowest" if self.mode == "min" else "highest"
+
+    @property
+    def plan(self) -> str:
+        """What the sweep will do: trials, search, metric, direction and parameters; printed before it computes."""
+        drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
+        trials = f"{self.planned_trials} trial{'s'[: self.planned_trials != 1]}"
+        return (
+            f"sweep: {trials}, search {self.chosen_search}, keeps the {self.direction} {self.metric}; "
+            f"parameters: {drawn or 'drawn by a function'}"
+        )
 
     @property
     def checkpoints_kept(self) -> int:
@@ -235,7 +250,7 @@ class FunctionSweep(Pickled, SweepWorkload):
     """Trials of a function, pickled by cloudpickle into the payload; ``raysm.Sweep`` makes it."""
 
     trial: ClassVar[str] = "raysm.workloads.sweep.function_trial:run_function"
-    wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss')")
+    wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss', mode='min')")
 
     name: str
     """For people: ``module.function``."""
@@ -254,7 +269,7 @@ class FunctionSweep(Pickled, SweepWorkload):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptSweep(SweepWorkload):
-    """Trials of a script: each runs it as a program, with its parameters as ``--NAME VALUE`` before its arguments."""
+    """Trials of a script: each runs it as a program, with its parameters as ``--NAME=VALUE`` before its arguments."""
 
     trial: ClassVar[str] = "raysm.workloads.sweep.script_trial:run_script"
 

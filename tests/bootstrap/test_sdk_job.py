@@ -123,3 +123,7 @@ def test_a_driver_folder_is_told_from_a_payload(tmp_path):
 )  # fmt: skip
 def test_hyperparameters_become_arguments_as_the_sdk_spells_them(text, argument):
     assert arguments({"x": text}) == ["--x", argument]
+
+
+def test_a_hyperparameter_that_begins_with_a_dash_is_one_word_with_its_name():
+    assert arguments({"shift": "-1.6e-05", "layer": "-relu"}) == ["--shift=-1.6e-05", "--layer=-relu"]

@@ -26,7 +26,10 @@ def script(tmp_path):
 
 
 def tuned(script, *argv, space="depth=randint:1:9"):
-    run(parse(["tune", script, "--space", space, "--metric", "loss", *argv]), Console(file=io.StringIO(), width=200))
+    run(
+        parse(["tune", script, "--space", space, "--metric", "loss", "--mode", "min", *argv]),
+        Console(file=io.StringIO(), width=200),
+    )
 
 
 def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_trials():

@@ -202,7 +202,18 @@ def test_the_count_of_a_project_is_taken_where_no_flag_says_another(folder):
     assert prepared(settings("run", "a.py", "--instances", "1")).request.cluster.count == 1
 
 
-SWEEP = ["sweep", "a.py", "--space", "lr=loguniform:1e-4:1e-1", "--space", "batch=choice:32,64", "--metric", "loss"]
+SWEEP = [
+    "sweep",
+    "a.py",
+    "--space",
+    "lr=loguniform:1e-4:1e-1",
+    "--space",
+    "batch=choice:32,64",
+    "--metric",
+    "loss",
+    "--mode",
+    "min",
+]
 
 
 def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
@@ -233,10 +244,10 @@ def test_a_printed_sweep_given_back_is_the_same_workload(folder):
 )
 def test_a_space_with_a_slip_is_refused(folder, argv, said):
     with pytest.raises(InvalidRequest, match=said):
-        read_settings(parse(["sweep", "a.py", *argv, "--metric", "loss"])).workload()
+        read_settings(parse(["sweep", "a.py", *argv, "--metric", "loss", "--mode", "min"])).workload()
 
 
 def test_a_sweep_without_space_or_metric_says_what_it_needs(folder, capsys):
     with pytest.raises(SystemExit):
-        parse(["sweep", "a.py", "--metric", "loss"])
-    assert "a sweep needs --space NAME=RANGE and --metric NAME" in capsys.readouterr().err
+        parse(["sweep", "a.py", "--metric", "loss", "--mode", "min"])
+    assert "a sweep needs --space NAME=RANGE, --metric NAME and --mode min or --mode max" in capsys.readouterr().err

@@ -14,7 +14,10 @@ from raysm.cli.sending_arguments import RUNNER
         (["run"], "the following arguments are required: SCRIPT"),
         (["train"], "the following arguments are required: SCRIPT"),
         (["sweep"], "the following arguments are required: SCRIPT"),
-        (["sweep", "a.py", "--metric", "loss"], "a sweep needs --space NAME=RANGE and --metric NAME"),
+        (
+            ["sweep", "a.py", "--space", "lr=uniform:0:1", "--metric", "accuracy"],
+            "a sweep needs --space NAME=RANGE, --metric NAME and --mode min or --mode max",
+        ),
         (["submit"], "the following arguments are required: --request"),
     ],
 )

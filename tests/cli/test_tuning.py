@@ -32,7 +32,10 @@ def script(tmp_path):
 
 def ran(script, *argv, space="depth=randint:1:9"):
     out = io.StringIO()
-    run(parse(["tune", script, "--space", space, "--metric", "loss", *argv]), Console(file=out, width=200))
+    run(
+        parse(["tune", script, "--space", space, "--metric", "loss", "--mode", "min", *argv]),
+        Console(file=out, width=200),
+    )
     return out.getvalue()
 
 
@@ -89,7 +92,7 @@ def test_a_request_that_is_no_sweep_is_said_to_be_none(script, tmp_path):
 
 def test_a_sweeps_own_limit_of_trials_at_a_time_is_no_flag_here(script, capsys):
     with pytest.raises(SystemExit):
-        parse(["tune", script, "--space", "a=choice:1", "--metric", "m", "--concurrency", "2"])
+        parse(["tune", script, "--space", "a=choice:1", "--metric", "m", "--mode", "min", "--concurrency", "2"])
     assert "there is no option --concurrency" in capsys.readouterr().err
 
 

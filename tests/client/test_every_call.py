@@ -131,7 +131,7 @@ def tuning_calls(remote, script):
     """Have the service tune, look at it, and stop it; return what was called."""
     client = ScriptedClient(TuningJobs(), [])
     service = Service(aws(), clients=lambda name: client if name == "sagemaker" else remote.clients[name])
-    sweep = raysm.Sweep(str(script), space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    sweep = raysm.Sweep(str(script), space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     tuning = raysm.tune(sweep, on=service, cluster=M5)
     assert tuning.trials == []
     tuning.stop()

@@ -32,7 +32,7 @@ def space(trial):
 
 
 def sweep(fn=train, **options):
-    return Sweep(fn, **{"space": SPACE, "metric": "loss"} | options)
+    return Sweep(fn, **{"space": SPACE, "metric": "loss", "mode": "min"} | options)
 
 
 def test_a_function_takes_the_parameters_by_name_or_all_as_one():
@@ -102,7 +102,7 @@ def test_a_slip_is_one_traceback_and_not_pythons_own_before_it(make):
     assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
-def earlier(folder, metric="loss"):
+def earlier(folder, metric="loss", mode="min"):
     trials = (
         Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "batch": 32}),
         Trial(number=1, status="failed", params={"lr": 0.2, "batch": 32}),

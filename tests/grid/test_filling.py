@@ -27,6 +27,12 @@ def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
     assert job.options["hyperparameters"] == {"depth": "4"}
 
 
+@pytest.mark.parametrize("value", [-1.6e-05, "-relu"])
+def test_an_option_and_a_value_that_begins_with_a_dash_are_one_word(value):
+    job = template("--shift", "{shift}", "--lr", "0.1").job(task(parameters={"shift": value}), HERE, 1)
+    assert job.workload.args == (f"--shift={value}", "--lr", "0.1")
+
+
 def test_the_place_is_the_jobs_region_type_count_and_market():
     job = template(cluster=Cluster(volume_gb=100), limits=Limits(max_runtime_s=60)).job(task(), SPOT, 3)
     assert (job.target.region, job.options["cluster"]) == (

@@ -35,6 +35,8 @@ parser.add_argument("--lr", type=float)
 parser.add_argument("--batch-size", type=int)
 parser.add_argument("--epochs", type=int)
 options = parser.parse_args()
+if options.batch_size == 64:
+    raise SystemExit("64 rows are too many")
 for epoch in range(options.epochs):
     raysm.report(step=epoch, loss=(options.lr - 0.01) ** 2 + options.batch_size / 1e6)
 """
@@ -60,7 +62,7 @@ def long_work(x):
 
 
 def started(function, root, store, *, on_instance_loss="fail", **options):
-    sweep = raysm.Sweep(function, space={"x": raysm.uniform(0, 1)}, metric="loss", seed=1, **options)
+    sweep = raysm.Sweep(function, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", seed=1, **options)
     package = package_of(sweep)
     cluster = Cluster(count=2, on_instance_loss=on_instance_loss)
     request = JobRequest(name="test-job", workload=package.workload, cluster=cluster)
@@ -136,10 +138,11 @@ def test_a_sweep_whose_head_was_killed_goes_on_and_runs_no_trial_again_that_was_
             assert Manifest.read(job.model_dir).measures["resumed_trials"] == len(done)
 
 
-def test_the_command_sweeps_a_script_and_brings_the_table_and_the_best(home, tmp_path):
+def test_the_command_exits_with_1_if_a_trial_failed_and_brings_the_table_and_the_best(home, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    spaces = ("--space", "lr=loguniform:1e-4:1e-1", "--space", "batch_size=choice:32,64")
-    command = ("sweep", "train.py", *spaces, "--metric", "loss", "--trials", "5", "--seed", "3", "--output", "out")
+    spaces = ("--space", "lr=choice:-1.6e-05,0.02", "--space", "batch_size=choice:32,64")
+    metric = ("--metric", "loss", "--mode", "min", "--search", "grid")
+    command = ("sweep", "train.py", *spaces, *metric, "--output", "out")
     done = subprocess.run(
         [*RAYSM, *command, "--", "--epochs", "2"],
         cwd=tmp_path,
@@ -148,11 +151,16 @@ def test_the_command_sweeps_a_script_and_brings_the_table_and_the_best(home, tmp
         timeout=SWEEP_S,
         env=os.environ,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
     trials = Trials.read(tmp_path / "out")
-    assert [(trial.status, trial.reports) for trial in trials.trials] == [("done", 2)] * 5
-    best = min(trials.trials, key=lambda trial: trial.value)
-    assert f"best of 5 trials (5 done): loss = {best.value:.6g} with lr = {best.params['lr']}" in done.stdout
+    ended = {(trial.params["lr"], trial.params["batch_size"]): trial.status for trial in trials.trials}
+    # argparse reads the negative learning rate.
+    assert ended == {(-1.6e-05, 32): "done", (0.02, 32): "done", (-1.6e-05, 64): "failed", (0.02, 64): "failed"}
+    assert "2 of 4 trials failed" in done.stdout
+    assert "64 rows are too many" in done.stdout
+    best = min((trial for trial in trials.trials if trial.status == "done"), key=lambda trial: trial.value)
+    found = f"best of 4 trials (2 done, 2 failed; lowest loss): loss = {best.value:.6g} with lr = {best.params['lr']}"
+    assert found in done.stdout
     # The table of the trials, for whoever sits at the terminal.
     assert "where the best quarter lies" in done.stdout
     # The reports are the trials', not lines for people.

@@ -24,6 +24,7 @@ def test_a_script_is_tuned_and_the_best_trial_is_the_best_of_the_table(tmp_path)
         tmp_path / "train.py",
         space={"lr": raysm.uniform(0.0, 1.0), "depth": raysm.choice([1, 2])},
         metric="loss",
+        mode="min",
         search="random",
         trials=2,
         seed=1,

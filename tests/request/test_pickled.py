@@ -13,7 +13,7 @@ from raysm.request.sweep import FunctionSweep
     "workload",
     [
         PickledFunction(name="train.fit", python="3.11.9"),
-        FunctionSweep(name="train.fit", python="3.11.9", space={"lr": uniform(0, 1)}, metric="loss"),
+        FunctionSweep(name="train.fit", python="3.11.9", space={"lr": uniform(0, 1)}, metric="loss", mode="min"),
     ],
 )
 def test_it_is_called_as_its_function_and_says_who_pickled_it(workload):

@@ -14,11 +14,11 @@ LR = {"lr": raysm.loguniform(1e-4, 1e-1)}
 
 
 def script(**fields):
-    return ScriptSweep(**{"script": "train.py", "space": LR, "metric": "loss"} | fields)
+    return ScriptSweep(**{"script": "train.py", "space": LR, "metric": "loss", "mode": "min"} | fields)
 
 
 def function(**fields):
-    return FunctionSweep(**{"name": "train", "python": "3.11", "space": LR, "metric": "loss"} | fields)
+    return FunctionSweep(**{"name": "train", "python": "3.11", "space": LR, "metric": "loss", "mode": "min"} | fields)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,10 @@ EXAMPLES = {
     "torch_script": TorchScript("train.py"),
     "data_parallel": TrainLoop(name="module.loop", python="3.11"),
     "session": SessionWorkload(),
-    "function_sweep": FunctionSweep(name="module.train", python="3.11", space={"lr": "uniform:0:1"}, metric="loss"),
-    "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss"),
+    "function_sweep": FunctionSweep(
+        name="module.train", python="3.11", space={"lr": "uniform:0:1"}, metric="loss", mode="min"
+    ),
+    "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss", mode="min"),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8),
     "pack": Pack("train.py", rows=(PackedRow(key="a", name="hash", max_runtime_s=60),)),
 }

@@ -31,8 +31,8 @@ WORKLOADS = {
     "torch_script": TorchScript("train.py", workers_per_instance=2),
     "data_parallel": TrainLoop(name="module.loop", python="3.11"),
     "session": SessionWorkload(),
-    "function_sweep": FunctionSweep(name="module.train", python="3.11", space=SPACE, metric="loss"),
-    "script_sweep": ScriptSweep(script="train.py", space=SPACE, metric="loss"),
+    "function_sweep": FunctionSweep(name="module.train", python="3.11", space=SPACE, metric="loss", mode="min"),
+    "script_sweep": ScriptSweep(script="train.py", space=SPACE, metric="loss", mode="min"),
     "pack": Pack("train.py", rows=(PackedRow(key="a", name="a", max_runtime_s=60),)),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8, channel="matrix"),
 }

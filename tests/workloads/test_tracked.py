@@ -134,7 +134,7 @@ def test_the_run_is_that_of_the_request(tmp_path):
 
 
 def test_each_trial_of_a_tuning_job_has_a_run_of_its_own_with_what_was_drawn_for_it(tmp_path):
-    sweep = ScriptSweep(script="train.py", space={"lr": loguniform(1e-4, 1)}, metric="loss")
+    sweep = ScriptSweep(script="train.py", space={"lr": loguniform(1e-4, 1)}, metric="loss", mode="min")
     request = JobRequest(name="sweep-1", workload=sweep, tracking="http://127.0.0.1:5000")
     payload = Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest="")
     runs = [

@@ -34,6 +34,7 @@ class SweepRunner(Runner[SweepWorkload]):
             from raysm.workloads.sweep.run import Sweep
             from raysm.workloads.sweep.search import drawing_by
         self.workload = as_launched(self.workload, self.environment.hyperparameters)
+        print(self.workload.plan, flush=True)  # noqa: T201
         begun_s = time.monotonic()
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, configure_logging=False)

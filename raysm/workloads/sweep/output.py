@@ -61,17 +61,25 @@ def table_of(trials: Sequence[Trial]) -> pa.Table:
 
 
 def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
-    """Say what was found, in one sentence."""
+    """Describe the best trial and the direction that made it the best, and how many trials failed and why."""
     trials = [entry.trial for entry in outcome.entries]
     best = best_of(trials, workload.mode)
     counts = {status: sum(trial.status == status for trial in trials) for status in ("done", "stopped", "failed")}
     words = {"done": "done", "stopped": "ended early", "failed": "failed"}
     text = ", ".join(f"{count} {words[status]}" for status, count in counts.items() if count)
+    found = f"{len(trials)} trial{'s'[: len(trials) != 1]}"
     if best is None:
-        return f"{len(trials)} trials: {text}"
+        return f"{found}: {text}"
     params = ", ".join(f"{name} = {value}" for name, value in best.params.items())
     value = f"{workload.metric} = {best.value:.6g}"
-    return f"best of {len(trials)} trials ({text}): {value} with {params} (trial {best.number})"
+    summary = (
+        f"best of {found} ({text}; {workload.direction} {workload.metric}): {value} with {params} (trial {best.number})"
+    )
+    failed = [trial for trial in trials if trial.status == "failed"]
+    if not failed:
+        return summary
+    reason = (failed[0].reason.splitlines() or ["no reason was recorded"])[0]
+    return f"{summary}. {len(failed)} of {found} failed, trial {failed[0].number} with: {reason}"
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -47,13 +47,16 @@ def run_script(run: TrialRun) -> None:
 
 
 def arguments_of(params: Mapping[str, Any]) -> list[str]:
-    """Return parameters as a command line has them: ``--lr 0.01``; a flag where it is true, nothing where it is not."""
+    """Return parameters as arguments: ``--lr=0.01``, the flag alone for True, and nothing for False and None.
+
+    Name and value are one word: argparse takes a second word that begins with ``-`` (-1.6e-05, -relu) as an option.
+    """
     arguments: list[str] = []
     for name, value in params.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
-            # As argparse's store_true has it: no value behind it.
+            # As argparse's store_true takes it.
             arguments.append(flag)
         elif value is not False and value is not None:
-            arguments += [flag, str(value)]
+            arguments.append(f"{flag}={value}")
     return arguments

@@ -20,7 +20,7 @@ SPACE = {"lr": raysm.loguniform(1e-4, 1e-1), "depth": raysm.randint(2, 8), "kind
 
 
 def call(space=None, *, options=None, **fields):
-    sweep = raysm.Sweep("train.py", space=space or SPACE, metric="loss", **fields).workload()
+    sweep = raysm.Sweep("train.py", space=space or SPACE, metric="loss", **{"mode": "min"} | fields).workload()
     return request_of("tuned", sweep, TRAINING, options or TuningOptions(), takes_files=False)
 
 
@@ -123,6 +123,8 @@ def test_a_function_that_draws_is_refused():
     def train(lr):
         return lr
 
-    sweep = raysm.Sweep(train, space=lambda trial: {"lr": trial.suggest_float("lr", 0, 1)}, metric="loss").workload()
+    sweep = raysm.Sweep(
+        train, space=lambda trial: {"lr": trial.suggest_float("lr", 0, 1)}, metric="loss", mode="min"
+    ).workload()
     with pytest.raises(InvalidRequest, match="the service draws by ranges"):
         request_of("tuned", sweep, TRAINING, TuningOptions(), takes_files=False)

@@ -37,7 +37,9 @@ class SageMaker:
 
 def tuning(sagemaker):
     service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
-    return Tuning("tuned", of_sweep(raysm.Sweep("train.py", space=SPACE, metric="loss").workload()), service)
+    return Tuning(
+        "tuned", of_sweep(raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()), service
+    )
 
 
 def summary(number, status="Completed", value=None, **fields):

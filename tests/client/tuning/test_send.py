@@ -26,7 +26,7 @@ def test_what_is_no_sweep_is_refused():
 
 
 def test_trials_are_training_jobs():
-    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     with pytest.raises(InvalidRequest, match="trials are training jobs, got kind='processing'"):
         tune(sweep, kind="processing")
 
@@ -40,13 +40,13 @@ def test_trials_are_training_jobs():
     ids=["checkpoints", "restarts"],
 )
 def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
-    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     with pytest.raises(InvalidRequest, match=message):
         tune(sweep, **options)
 
 
 def test_that_trials_are_not_copied_to_a_file_of_this_machine_is_said(tmp_path, caplog):
-    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     for place in (f"sqlite:///{tmp_path}/mlflow.db", "http://127.0.0.1:5000"):
         prepare_tuning(prepare(sweep, tracking=place), TuningOptions())
     (said,) = [record.getMessage() for record in caplog.records if "not copied" in record.getMessage()]

@@ -21,7 +21,7 @@ def work(x):
 
 @pytest.mark.usefixtures("address")
 def test_the_driver_leaves_the_table_the_best_and_a_manifest(base, tmp_path):
-    pack(raysm.Sweep(work, space={"x": raysm.randint(1, 3)}, metric="loss", search="grid"), base)
+    pack(raysm.Sweep(work, space={"x": raysm.randint(1, 3)}, metric="loss", mode="min", search="grid"), base)
     paths = Paths(base)
     done, failure = drive(paths, tmp_path, HOME=os.environ["HOME"])
     assert failure is None, done.stderr
@@ -29,14 +29,16 @@ def test_the_driver_leaves_the_table_the_best_and_a_manifest(base, tmp_path):
     assert Trials.read(paths.model).best == 1
     manifest = Manifest.read(paths.model)
     assert [file.name for file in manifest.files] == [TABLE, TRIALS]
-    assert manifest.summary.startswith("best of 3 trials (3 done): loss = 0 with x = 2")
+    assert manifest.summary.startswith("best of 3 trials (3 done; lowest loss): loss = 0 with x = 2")
     assert manifest.measures == {"trials": 3.0, "resumed_trials": 0.0, "placement_groups_left": 0.0}
     assert "optuna" in manifest.versions
     assert '"kind": "trial"' in done.stdout
+    plan = "sweep: 3 trials, search grid, keeps the lowest loss; parameters: x=randint(1, 3)"
+    assert plan in done.stdout.split('"kind": "trial"')[0]
 
 
 def test_where_nothing_draws_the_space_there_is_no_function_for_it(base):
-    pack(raysm.Sweep(work, space={"x": raysm.randint(1, 3)}, metric="loss"), base)
+    pack(raysm.Sweep(work, space={"x": raysm.randint(1, 3)}, metric="loss", mode="min"), base)
     runner = SweepRunner(payload.load(Paths(base).payload), None)
     assert runner.space_function() is None
     assert json.loads((Paths(base).payload / payload.REQUEST).read_text())["workload"]["kind"] == "function_sweep"

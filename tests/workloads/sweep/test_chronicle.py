@@ -17,7 +17,13 @@ class Stage:
     """A chronicle, and Ray Tune's calls of it."""
 
     def __init__(self, folder, **fields):
-        fields = {"script": "train.py", "space": {"x": raysm.uniform(0, 1)}, "metric": "loss", "trials": 4} | fields
+        fields = {
+            "script": "train.py",
+            "space": {"x": raysm.uniform(0, 1)},
+            "metric": "loss",
+            "mode": "min",
+            "trials": 4,
+        } | fields
         self.workload = ScriptSweep(**fields)
         self.journal, self.told = Journal(folder, "key"), []
         earlier = self.journal.entries()

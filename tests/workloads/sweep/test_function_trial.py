@@ -12,7 +12,7 @@ from raysm.workloads.sweep.function_trial import run_function
 
 def run_of(folder, function):
     (folder / "function.pkl").write_bytes(cloudpickle.dumps((function, (), {})))
-    workload = FunctionSweep(name="train", python="3.11", space={"x": raysm.uniform(0, 1)}, metric="loss")
+    workload = FunctionSweep(name="train", python="3.11", space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min")
     taken = []
     return SimpleNamespace(
         workload=workload, here=SimpleNamespace(payload=folder), params={"x": 0.5}, taken=taken, take=taken.append

@@ -34,7 +34,9 @@ def fails_in_rank_1(x):
 
 
 def trials_of(function, base, folder, **options):
-    sweep = raysm.Sweep(function, space={"x": raysm.choice([1, 2])}, metric="loss", search="grid", workers=2, **options)
+    sweep = raysm.Sweep(
+        function, space={"x": raysm.choice([1, 2])}, metric="loss", mode="min", search="grid", workers=2, **options
+    )
     outcome, _, _ = run(sweep, base, folder)
     return [entry.trial for entry in outcome.entries]
 

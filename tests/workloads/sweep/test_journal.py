@@ -81,9 +81,11 @@ def test_nothing_is_left_once_it_is_removed(tmp_path):
 def test_trials_belong_to_their_space_metric_and_function():
     def sweep(**fields):
         space = {"lr": raysm.uniform(0, 1)}
-        return FunctionSweep(**{"name": "train", "python": "3.11", "space": space, "metric": "loss"} | fields)
+        return FunctionSweep(
+            **{"name": "train", "python": "3.11", "space": space, "metric": "loss", "mode": "min"} | fields
+        )
 
     assert key_of(sweep()) == key_of(sweep(trials=50, concurrency=2, stop="asha"))
-    assert key_of(sweep()) != key_of(sweep(metric="accuracy"))
+    assert key_of(sweep()) != key_of(sweep(metric="accuracy", mode="min"))
     assert key_of(sweep()) != key_of(sweep(name="other"))
     assert key_of(sweep()) != key_of(sweep(space={"lr": raysm.uniform(0, 2)}))

@@ -11,7 +11,7 @@ DRAWN = {"lr": "0.01", "n": "3", "kind": "2", "_tuning_objective_metric": "loss"
 
 
 def sweep(**fields):
-    return raysm.Sweep("train.py", space=SPACE, metric="loss", trials=50, **fields).workload()
+    return raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min", trials=50, **fields).workload()
 
 
 def test_its_values_are_those_that_the_service_has_drawn_each_of_its_type():

@@ -19,7 +19,9 @@ TRIALS_OF_IT = [
 
 
 def workload(**fields):
-    return ScriptSweep(**{"script": "train.py", "space": {"lr": raysm.uniform(0, 1)}, "metric": "loss"} | fields)
+    return ScriptSweep(
+        **{"script": "train.py", "space": {"lr": raysm.uniform(0, 1)}, "metric": "loss", "mode": "min"} | fields
+    )
 
 
 @pytest.fixture
@@ -68,6 +70,11 @@ def test_a_choice_of_a_number_that_no_column_holds_is_told_as_text():
 
 def test_the_summary_names_the_best_and_counts_the_others():
     assert summary_of(outcome(), workload()) == (
-        "best of 3 trials (1 done, 1 ended early, 1 failed): loss = 1.5 with lr = 0.3, kind = b (trial 2)"
+        "best of 3 trials (1 done, 1 ended early, 1 failed; lowest loss): loss = 1.5 with lr = 0.3, kind = b (trial 2). "
+        "1 of 3 trials failed, trial 1 with: ValueError: no"
     )
-    assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), workload()) == "1 trials: 1 failed"
+    assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), workload()) == "1 trial: 1 failed"
+
+
+def test_the_summary_names_the_direction():
+    assert "highest loss): loss = 2 with" in summary_of(outcome(), workload(mode="max"))

@@ -99,7 +99,7 @@ def trials_of(outcome):
 
 def test_each_trial_is_a_row_and_the_best_one_is_told_as_they_end(base, tmp_path):
     space = {"x": raysm.uniform(0, 10), "kind": raysm.choice(["a", "b"])}
-    sweep = raysm.Sweep(parabola, space=space, metric="loss", trials=5, seed=1)
+    sweep = raysm.Sweep(parabola, space=space, metric="loss", mode="min", trials=5, seed=1)
     outcome, _, told = run(sweep, base, tmp_path)
     trials = trials_of(outcome)
     assert [trial.number for trial in trials] == [0, 1, 2, 3, 4]
@@ -121,7 +121,9 @@ def test_each_trial_is_a_row_and_the_best_one_is_told_as_they_end(base, tmp_path
     ],
 )
 def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path, stop):
-    sweep = raysm.Sweep(steps, space={"x": raysm.uniform(0, 10)}, metric="loss", trials=10, stop=stop, seed=3)
+    sweep = raysm.Sweep(
+        steps, space={"x": raysm.uniform(0, 10)}, metric="loss", mode="min", trials=10, stop=stop, seed=3
+    )
     outcome, _, _ = run(sweep, base, tmp_path)
     trials = trials_of(outcome)
     assert {trial.status for trial in trials} == {"done", "stopped"}
@@ -159,19 +161,21 @@ def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_
 
 def test_a_trial_that_diverges_fails_and_neither_ends_the_sweep_nor_wins_it(base, tmp_path):
     space = {"x": raysm.uniform(0, 1), "returns": raysm.choice([True, False])}
-    sweep = raysm.Sweep(diverges, space=space, metric="loss", trials=4, seed=1)
+    sweep = raysm.Sweep(diverges, space=space, metric="loss", mode="min", trials=4, seed=1)
     with pytest.raises(TrialFailed, match=r"all 4 trials failed.*'loss' was not finite when it was reported last"):
         run(sweep, base, tmp_path)
 
 
 def test_what_tune_says_of_itself_is_not_said(base, tmp_path, capfd):
-    sweep = raysm.Sweep(value_of, space=draws, metric="loss", trials=1)
+    sweep = raysm.Sweep(value_of, space=draws, metric="loss", mode="min", trials=1)
     run(sweep, base, tmp_path)
     assert "View detailed results" not in capfd.readouterr().out
 
 
 def test_failing_trials_fail_alone_each_with_its_reason(base, tmp_path):
-    sweep = raysm.Sweep(fails_below_5, space={"x": raysm.randint(3, 6)}, metric="loss", trials=10, search="grid")
+    sweep = raysm.Sweep(
+        fails_below_5, space={"x": raysm.randint(3, 6)}, metric="loss", mode="min", trials=10, search="grid"
+    )
     outcome, _, _ = run(sweep, base, tmp_path)
     assert [(trial.params["x"], trial.status, trial.reason) for trial in trials_of(outcome)] == [
         (3, "failed", "ValueError: 3 is below 5"),
@@ -182,7 +186,9 @@ def test_failing_trials_fail_alone_each_with_its_reason(base, tmp_path):
 
 
 def test_a_trial_that_ends_with_an_exit_with_0_is_done_and_its_model_is_kept(base, tmp_path):
-    sweep = raysm.Sweep(leaves_with_0, space={"x": raysm.choice([1, 2])}, metric="loss", search="grid", concurrency=1)
+    sweep = raysm.Sweep(
+        leaves_with_0, space={"x": raysm.choice([1, 2])}, metric="loss", mode="min", search="grid", concurrency=1
+    )
     outcome, _, _ = run(sweep, base, tmp_path)
     assert [(trial.status, trial.value, trial.reports) for trial in trials_of(outcome)] == [
         ("done", 1.0, 1),
@@ -194,13 +200,15 @@ def test_a_trial_that_ends_with_an_exit_with_0_is_done_and_its_model_is_kept(bas
 
 
 def test_where_all_fail_the_job_fails_with_the_reason_of_the_first(base, tmp_path):
-    sweep = raysm.Sweep(fails_below_5, space={"x": raysm.choice([1, 2])}, metric="loss", search="grid", concurrency=1)
+    sweep = raysm.Sweep(
+        fails_below_5, space={"x": raysm.choice([1, 2])}, metric="loss", mode="min", search="grid", concurrency=1
+    )
     with pytest.raises(TrialFailed, match=r"all 2 trials failed; the first one \(trial 0\): ValueError: 1 is below 5"):
         run(sweep, base, tmp_path)
 
 
 def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tmp_path):
-    sweep = raysm.Sweep(only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", trials=500)
+    sweep = raysm.Sweep(only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=500)
     told = []
     with pytest.raises(InvalidRequest, match="no trial reported the metric 'loss': the first .* reported 'accuracy'"):
         run(sweep, base, tmp_path, told)
@@ -210,7 +218,7 @@ def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tm
 def test_a_trial_whose_process_dies_goes_on_from_its_checkpoint(base, tmp_path):
     marks = tmp_path / "marks"
     space = {"x": raysm.choice([1]), "marks": raysm.choice([str(marks)])}
-    sweep = raysm.Sweep(goes_on, space=space, metric="loss", search="grid")
+    sweep = raysm.Sweep(goes_on, space=space, metric="loss", mode="min", search="grid")
     outcome, _, _ = run(sweep, base, tmp_path / "kept")
     (trial,) = trials_of(outcome)
     assert (trial.status, trial.value, trial.reports) == ("done", 0.25, 4)
@@ -220,7 +228,7 @@ def test_a_trial_whose_process_dies_goes_on_from_its_checkpoint(base, tmp_path):
 def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done(base, tmp_path):
     marks, kept = tmp_path / "marks", tmp_path / "kept"
     space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
-    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", search="grid", concurrency=1)
+    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", mode="min", search="grid", concurrency=1)
     journal = Journal(kept, key_of(sweep.workload()))
     journal.write(Trial(number=0, status="done", value=1.0, params={"x": 1, "marks": str(marks)}))
     folder = journal.folder_of("/before/checkpoint_0")
@@ -241,7 +249,7 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
 def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_path):
     marks, kept = tmp_path / "marks", tmp_path / "kept"
     space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
-    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", search="grid", time_budget_s=60)
+    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", mode="min", search="grid", time_budget_s=60)
     journal = Journal(kept, key_of(sweep.workload()))
     journal.write(Trial(number=0, status="done", value=2.0, params={"x": 2, "marks": str(marks)}))
     journal.write(Trial(number=1, status="running", value=1.0, params={"x": 1, "marks": str(marks)}))
@@ -253,7 +261,7 @@ def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_pa
 
 
 def test_a_function_of_a_trial_may_draw_the_space(base, tmp_path):
-    sweep = raysm.Sweep(value_of, space=draws, metric="loss", trials=4, seed=2, concurrency=1)
+    sweep = raysm.Sweep(value_of, space=draws, metric="loss", mode="min", trials=4, seed=2, concurrency=1)
     outcome, _, _ = run(sweep, base, tmp_path)
     assert all((trial.params["x"] == 7) == (trial.params["kind"] == "point") for trial in trials_of(outcome))
 
@@ -264,7 +272,7 @@ def node(gpus):
 
 def test_a_trial_takes_a_gpu_a_worker_where_any_instance_has_one_and_nobody_says():
     space = {"x": raysm.uniform(0, 1)}
-    silent = raysm.Sweep(value_of, space=space, metric="loss").workload()
+    silent = raysm.Sweep(value_of, space=space, metric="loss", mode="min").workload()
     assert [size_of(silent, nodes).gpus for nodes in ([node(0)], [node(0), node(8)])] == [0.0, 1.0]
-    chosen = raysm.Sweep(value_of, space=space, metric="loss", gpus=0.5, cpus=2).workload()
+    chosen = raysm.Sweep(value_of, space=space, metric="loss", mode="min", gpus=0.5, cpus=2).workload()
     assert (size_of(chosen, [node(0)]).gpus, size_of(chosen, [node(8)]).cpus) == (0.5, 2)

@@ -15,7 +15,7 @@ SPACE = {"lr": raysm.loguniform(1e-4, 1e-1), "n": raysm.randint(1, 4)}
 
 
 def workload(stop, **fields):
-    return ScriptSweep(script="train.py", space=SPACE, metric="loss", stop=stop, **fields)
+    return ScriptSweep(**{"script": "train.py", "space": SPACE, "metric": "loss", "mode": "min", "stop": stop} | fields)
 
 
 class TuneTrial:

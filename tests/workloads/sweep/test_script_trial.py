@@ -1,5 +1,6 @@
 """A trial of a script."""
 
+import argparse
 from types import SimpleNamespace
 
 import pytest
@@ -40,13 +41,21 @@ def run_of(folder, code, params=None, args=()):
     source = paths.payload / "source"
     source.mkdir(parents=True)
     (source / "train.py").write_text(code)
-    workload = ScriptSweep(script="train.py", args=args, space={"lr": raysm.uniform(0, 1)}, metric="loss")
+    workload = ScriptSweep(script="train.py", args=args, space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     return Run(workload=workload, here=SimpleNamespace(payload=paths.payload), params=params or {}, taken=[])
 
 
 def test_parameters_are_arguments_and_flags():
     params = {"lr": 0.1, "batch_size": 32, "nesterov": True, "warmup": False, "decay": None, "kind": "a b"}
-    assert arguments_of(params) == ["--lr", "0.1", "--batch-size", "32", "--nesterov", "--kind", "a b"]
+    assert arguments_of(params) == ["--lr=0.1", "--batch-size=32", "--nesterov", "--kind=a b"]
+
+
+def test_argparse_takes_values_that_begin_with_a_dash():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shift", type=float)
+    parser.add_argument("--layer")
+    given = parser.parse_args(arguments_of({"shift": -1.6e-05, "layer": "-relu"}))
+    assert (given.shift, given.layer) == (-1.6e-05, "-relu")
 
 
 def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
@@ -54,8 +63,8 @@ def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
     one = run_of(tmp_path, code, {"lr": 0.5}, args=["--epochs", "2"])
     with pytest.raises(TrialFailed, match="the script ended with 3: two") as failed:
         run_script(one)
-    assert failed.value.remote_traceback == "one --lr 0.5 --epochs 2\ntwo"
-    assert capsys.readouterr().out == "one --lr 0.5 --epochs 2\ntwo\n"
+    assert failed.value.remote_traceback == "one --lr=0.5 --epochs 2\ntwo"
+    assert capsys.readouterr().out == "one --lr=0.5 --epochs 2\ntwo\n"
 
 
 def test_a_script_that_is_killed_says_by_which_signal(tmp_path):
@@ -70,6 +79,7 @@ def test_what_a_script_reports_and_leaves_is_the_trials(base, tmp_path):
         raysm.Script(str(script), args=["--epochs", 3]),
         space={"lr": raysm.choice([0.5, 0.1])},
         metric="loss",
+        mode="min",
         search="grid",
     )
     outcome, _, _ = run(sweep, base, tmp_path / "kept")

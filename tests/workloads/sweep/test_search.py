@@ -17,7 +17,7 @@ SPACE = {
 
 
 def workload(**fields):
-    return ScriptSweep(**{"script": "train.py", "space": SPACE, "metric": "loss"} | fields)
+    return ScriptSweep(**{"script": "train.py", "space": SPACE, "metric": "loss", "mode": "min"} | fields)
 
 
 def ended(config, value, status="done"):

@@ -15,7 +15,13 @@ from raysm.workloads.sweep.trial import TrialRun, name_of, number_of, seed_all, 
 
 
 def run_of(tmp_path, **fields):
-    fields = {"name": "train", "python": "3.11", "space": {"x": raysm.uniform(0, 1)}, "metric": "loss"} | fields
+    fields = {
+        "name": "train",
+        "python": "3.11",
+        "space": {"x": raysm.uniform(0, 1)},
+        "metric": "loss",
+        "mode": "min",
+    } | fields
     workload = FunctionSweep(**fields)
     return TrialRun(workload=workload, here=None, number=0, params={}, folder=tmp_path, checkpoint=None)
 
