@@ -5,8 +5,8 @@ What flows in are the SDK's two channels, ``sm_drivers`` (raysm's driver folder 
 is the one that travelled in the driver folder, ``sm_drivers/distributed_drivers/raysm``.
 
 The SDK's own driver for plain scripts is the model for how the entry script is called: hyperparameters are its
-arguments, JSON values in JSON's spelling. A value that begins with ``-`` is one word with its name, ``--name=-1e-05``, because argparse takes a second word that
-begins so as another option.
+arguments, JSON values in JSON's spelling. A value that begins with ``-`` is one word with its name, ``--name=-1e-05``,
+because argparse takes a second word that begins so as another option.
 """
 
 import json

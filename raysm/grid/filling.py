@@ -155,7 +155,7 @@ def _filled(workload: Workload, values: Mapping[str, Value], where: str) -> Work
 
     argparse takes the second word of ``--shift -1.6e-05`` as another option; it reads ``--shift=-1.6e-05``.
     """
-    filled: Workload = fill(workload, values, where)
+    filled: Any = fill(workload, values, where)
     args, template = getattr(filled, "args", ()), getattr(workload, "args", ())
     joined: list[str] = []
     for word, text in zip(args, template, strict=True):
@@ -164,7 +164,8 @@ def _filled(workload: Workload, values: Mapping[str, Value], where: str) -> Work
             joined[-1] = f"{joined[-1]}={word}"
         else:
             joined.append(word)
-    return filled if len(joined) == len(args) else replace(filled, args=tuple(joined))  # type: ignore[call-arg]
+    changed: Workload = filled if len(joined) == len(args) else replace(filled, args=tuple(joined))
+    return changed
 
 
 def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Rows that join a grid that there is: a source flows in, and those of its rows that are new wait in the store.
+"""Read the rows of a grid's source again: new rows are added, and corrected values replace those of rows not yet done.
 
-The daily query: it is run again, campaigns that came since become rows, and those that the grid has stay as they are,
-done or not. Whoever runs the grid finds them at its next step; a grid that was over is open again.
+A controller finds them at its next step; a grid that was closed is open again.
 """
 
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -20,9 +20,14 @@ from raysm.request.codec import from_json
 
 __all__ = ["extend", "join"]
 
+MAX_NAMED = 20
+"""Rows named in one warning: of 10,000 corrected rows the first ones show what has changed."""
+
+_log = logging.getLogger("raysm")
+
 
 def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_ROWS) -> int:
-    """Have the rows of a source join a grid that are new to it; return how many they are.
+    """Add the rows of a source that are new to a grid and take over corrected values; return how many rows are new.
 
     Args:
         store: The grid's.
@@ -43,8 +48,20 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
 
 
 def join(store: Store, tasks: Iterable[Task]) -> int:
-    """Have tasks join a grid where their keys are new; return how many those are."""
+    """Add the tasks whose keys are new, and compare the others with what is recorded; return how many are new.
+
+    Rows that are not done take the values of the source, except rows with an open job. Each row that differs is named
+    in a warning; a row that is done or has an open job also says so in its reason.
+    """
     options = json.loads(store.grid().template).get("options", {})
     limits = from_json(Limits, options.get("limits") or {}, "limits")
     # Said by each row from here on, so that the budget counts with the limit that the service holds it to.
-    return store.add(replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks)
+    rows = [replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks]
+    added = store.add(rows)
+    if added < len(rows):
+        differing = store.correct(rows)
+        for each in differing[:MAX_NAMED]:
+            _log.warning("row %s", each)
+        if len(differing) > MAX_NAMED:
+            _log.warning("%s more rows differ from the source; raysm grid rows lists them", len(differing) - MAX_NAMED)
+    return added

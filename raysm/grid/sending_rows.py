@@ -83,7 +83,7 @@ def _filled(template: Template, task: Task, attempt: Attempt, rules: Rules, acco
 def _checkpoints(root: str, grid: GridRecord, task: Task, attempt: Attempt) -> str:
     if attempt.pack:
         return pack_uri(root, grid.prefix, attempt.pack)
-    return state_uri(root, grid.prefix, task.key_hash)
+    return state_uri(root, grid.prefix, f"{task.key_hash}-{task.digest[:8]}")
 
 
 def _with_rate(metrics: Sequence[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:

@@ -16,6 +16,7 @@ from raysm.errors import InvalidRequest
 from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import Database, LeaseLost
 from raysm.grid.records import Event, GridRecord, TaskRecord, attempt_record, grid_record, task_record, task_row
+from raysm.grid.row_difference import DIFFERS, Difference, differences
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from raysm.request.codec import to_json
@@ -137,6 +138,38 @@ class Store:
             )
             self._execute("UPDATE grid SET state = 'open' WHERE state = 'closed'")
             return self._count("task") - before
+
+    def correct(self, tasks: Iterable[Task]) -> list[Difference]:
+        """Compare tasks with the recorded ones of the same key, and return those that differ.
+
+        Tasks that are waiting, failed, stopped or impossible take the new values, and their earlier attempts do not
+        count any more. Tasks that are done or have an open job keep theirs, and their reason says so.
+        """
+        differing, retries = [], self.grid().rules.retries
+        with self.database.transaction("corrected", fenced=False):
+            for task in tasks:
+                row = self._execute("SELECT * FROM task WHERE key = ?", (task.key,)).fetchone()
+                record = task_record(row)
+                changes = differences(record.task, task)
+                reason = record.reason.partition(DIFFERS)[0].removesuffix("; ")
+                if changes:
+                    difference = Difference(key=task.key, state=record.state, changes=changes)
+                    differing.append(difference)
+                    if difference.is_taken:
+                        self._take(task, retries)
+                        continue
+                    reason = f"{reason}; {difference.text}" if reason else difference.text
+                if reason != record.reason:
+                    self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, task.key))
+        return differing
+
+    def _take(self, task: Task, retries: int) -> None:
+        _, _, content, digest, region, shape, priority, expected_s, _, _ = task_row(task, "", None, retries)
+        self._execute(
+            "UPDATE task SET content = ?, digest = ?, region = ?, shape = ?, priority = ?, expected_s = ?, "
+            "retries_left = ?, forgiven = attempts, pack = '' WHERE key = ?",
+            (content, digest, region, shape, priority, expected_s, retries, task.key),
+        )
 
     def _count(self, table: str) -> int:
         return int(self._execute(f"SELECT count(*) FROM {table}").fetchone()[0])

@@ -70,8 +70,8 @@ def test_a_choice_of_a_number_that_no_column_holds_is_told_as_text():
 
 def test_the_summary_names_the_best_and_counts_the_others():
     assert summary_of(outcome(), workload()) == (
-        "best of 3 trials (1 done, 1 ended early, 1 failed; lowest loss): loss = 1.5 with lr = 0.3, kind = b (trial 2). "
-        "1 of 3 trials failed, trial 1 with: ValueError: no"
+        "best of 3 trials (1 done, 1 ended early, 1 failed; lowest loss): loss = 1.5 with lr = 0.3, kind = b (trial 2)"
+        ". 1 of 3 trials failed, trial 1 with: ValueError: no"
     )
     assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), workload()) == "1 trial: 1 failed"
 
