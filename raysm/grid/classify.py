@@ -11,7 +11,7 @@ from raysm.client.description import Description, SecondaryStatus, Status
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.endings import ENDINGS, Ending
 
-__all__ = ["VERSION", "LearnedQuota", "Verdict", "of_end", "of_refusal", "quota_in", "same_reason"]
+__all__ = ["VERSION", "LearnedQuota", "Verdict", "of_end", "of_program", "of_refusal", "quota_in", "same_reason"]
 
 VERSION = "2026-11-24"
 """Of the words below."""
@@ -39,9 +39,30 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
 )
 """What Create answers."""
 
+DETERMINISTIC = (
+    "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
+    "IndexError", "IsADirectoryError", "KeyError", "LookupError", "ModuleNotFoundError", "NameError",
+    "NotADirectoryError", "NotImplementedError", "OverflowError", "PermissionError", "RecursionError", "SyntaxError",
+    "TabError", "TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError",
+    "ZeroDivisionError",
+    # raysm's own: the request, or the image, is wrong.
+    "InvalidConfig", "InvalidRequest", "MissingDependency",
+)  # fmt: skip
+"""Exceptions that the same program raises again from the same row, so that a row which fails by one is not retried.
+
+All others may pass: RuntimeError (CUDA, NCCL), OSError and ConnectionError (network), MemoryError, a signal, an exit
+status, and exceptions of libraries.
+"""
+
+_CLASS = rf"(?:{'|'.join(DETERMINISTIC)})(?=[:,\s]|$)"
+_USAGE = r"SystemExit: 2, raised at argparse\.py|the script ended with 2: \S+: error: "
+PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_USAGE}"
+"""How the reason of a program begins that failed by one of them, or did not take its arguments (argparse)."""
+
 FAILURES: tuple[tuple[str, str], ...] = (
     # First: behind it stand the program's own words, and they may be any of those below. S3 says of itself what
     # SageMaker does, and a queue of the program's may have not enough capacity.
+    (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
     (r"^AlgorithmError", "USER"),
     # A queue of AWS Batch: its own limit of time is over, or its environment is smaller than the job.
     (r"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY|SERVICE_ENVIRONMENT_MAX_RESOURCE", "CAPACITY"),
@@ -108,6 +129,11 @@ def of_end(description: Description, wish: str = "") -> Verdict | None:
     if not description.status.is_terminal:
         return None
     return Verdict(ending=ENDINGS[_name(description, wish)], reason=description.reason or description.message)
+
+
+def of_program(reason: str) -> Verdict:
+    """Return how a row ended whose program failed within a job that it shares, by the job's record of it."""
+    return Verdict(ending=ENDINGS["ERROR" if re.match(PROGRAM_ERROR, reason) else "USER"], reason=reason)
 
 
 def _name(description: Description, wish: str) -> str:

@@ -149,7 +149,7 @@ def _follow(store: Store, attempt: Attempt, record: TaskRecord, end: RowEnd, now
     changes: dict[str, Any] = {} if end.pack == record.pack else {"pack": end.pack}
     if state is TaskState.WAITING:
         state, why = _again(store, record, verdict)
-        reason = f"{reason}; {why}" if why else reason
+        reason = _noted(reason, why)
         changes["retries_left"] = record.retries_left - kind.counts
     # A wish to stop it came in while it ended in another way: it is not tried again.
     if attempt.wish == "user" and state is TaskState.WAITING:
@@ -157,8 +157,14 @@ def _follow(store: Store, attempt: Attempt, record: TaskRecord, end: RowEnd, now
     if state is TaskState.DONE and attempt.interruptions:
         reason = f"{reason}; {_interruptions(attempt)}" if reason else _interruptions(attempt)
     if state is TaskState.FAILED and kind.advice:
-        reason = f"{reason}; {kind.advice}"
+        reason = _noted(reason, kind.advice)
     store.move_task(record.task.key, TaskState.PLACED, state, now, reason=reason, **changes)
+
+
+def _noted(reason: str, note: str) -> str:
+    """Return a reason with a note behind its first line, the error: below it may stand a traceback."""
+    first, newline, rest = reason.partition("\n")
+    return "; ".join(filter(None, (first, note))) + newline + rest
 
 
 def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
@@ -189,7 +195,8 @@ def brake(store: Store, grid: GridRecord) -> str | None:
         return None
     if len({same_reason(end.reason) for end in ends}) > 1:
         return None
+    first_line = ends[0].reason.partition("\n")[0]
     return (
-        f"the first {limit} jobs failed for one reason: {ends[0].reason}; correct it and raysm grid retry, or "
+        f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry, or "
         "raysm grid run --go-on"
     )

@@ -61,6 +61,13 @@ ENDINGS: dict[str, Ending] = {
         ),
         # The service itself starts a job again by its RetryStrategy: one more here, then elsewhere.
         Ending(name="SERVICE", blocks_from=2, most=8, advice="the service failed: nothing is wrong with the task"),
+        # No retry: see ``raysm.grid.classify.DETERMINISTIC``.
+        Ending(
+            name="ERROR",
+            then=TaskState.FAILED,
+            brakes=True,
+            advice="the same program would fail again: correct it, or the row, then raysm grid retry",
+        ),
         Ending(
             name="USER", counts=True, brakes=True, advice="read the job's log, correct the program, raysm grid retry"
         ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from raysm.contract.row_record import RowOutcome
 from raysm.grid.attempt import Attempt, TaskState
-from raysm.grid.classify import Verdict
+from raysm.grid.classify import Verdict, of_program
 from raysm.grid.endings import ENDINGS
 from raysm.grid.packing import Load, together
 from raysm.grid.records import TaskRecord, task_record
@@ -112,7 +112,7 @@ def job_verdict(verdict: Verdict, outcomes: Mapping[str, RowOutcome]) -> Verdict
     if verdict.ending.name != OK or not failed or len(failed) < len(outcomes):
         return verdict
     # So the brake sees a mistake in the script, and what it cost counts as wasted.
-    return Verdict(ending=ENDINGS["USER"], reason=failed[0].reason)
+    return of_program(failed[0].reason)
 
 
 def row_end(task: Task, attempt: Attempt, verdict: Verdict, outcomes: Mapping[str, RowOutcome]) -> RowEnd:
@@ -125,11 +125,14 @@ def row_end(task: Task, attempt: Attempt, verdict: Verdict, outcomes: Mapping[st
         outcomes: By the hashes of the rows' keys.
     """
     outcome = outcomes.get(task.key_hash)
+    if verdict.ending.name == "ERROR":
+        # Raised by the job itself, not by the program of this row.
+        verdict = Verdict(ending=ENDINGS["USER"], reason=verdict.reason)
     if outcome is not None and outcome.state == "done":
         return RowEnd(verdict=Verdict(ending=ENDINGS[OK], reason=""), pack=attempt.pack)
     if outcome is not None and outcome.state == "failed":
         # Free to share another job, with whichever rows wait then.
-        return RowEnd(verdict=Verdict(ending=ENDINGS["USER"], reason=outcome.reason))
+        return RowEnd(verdict=of_program(outcome.reason))
     if verdict.ending.name == OK:
         # Counted, so that a program that ends its job with 0 from within a row is not sent for ever.
         words = "its job ended well, and left no file of it"

@@ -55,6 +55,32 @@ def test_of_a_job_that_is_gone_the_cost_is_unknown(bench):
     assert bench.store.attempts()[0].usd is None
 
 
+@pytest.mark.parametrize(
+    ("reason", "jobs"),
+    [
+        ("AlgorithmError: ValueError: no such layer, exit code: 1", 1),
+        ("AlgorithmError: RuntimeError: CUDA error, exit code: 1", 3),
+        ("AlgorithmError: SIGKILL, exit code: 137", 3),
+    ],
+)
+def test_an_error_that_the_program_would_raise_again_runs_one_job(tmp_path, reason, jobs):
+    region = Behaviour(start_s=60, run_s=30, fails={"row-0": reason})
+    bench = Bench(tmp_path, 1, regions={"us-east-1": region}, rules=Rules(retries=2, brake=0))
+    bench.run()
+    assert bench.store.task("row-0").state is TaskState.FAILED
+    assert len(bench.store.attempts("row-0")) == jobs
+
+
+def test_what_to_do_stands_in_the_first_line_of_a_reason(tmp_path):
+    reason = "AlgorithmError: ValueError: 0,5\nTraceback (most recent call last):\nValueError: 0,5, exit code: 1"
+    bench = Bench(tmp_path, 1, regions={"us-east-1": Behaviour(fails={"row-0": reason})})
+    bench.run()
+    first = bench.store.task("row-0").reason.splitlines()[0]
+    assert first.endswith(
+        "ValueError: 0,5; the same program would fail again: correct it, or the row, then raysm grid retry"
+    )
+
+
 def test_no_capacity_never_brakes(bench):
     end(bench, "CAPACITY")
     assert brake(bench.store, bench.store.grid()) is None

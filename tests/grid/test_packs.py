@@ -13,6 +13,7 @@ from raysm.grid.task import Task
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench, Killed
 
+CHANCE = "the script ended with 1: RuntimeError: CUDA error"
 MISTAKE = "the script ended with 1: NameError: name 'lr' is not defined"
 SMALL = {"run_s": 120.0, "start_s": 240.0}
 
@@ -47,15 +48,22 @@ def test_a_thousand_rows_of_two_minutes_take_a_fifth_of_the_hours_and_of_the_cal
 
 
 def test_a_row_that_fails_fails_alone_and_is_tried_again_in_another_job(tmp_path):
-    grid = bench(tmp_path, 20, behaviour=Behaviour(**SMALL, fails={"row-0003": MISTAKE}), retries=1)
+    grid = bench(tmp_path, 20, behaviour=Behaviour(**SMALL, fails={"row-0003": CHANCE}), retries=1)
     grid.run()
     assert grid.states() == {"done": 19, "failed": 1}
     record = grid.store.task("row-0003")
-    assert MISTAKE in record.reason
+    assert CHANCE in record.reason
     assert sorted(len(members(grid.store, attempt)) for attempt in grid.store.attempts()) == [1, 10, 10]
     assert [attempt.number for attempt in grid.store.attempts("row-0003")] == [1, 2]
     assert grid.regions["us-east-1"].ran.count("row-0003") == 2
     assert len(grid.regions["us-east-1"].ran) == 21
+
+
+def test_a_row_with_an_error_that_it_would_raise_again_is_not_tried_again(tmp_path):
+    grid = bench(tmp_path, 20, behaviour=Behaviour(**SMALL, fails={"row-0003": MISTAKE}), retries=1)
+    grid.run()
+    assert grid.states() == {"done": 19, "failed": 1}
+    assert grid.regions["us-east-1"].ran.count("row-0003") == 1
 
 
 def test_of_a_job_that_is_lost_only_the_rows_are_run_again_that_were_not_done(tmp_path):
@@ -223,7 +231,7 @@ def test_what_follows_for_a_row_is_said_by_the_record_first_and_by_the_job_else(
 
 def test_a_job_of_which_every_row_failed_counts_as_failed(tmp_path):
     both = {"a": outcome("failed", MISTAKE), "b": outcome("failed", "other")}
-    assert job_verdict(verdict("OK"), both) == verdict("USER", MISTAKE)
+    assert job_verdict(verdict("OK"), both) == verdict("ERROR", MISTAKE)
     assert job_verdict(verdict("OK"), both | {"c": outcome("done")}).ending.name == "OK"
     assert job_verdict(verdict("SERVICE"), both).ending.name == "SERVICE"
     assert job_verdict(verdict("OK"), {}).ending.name == "OK"

@@ -8,7 +8,7 @@ from raysm.grid.task import Task
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
 from tests.support.grids import TYPE, Bench
 
-USER = "AlgorithmError: NameError: name 'x' is not defined, exit code: 1"
+USER = "AlgorithmError: RuntimeError: CUDA error, exit code: 1"
 
 
 def budget_used(folder, seed):
