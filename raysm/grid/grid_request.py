@@ -8,6 +8,7 @@ from raysm.grid.queues import Queues
 from raysm.grid.rows.columns import REGION, tasks_of
 from raysm.grid.rows.source import MAX_ROWS, Source
 from raysm.grid.rules import Rules
+from raysm.grid.store import path_of
 from raysm.grid.task import Task
 
 __all__ = ["GridRequest"]
@@ -18,7 +19,7 @@ class GridRequest:
     """Many jobs of one request.
 
     Raises:
-        InvalidRequest: A region or a number cannot be.
+        InvalidRequest: The name, a region or a number cannot be.
     """
 
     name: str
@@ -50,6 +51,7 @@ class GridRequest:
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        path_of(self.name)
         for region in self.regions:
             if not REGION.fullmatch(region):
                 raise InvalidRequest(f"the region {region!r} is none; write it like us-east-1")

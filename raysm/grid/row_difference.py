@@ -48,6 +48,11 @@ class Difference:
         return f"{self.key} is {self.state.value} and is kept; it {self.text}; to compute it again, give it a new key"
 
 
+def _differ(old: Any, new: Any) -> bool:
+    # A CSV has "0.1" where a list has 0.1: the job is given the same text.
+    return old != new and (None in (old, new) or str(old) != str(new))
+
+
 def differences(old: Task, new: Task) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ, by column; the position of a row in its source is none of them."""
     changes: dict[str, tuple[Any, Any]] = {}
@@ -60,7 +65,7 @@ def differences(old: Task, new: Task) -> dict[str, tuple[Any, Any]]:
         before, after = getattr(old, field.name), getattr(new, field.name)
         if field.name in COLUMNS:
             for name in sorted({*before, *after}):
-                if before.get(name) != after.get(name):
+                if _differ(before.get(name), after.get(name)):
                     add(COLUMNS[field.name] + name, before.get(name), after.get(name))
         elif field.name != "position" and before != after:
             add(field.name, before, after)

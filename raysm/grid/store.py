@@ -5,6 +5,7 @@ Nothing here calls the service, and nothing decides: the modules beside it do, a
 
 import dataclasses
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,10 @@ RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 """Without letters that are taken for others: people read names of jobs to each other."""
 
 
+# It becomes the name of a file, part of jobs' names, and a word of commands that messages tell people to run.
+NAME = re.compile(r"[^\W_][\w. -]{0,99}")
+
+
 def folder(root: Path | None = None) -> Path:
     """Return where the grids of a home lie."""
     return home(root) / "grids"
@@ -44,9 +49,11 @@ def folder(root: Path | None = None) -> Path:
 
 def path_of(name: str, root: Path | None = None) -> Path:
     """Return the file of a grid."""
-    # It becomes the name of a file: a slash or dots would lead out of the folder.
-    if not name or any(letter in "/\\\0" for letter in name) or name.startswith("."):
-        raise InvalidRequest(f"a grid's name is the name of its file, got {name!r}; take letters, digits and hyphens")
+    if not NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"a grid's name has letters, digits, spaces and . _ -, begins with a letter or digit, and has at most 100 "
+            f"characters; got {name!r}"
+        )
     return folder(root) / f"{name}.db"
 
 
@@ -187,7 +194,9 @@ class Store:
 
     def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
         """Yield all tasks, or those of a state, in the order of their source."""
-        for row in self._execute("SELECT * FROM task WHERE ? IN (state, '') ORDER BY position, key", (state or "",)):
+        # Two queries: with "? IN (state, '')" SQLite would read all tasks to find those of one state.
+        chosen, values = ("", ()) if state is None else (" WHERE state = ?", (state,))
+        for row in self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values):
             yield task_record(row)
 
     def states(self) -> dict[str, int]:
@@ -310,7 +319,7 @@ class Store:
     def attempts(self, task: str | None = None) -> list[Attempt]:
         """Return the attempts of a task, or all, the earliest first."""
         rows = self._execute(
-            "SELECT * FROM attempt WHERE ?1 IS NULL OR task = ?1 OR name IN (SELECT attempt FROM pack WHERE task = ?1) "
+            "SELECT * FROM attempt WHERE task = ?1 OR name IN (SELECT attempt FROM pack WHERE task = ?1) "
             "ORDER BY number, task"
             if task
             else "SELECT * FROM attempt ORDER BY task, number",
@@ -382,12 +391,17 @@ class Store:
 
     def running(self) -> list[tuple[str, str]]:
         """Return region and name of the jobs that have their instances."""
-        rows = self._execute("SELECT region, name FROM attempt WHERE state = 'running' ORDER BY region, name")
+        # "state <> 'ended'", here and below: only with this term SQLite uses the partial index of open attempts.
+        rows = self._execute(
+            "SELECT region, name FROM attempt WHERE state <> 'ended' AND state = 'running' ORDER BY region, name"
+        )
         return [(row[0], row[1]) for row in rows]
 
     def running_packs(self) -> list[Attempt]:
         """Return the attempts that have their instances, and carry rows that share them."""
-        rows = self._execute("SELECT * FROM attempt WHERE state = 'running' AND pack <> '' ORDER BY region, name")
+        rows = self._execute(
+            "SELECT * FROM attempt WHERE state <> 'ended' AND state = 'running' AND pack <> '' ORDER BY region, name"
+        )
         return [attempt_record(row) for row in rows]
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:

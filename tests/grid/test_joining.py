@@ -111,6 +111,11 @@ def test_values_of_columns_named_like_secrets_are_not_printed(grid, caplog):
     assert "env_API_TOKEN was None, is '***'" in caplog.text
 
 
+def test_the_same_number_as_text_is_no_difference(grid, caplog):
+    extend(grid, source_of([{"key": key, "lr": "0.1"} for key in "abcd"]))
+    assert caplog.messages == []
+
+
 def test_another_order_of_the_rows_is_no_difference(grid, caplog):
     extend(grid, source_of([{"key": key, "lr": 0.1} for key in "dcba"]))
     assert caplog.messages == []
