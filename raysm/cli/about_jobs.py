@@ -24,7 +24,7 @@ from raysm.client.service import Service, connect
 from raysm.client.token import token_of
 from raysm.client.tuning.handle import Tuning, attach_tuning
 from raysm.contract.names import WORKLOAD_TAG
-from raysm.errors import JobNotFound, ServiceError
+from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import Target
 
 __all__ = ["run"]
@@ -52,6 +52,14 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         if tuning is not None:
             about_tuning.run(arguments, tuning, console)
             return
+        # Here alone: the other commands need not load the grids' modules.
+        from raysm.grid.opening import grid_names
+
+        if arguments.job in grid_names():
+            raise InvalidRequest(
+                f"{arguments.job} is a grid, which has a job for each row: raysm grid rows {arguments.job} lists them, "
+                f"and raysm {arguments.command} takes the name of one"
+            ) from None
         ended = tell_ended(arguments.job) if arguments.is_reading else None
         job = find_running(arguments.job, service, sole=arguments.command in CHANGING, ended=ended)
     of_one = {

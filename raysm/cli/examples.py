@@ -129,6 +129,10 @@ raysm grid status drives --json""",
 raysm grid watch drives""",
     "raysm grid rows": """\
 raysm grid rows drives --state failed""",
+    "raysm grid list": """\
+raysm grid list""",
+    "raysm grid result": """\
+raysm grid result drives stuttgart --output out/""",
     "raysm grid report": """\
 raysm grid report drives --html drives.html""",
     "raysm grid table": """\

@@ -18,6 +18,7 @@ from raysm.cli.rows_source import named_source
 from raysm.cli.submitting import options_of
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
+from raysm.contract.counted import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.filling import Template
@@ -82,20 +83,19 @@ def _run(arguments: Arguments, console: Console) -> int:
     try:
         shown = Console(stderr=True) if arguments.json else console
         left = (
-            f"{region} was taken out of the grid: what is there goes on to its end, and nothing begins there"
+            f"{region} was taken out of the grid: its open jobs run to their end, and no job starts there"
             for region in running.left
         )
         for note in (*grid.plan.notes, *left):
             shown.print(Text(f"note: {note}"), soft_wrap=True)
         shown.print(
-            Text(f"grid {grid.plan.name}: {len(grid.tasks):,} rows, {running.added:,} of them new"), soft_wrap=True
+            Text(f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new"), soft_wrap=True
         )
         follow(running, shown)
         view = snapshot(running.store, running.clock.now())
     except KeyboardInterrupt:
         text = (
-            f"its jobs go on: the same command goes on with them; to stop them, raysm grid stop {grid.plan.name}, and "
-            "then the same command"
+            f"its jobs keep running: run the same command to continue, or raysm grid stop {grid.plan.name} to stop them"
         )
         shown.print(Text(text), soft_wrap=True)
         raise

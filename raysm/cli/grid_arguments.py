@@ -22,12 +22,14 @@ ASKING = {
 NAMING = {
     "status": "how a grid stands: states by region, dollars, blocked places, time left",
     "watch": "how a grid stands, drawn again and again until it is over",
-    "rows": "a grid's rows, with the state and the reason of each",
+    "list": "the grids of this machine, with their states",
+    "rows": "a grid's rows, with the state, the last job and the reason of each",
+    "result": "bring what one row has left, by the row's key",
     "report": "how a grid stands, as one HTML file, without any network",
     "table": "the tables that a grid's rows have left, predictions above all, as one Parquet file with the rows' keys",
-    "stop": "stop a grid: no further job is sent, and those that are open are stopped",
-    "retry": "try a grid's failed rows again",
-    "extend": "read a grid's source once more: rows that are new join, known ones stay as they are",
+    "stop": "stop a grid: no further job is sent, and the open ones are stopped",
+    "retry": "queue a grid's failed rows again, for the next run",
+    "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
 }
 """Verbs that take the name of a grid that there is."""
 
@@ -131,7 +133,13 @@ def _add_naming(verbs: Any) -> None:
         # Behind -- stands the script's, and these have none.
         verb.set_defaults(is_scripted=False)
         # Of one grid alone the name need not be known.
-        verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="of the grid")
+        if name != "list":
+            verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="of the grid")
+        if name == "result":
+            verb.add_argument("key", metavar="KEY", help="of the row")
+            verb.add_argument(
+                "--output", type=Path, metavar="DIR", help="a folder for its files (default: where they are)"
+            )
         if name == "rows":
             verb.add_argument("--state", metavar="STATE", help="those alone: waiting, placed, done, failed, …")
         if name == "report":
@@ -142,7 +150,7 @@ def _add_naming(verbs: Any) -> None:
             verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
         if name == "extend":
             _add_rows(verb.add_argument_group("rows", "from elsewhere than the grid's own source"))
-        if name != "extend":
+        if name not in ("extend", "list"):
             verb.add_argument(
                 "--shared", action="store_true", help="a grid of another machine, by its copy in the bucket of --on"
             )

@@ -17,6 +17,7 @@ from raysm.cli.console import Console
 from raysm.cli.grid_events import follow
 from raysm.cli.printing import print_answer
 from raysm.client.service import Service
+from raysm.contract.counted import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.batch_job.asked import ControllerJob
@@ -89,7 +90,7 @@ def run(grid: Planned, controller: ControllerJob, arguments: Arguments, console:
         if sent_controller is None
         else f"{sent_controller} runs it; Ctrl-C ends the showing alone"
     )
-    shown.print(Text(f"grid {name}: {len(grid.tasks):,} rows; {text}"), soft_wrap=True)
+    shown.print(Text(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}"), soft_wrap=True)
     if sent_controller is not None:
         watch(handle, shown, sleep=_watching(sent_controller, Service(target)))
     view = handle.status()

@@ -14,16 +14,22 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
 from raysm.cli.printing import print_answer
+from raysm.cli.report import print_result
 from raysm.cli.rows_source import named_source
+from raysm.cli.submitting import check_output
+from raysm.contract.counted import counted
 from raysm.errors import InvalidRequest
-from raysm.grid.opening import only_grid
+from raysm.grid.opening import grid_names, only_grid
 from raysm.grid.row_tables import KEY
 from raysm.grid.rows.source import MAX_ROWS
 from raysm.views.grid.handle import GridHandle, attach_grid
-from raysm.views.grid.screen import screen_lines
+from raysm.views.grid.screen import brief, screen_lines
 from raysm.views.grid.watching import watch
 
 __all__ = ["VERBS", "say"]
+
+MAX_NAMED = 20
+"""Jobs named in one line."""
 
 
 def say(text: str, console: Console) -> None:
@@ -65,8 +71,30 @@ def _rows(arguments: Arguments, console: Console) -> None:
     if arguments.json:
         print(json.dumps([row.as_dict() for row in rows], indent=1))
         return
-    for row in rows:
-        say(f"{row.state:<10} {row.attempts:>2}  {row.key}{f'  {row.reason}' if row.reason else ''}", console)
+    cells = [(row.state.value, str(row.attempts), " ".join(row.key.split()), row.job or "-") for row in rows]
+    table = [("state", "jobs", "key", "last job"), *cells]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line, reason in zip(table, ("reason", *(brief(row.reason) for row in rows)), strict=True):
+        say("  ".join((*map(str.ljust, line, widths), reason)).rstrip(), console)
+
+
+def _list(arguments: Arguments, console: Console) -> None:
+    grids = {name: GridHandle(name).status() for name in grid_names()}
+    if arguments.json:
+        print(json.dumps([{"name": name, "state": view.state, "states": view.states} for name, view in grids.items()]))
+        return
+    for name, view in grids.items():
+        states = ", ".join(f"{count:,} {state}" for state, count in view.states.items())
+        say(f"{name}  {view.state}  {counted(view.total, 'row')}{f': {states}' if states else ''}", console)
+    if not grids:
+        say("no grid was run on this machine; raysm grid run makes one", console)
+
+
+def _result(arguments: Arguments, console: Console) -> None:
+    if arguments.output is not None:
+        check_output(arguments.output)
+    result = _handle(arguments).result(arguments.key, to=arguments.output)
+    print_result(console, result, workload="script", as_json=arguments.json)
 
 
 def _report(arguments: Arguments, console: Console) -> None:
@@ -78,38 +106,49 @@ def _table(arguments: Arguments, console: Console) -> None:
     grid, path = _handle(arguments), arguments.output or Path(f"{arguments.grid}.parquet")
     on = read_settings(arguments).target(role=NO_ROLE)
     count = grid.write_table(path, column=arguments.column or KEY, partial=arguments.partial, on=on)
-    _answer(arguments, console, f"{path}: {count:,} records", path=str(path), records=count)
+    _answer(arguments, console, f"{path}: {counted(count, 'record')}", path=str(path), records=count)
 
 
 def _stop(arguments: Arguments, console: Console) -> None:
     grid = _handle(arguments)
     if grid.status().state == "closed":
-        _answer(arguments, console, f"{grid.name} is over; nothing is to be stopped", state="closed", open=0)
+        _answer(arguments, console, f"{grid.name} is closed: it has no open job", state="closed", open=0)
         return
-    still = grid.stop()
-    text = (
-        f"{grid.name} stops: no further job is sent, and {still:,} open ones are stopped by whoever runs it, or by the "
-        "same raysm grid run again"
-    )
-    _answer(arguments, console, text, state="stopping", open=still)
+    done = grid.stop()
+    if done.stopped:
+        more = f" and {len(done.stopped) - MAX_NAMED:,} more" if len(done.stopped) > MAX_NAMED else ""
+        stopped = f"stopped {counted(len(done.stopped), 'job')}: {', '.join(done.stopped[:MAX_NAMED])}{more}"
+    else:
+        stopped = "no job is sent any more"
+    left = ""
+    if done.has_controller:
+        left = f"; the controller of {grid.name} stops its {counted(done.open, 'open job')}"
+    elif done.open:
+        left = f"; {counted(done.open, 'job')} still open: the same raysm grid run again stops them"
+    state = grid.status().state
+    values = {"state": state, "open": done.open, "stopped": list(done.stopped)}
+    _answer(arguments, console, f"{grid.name}: {stopped}{left}", **values)
 
 
 def _retry(arguments: Arguments, console: Console) -> None:
     number = _handle(arguments).retry()
-    _answer(arguments, console, f"{number:,} rows of {arguments.grid} wait to be tried again", rows=number)
+    text = f"{counted(number, 'row')} of {arguments.grid} will be tried again by the next raysm grid run"
+    _answer(arguments, console, text, rows=number)
 
 
 def _extend(arguments: Arguments, console: Console) -> None:
     grid = GridHandle(arguments.grid)
     number = grid.extend(named_source(arguments), max_rows=arguments.max_rows or MAX_ROWS)
-    text = f"{number:,} new rows of {grid.name} wait; whoever runs it, or the same raysm grid run again, sends them"
+    text = f"{counted(number, 'new row')} of {grid.name}; the controller, or the next raysm grid run, sends their jobs"
     _answer(arguments, console, text, rows=number)
 
 
 VERBS: Mapping[str, Callable[[Arguments, Console], None]] = {
     "status": _status,
     "watch": _watch,
+    "list": _list,
     "rows": _rows,
+    "result": _result,
     "report": _report,
     "table": _table,
     "stop": _stop,

@@ -16,7 +16,7 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.grid.schema import SCHEMA, TRIGGERS, VERSION
 from raysm.grid.turns import Turns
 
-__all__ = ["MEMORY", "Database", "LeaseLost", "is_gone", "this_process"]
+__all__ = ["MEMORY", "Database", "LeaseLost", "StoreFailed", "is_gone", "naming_file", "this_process"]
 
 MEMORY = ":memory:"
 """What SQLite calls a database that is in no file."""
@@ -30,6 +30,34 @@ NETWORKED = ("nfs", "cifs", "smb", "9p", "lustre", "fuse.sshfs", "fuse.s3fs", "f
 
 class LeaseLost(RaysmError):
     """Another controller has taken over: this one lets go at once, and has changed nothing since."""
+
+
+class StoreFailed(RaysmError):
+    """The file of a grid cannot be read or written: the disk is full, or the file is damaged."""
+
+
+@contextlib.contextmanager
+def naming_file(path: Path | str) -> Iterator[None]:
+    """Say what is wrong with a grid's file, and what to do, where SQLite fails within.
+
+    Raises:
+        StoreFailed: The disk is full, or the file is damaged.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFailed(
+                f"the disk that holds {path} is full; free some space and run the same command again: the grid "
+                "continues where it stopped, and its open jobs keep running"
+            ) from error
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR):
+            raise StoreFailed(
+                f"{path} is damaged ({error}): restore it from a backup, or move it away and run the grid under "
+                "another --name; raysm jobs lists its jobs, which keep running"
+            ) from error
+        raise
 
 
 class Database:
@@ -49,6 +77,7 @@ class Database:
 
         Raises:
             InvalidRequest: The file is none of this version, or lies where locks do not hold.
+            StoreFailed: It is damaged, or the disk is full.
         """
         self.path = path
         self.fence = 0
@@ -60,12 +89,13 @@ class Database:
         self.connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
         self.connection.row_factory = sqlite3.Row
         try:
-            self.connection.execute("PRAGMA journal_mode = WAL")
-            self.connection.execute("PRAGMA synchronous = NORMAL")
-            self._make_tables()
-        except sqlite3.DatabaseError as error:
+            with naming_file(path):
+                self.connection.execute("PRAGMA journal_mode = WAL")
+                self.connection.execute("PRAGMA synchronous = NORMAL")
+                self._make_tables()
+        except StoreFailed:
             self.connection.close()
-            raise InvalidRequest(f"{path} is no grid's file: {error}") from error
+            raise
 
     def _make_tables(self) -> None:
         with self._immediate():
@@ -148,7 +178,8 @@ class Database:
     def release_lease(self) -> None:
         """Let another one be the controller at once."""
         if self.fence:
-            with contextlib.suppress(LeaseLost), self.transaction("release"):
+            # On a full disk it stays: the next controller of this machine sees that its process has ended.
+            with contextlib.suppress(LeaseLost, sqlite3.OperationalError), self.transaction("release"):
                 self.connection.execute("UPDATE lease SET until_s = 0")
             self.fence = 0
 

@@ -24,6 +24,7 @@ from raysm.grid.records import TaskRecord, waiting_record
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from raysm.request import Limits
+from raysm.request.cluster import LOCAL_TYPE
 
 __all__ = ["GridPlan", "PlannedPlace", "places_of", "plan_grid"]
 
@@ -302,10 +303,12 @@ def _sum(parts: Any) -> float | None:
 def _notes(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable, today: date) -> list[str]:
     notes = []
     used = {each.offer.place for each in assigned if each.offer is not None}
-    unpriced = sorted({str(offer.place) for offer in placement.offers if offer.usd_per_hour is None})
+    # Instances of the embedded SageMaker that have no type cost nothing.
+    offers = [offer for offer in placement.offers if offer.place.instance_type != LOCAL_TYPE]
+    unpriced = sorted({str(offer.place) for offer in offers if offer.usd_per_hour is None})
     if unpriced:
         shown = ", ".join(unpriced[:4]) + (f" and {len(unpriced) - 4} more" if len(unpriced) > 4 else "")
-        notes.append(f"no price is known of {shown}; bring them: raysm prices --refresh --regions …")
+        notes.append(f"the price of {shown} is unknown; raysm prices --refresh --regions … fetches prices from AWS")
     old: set[str] = set()
     for place in used:
         price = table.price(place.instance_type, place.region)
@@ -314,11 +317,8 @@ def _notes(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable,
             version = f"version {price.version}"
             old.add(f"the prices of {place.region} are {age} days old ({version}): raysm prices --refresh")
     notes += sorted(old)
-    if any(each.worth is not None and each.worth.seconds is None for each in assigned):
-        notes.append(
-            "some rows do not say how long they take (the column expected_s): what they cost is unknown until a few of "
-            "them are done"
-        )
+    if offers and any(each.worth is not None and each.worth.seconds is None for each in assigned):
+        notes.append("some rows have no expected_s: their cost is unknown until a few of them are done")
     if any(place.spot for place in used):
         notes.append("of spot capacity the range is from a saving of 90 % to none: SageMaker publishes no price of it")
     return notes

@@ -16,6 +16,7 @@ from raysm.contract.clock import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid import handed_over
 from raysm.grid.controller import SHORTEST_S, Controller
+from raysm.grid.database import naming_file
 from raysm.grid.gauge import FREE_S, GAUGE_S
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.joining import join
@@ -37,11 +38,12 @@ from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
 from raysm.grid.shared.sharing import Sharing
 from raysm.grid.standing import set_quota
 from raysm.grid.store import Store, path_of
+from raysm.grid.target_file import GridTarget, keep_target
 from raysm.grid.task import Task
 from raysm.grid.write_back import make_table, write_back
 from raysm.request.codec import to_json
 
-__all__ = ["UNREACHABLE_S", "Running", "identity_of", "open_running", "written_to"]
+__all__ = ["LIMITS", "UNREACHABLE_S", "Running", "account_of", "identity_of", "open_running", "written_to"]
 
 WRITE_BACK_S = 10.0
 """Seconds from one writing back to the next: a step may be every few milliseconds, and a database is elsewhere."""
@@ -102,9 +104,10 @@ class Running:
             LeaseLost: Another process runs this grid.
         """
         try:
-            if self._sharing is not None:
-                self._sharing.hold(now)
-            wait_s = self._controller.step(now)
+            with naming_file(self.store.database.path):
+                if self._sharing is not None:
+                    self._sharing.hold(now)
+                wait_s = self._controller.step(now)
         except Unreachable as error:
             # Ended in its midst, as by a kill: the next one goes on from what the store says.
             _log.warning("nothing is sent meanwhile: %s", error)
@@ -170,7 +173,22 @@ def open_running(
     Raises:
         InvalidRequest: There is one of this name with another template, or no place is named.
         LeaseLost: A controller of another machine runs it.
+        StoreFailed: The disk is full, or the file is damaged.
     """
+    with naming_file(path_of(request.name, root)):
+        return _opened(request, tasks, facts, services, now, goes_on, planned_usd, root)
+
+
+def _opened(
+    request: GridRequest,
+    tasks: list[Task],
+    facts: Known,
+    services: Services,
+    now: float | None,
+    goes_on: bool,
+    planned_usd: tuple[float, float] | None,
+    root: Path | None,
+) -> Running:
     services = _unrepeated(services)
     clock = services(request.template.target).clock
     now = clock.now() if now is None else now
@@ -182,13 +200,14 @@ def open_running(
         added = _take_up(request, tasks, facts, store, now, clock, planned_usd)
         if goes_on:
             store.go_on(now)
-        limiter = Limiter(path.parent / LIMITS, account=_account(request.template.target), moment=clock.now)
+        limiter = Limiter(path.parent / LIMITS, account=account_of(request.template.target), moment=clock.now)
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
         opened = _opening(request, services, prepare, store.grid().prefix, sharing)
         controller = _controller(request, tasks, facts, store, limiter, opened, now)
         running = Running(store, controller, limiter, added, clock, sharing)
         # What is known of it from here on lies here.
         handed_over.forget(path)
+        keep_target(path, GridTarget(target=request.template.target, is_shared=request.is_shared))
         if request.rules.write_back:
             running.write_to(database_of(written_to(request)))
     except BaseException:
@@ -300,7 +319,8 @@ def _template_of(request: GridRequest) -> dict[str, Any]:
     return template | ({"queues": to_json(request.queues)} if request.queues.names else {})
 
 
-def _account(target: Any) -> str:
+def account_of(target: Any) -> str:
+    """Return what tells the accounts apart whose rates of calls are counted together."""
     # Two profiles may be two accounts; whether they are is not worth a call.
     return f"{target.kind}/{getattr(target, 'profile', None) or ''}"
 

@@ -117,7 +117,8 @@ def test_the_plan_of_this_machine_is_printed_and_nothing_is_begun(folder, capsys
     assert main(["grid", "plan", "train.py", "--rows", "rows.csv", "--regions", "us-east-1", "--", "{lr}"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("grid train: 2 rows, nothing is sent")
-    assert "no price is known of local in us-east-1" in out
+    assert "costs   nothing: the jobs run on this machine" in out
+    assert "unknown" not in out
     assert not (folder / ".raysm").exists()
 
 

@@ -50,7 +50,29 @@ def test_status_and_rows_are_json_for_a_program(grid, capsys):
 
 def test_rows_are_lines_in_the_order_of_the_source(grid, capsys):
     assert main(["grid", "rows", "drives"]) == 0
-    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["a", "b", "c"]
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["key", "a", "b", "c"]
+
+
+def test_a_row_is_one_line_with_its_job_however_long_its_reason_is(grid, capsys):
+    reason = "ValueError: no; correct it\nTraceback (most recent call last):\n  File x\nValueError: no"
+    grid.database.connection.execute("UPDATE task SET reason = ? WHERE key = 'b'", (reason,))
+    assert main(["grid", "rows", "drives", "--state", "failed"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "state   jobs  key  last job  reason",
+        "failed  0     b    -         ValueError: no; correct it",
+    ]
+
+
+def test_the_grids_of_this_machine_are_listed(grid, capsys):
+    assert main(["grid", "list"]) == 0
+    assert capsys.readouterr().out == "drives  open  3 rows: 1 done, 1 failed, 1 waiting\n"
+    assert main(["grid", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "drives"
+
+
+def test_the_result_of_a_row_that_is_not_done_says_why(grid, capsys):
+    assert main(["grid", "result", "drives", "b"]) == 2
+    assert "the row 'b' has no result: it is failed: exit code: 1" in capsys.readouterr().err
 
 
 def test_a_report_is_a_file_with_what_failed_first(grid, tmp_path, capsys):
@@ -67,22 +89,18 @@ def test_a_table_is_refused_while_rows_are_not_done(grid, capsys):
     assert "2 of 3 rows are not done: b (failed), c (waiting)" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_wish_to_stop_is_found_by_whoever_runs_the_grid(grid, capsys):
+def test_stop_says_what_it_has_stopped(grid, capsys):
     assert main(["grid", "stop", "drives"]) == 0
-    assert grid.grid().state == "stopping"
-    # Where nobody runs it the wish alone stops no job.
-    said = capsys.readouterr().out
-    assert "no further job is sent" in said
-    assert "or by the same raysm grid run again" in said
-    grid.change_grid("closed", 2.0, fenced=False)
+    assert grid.grid().state == "closed"
+    assert capsys.readouterr().out == "drives: no job is sent any more\n"
     assert main(["grid", "stop", "drives"]) == 0
-    assert "is over" in capsys.readouterr().out
+    assert "drives is closed" in capsys.readouterr().out
 
 
 def test_failed_rows_wait_again_and_done_ones_stay_done(grid, capsys):
     assert main(["grid", "retry", "drives"]) == 0
     assert grid.states() == {"done": 1, "waiting": 2}
-    assert "1 rows of drives wait" in capsys.readouterr().out
+    assert "1 row of drives will be tried again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -90,7 +108,9 @@ def test_failed_rows_wait_again_and_done_ones_stay_done(grid, capsys):
     [
         (["status", "none"], "there is no grid 'none'"),
         (["rows", "drives", "--state", "lost"], "a row's state is one of waiting, placed"),
-        (["status", "../x"], "a grid's name is the name of its file"),
+        (["status", "a;b"], "got 'a;b'"),
+        (["status", "a\nb"], "got 'a\\nb'"),
+        (["status", "../x"], "a grid's name has letters, digits, spaces"),
     ],
 )
 def test_what_there_is_not_is_said_with_what_there_is(grid, argv, message, capsys):
@@ -118,7 +138,7 @@ def test_every_verb_about_a_grid_that_there_is_has_somebody_who_carries_it_out()
     ("argv", "values"),
     [
         (["retry", "drives"], {"grid": "drives", "rows": 1}),
-        (["stop", "drives"], {"grid": "drives", "state": "stopping", "open": 0}),
+        (["stop", "drives"], {"grid": "drives", "state": "closed", "open": 0, "stopped": []}),
         (["report", "drives", "--html", "x.html"], {"grid": "drives", "path": "x.html"}),
         (["extend", "drives", "--rows", "new.csv"], {"grid": "drives", "rows": 2}),
     ],
@@ -133,7 +153,7 @@ def test_what_is_done_is_said_as_json_too(grid, tmp_path, argv, values, capsys):
 def test_a_grid_is_extended_by_rows_that_are_new(grid, tmp_path, capsys):
     (tmp_path / "new.csv").write_text("key,lr\na,9\nd,0.2\n")
     assert main(["grid", "extend", "drives", "--rows", "new.csv"]) == 0
-    assert "1 new rows of drives wait" in capsys.readouterr().out
+    assert "1 new row of drives; the controller" in capsys.readouterr().out
     assert {record.task.key: record.task.parameters["lr"] for record in grid.tasks()} == {
         "a": 0.1,
         "b": 0.1,

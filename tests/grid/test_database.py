@@ -11,7 +11,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid import schema
-from raysm.grid.database import Database, LeaseLost, this_process
+from raysm.grid.database import Database, LeaseLost, StoreFailed, naming_file, this_process
 
 
 @pytest.fixture
@@ -23,8 +23,33 @@ def database(tmp_path):
 
 def test_what_is_no_database_is_refused(tmp_path):
     (tmp_path / "g.db").write_text("key,region\n" * 200)
-    with pytest.raises(InvalidRequest, match=r"g\.db is no grid's file"):
+    with pytest.raises(StoreFailed, match=r"g\.db is damaged \(file is not a database\)"):
         Database(tmp_path / "g.db")
+
+
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
+    database.connection.executemany("INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}",) for number in range(2000)])
+    database.close()
+    path = tmp_path / "g.db"
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StoreFailed, match=r"g\.db is damaged .* move it away"), naming_file(path):
+        Database(path).connection.execute("SELECT count(*) FROM outbox WHERE seq = 1").fetchall()
+
+
+def test_a_full_disk_is_named_with_what_to_do(database):
+    database.take_lease("me", 0)
+    pages = database.connection.execute("PRAGMA page_count").fetchone()[0]
+    database.connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreFailed, match="is full; free some space"), naming_file(database.path):
+        with database.transaction("rows"):
+            database.connection.executemany(
+                "INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}" * 100,) for number in range(500)]
+            )
+    # What was begun is undone, and the lease is let go of.
+    assert database.connection.execute("SELECT count(*) FROM outbox").fetchone()[0] == 0
+    database.release_lease()
 
 
 def test_tables_of_another_version_are_left_alone(tmp_path, database):
@@ -85,7 +110,7 @@ def test_a_released_lease_is_free_at_once(tmp_path, database):
 
 
 def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, database):
-    code = "from raysm.grid.database import this_process; print(this_process())"
+    code = "from raysm.grid.database import StoreFailed, naming_file, this_process; print(this_process())"
     gone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     database.take_lease(gone, 0)
     other = Database(tmp_path / "g.db")

@@ -81,7 +81,7 @@ def test_of_types_among_which_the_service_chooses_the_range_has_the_cheapest_and
 def test_a_price_that_is_not_known_is_said_and_is_not_nothing():
     made = plan(grid({"expected_s": 60}, regions=("eu-west-1",)))
     assert (made.usd, made.most_usd, made.places[0].usd_per_hour) == (None, None, None)
-    assert made.notes[0].startswith("no price is known of ml.g5.xlarge in eu-west-1")
+    assert made.notes[0].startswith("the price of ml.g5.xlarge in eu-west-1 is unknown")
 
 
 def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():

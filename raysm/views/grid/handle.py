@@ -5,6 +5,7 @@ the grid, that process finds at its next step. Of a grid that is shared its copy
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.grid import handed_over
 from raysm.grid.attempt import AGAIN, TaskState
+from raysm.grid.database import naming_file
 from raysm.grid.joining import extend
 from raysm.grid.opening import opened
 from raysm.grid.row import TROUBLES_FIRST, GridRow, rows_of
@@ -25,7 +27,9 @@ from raysm.grid.shared.objects import Objects
 from raysm.grid.shared.opening import copied, objects_of
 from raysm.grid.shared.wishes import Wishes
 from raysm.grid.snapshot import snapshot
+from raysm.grid.stop_grid import GridStop, stop_grid
 from raysm.grid.store import Store, path_of
+from raysm.grid.target_file import read_target
 from raysm.request import Target
 from raysm.views.card.outputs import output_here
 from raysm.views.grid.live import NO_NOTEBOOK, GridWatch
@@ -76,7 +80,7 @@ class GridHandle:
     def _opened(self) -> Iterator[Store]:
         copies = self._copies
         if copies is None:
-            with opened(self.name) as store:
+            with naming_file(path_of(self.name)), opened(self.name) as store:
                 yield store
             return
         # Anew for each look: a copy is as old as the controller's last push, seconds.
@@ -179,13 +183,22 @@ class GridHandle:
             return write_tables(row_tables(store, self._reaching(on), column=column, partial=partial), Path(path))
 
     def _reaching(self, on: Target | Service | None) -> Service:
-        return connect(on) if on is not None or self._service is None else self._service
+        if on is not None:
+            return connect(on)
+        if self._service is not None:
+            return self._service
+        kept = read_target(path_of(self.name))
+        return connect(None if kept is None else kept.target)
 
-    def stop(self) -> int:
-        """Have it stop: no further job is sent, and whoever runs it stops those that are open.
+    def stop(self) -> GridStop:
+        """Stop it: no further job is sent, and the open ones are stopped.
+
+        The controller (``run``) stops them at its next step. If none holds the grid's lease, this call stops them, and
+        returns when they have ended.
 
         Returns:
-            How many are open. Where no process runs the grid, ``run`` it once more: it stops them, and ends.
+            ``stopped``, the names of the jobs that this call has stopped; ``open``, how many are still open;
+            ``has_controller``, whether a controller runs the grid.
 
         Raises:
             InvalidRequest: There is no grid of this name.
@@ -193,11 +206,11 @@ class GridHandle:
         with self._opened() as store:
             if (copies := self._copies) is not None:
                 Wishes(copies).leave("stop", store.grid().clock.now())
-                return store.open_count()
-            # A closed grid is run by nobody any more: it would be "stopping" for ever.
-            if store.grid().state != "closed":
-                store.change_grid("stopping", store.grid().clock.now(), why="the user stops it", fenced=False)
-            return store.open_count()
+                return GridStop(open=store.open_count(), has_controller=True)
+            services = Service if self._service is None else self._service.at
+            return stop_grid(
+                store, path_of(self.name), functools.lru_cache(lambda target: services(target).unrepeated())
+            )
 
     def retry(self) -> int:
         """Have the rows wait again that failed, were stopped, or found no place; return how many they are.
@@ -228,7 +241,7 @@ class GridHandle:
             raise InvalidRequest(
                 f"the rows of {self.name} are read where it runs: extend it there, or run it here, where new rows join"
             )
-        with opened(self.name) as store:
+        with self._opened() as store:
             return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
 
     def report(self, path: str | Path | None = None) -> Path:

@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from raysm.client.costs.bill import dollars
+from raysm.contract.counted import counted
 from raysm.grid.plan import GridPlan, PlannedPlace
+from raysm.request.cluster import LOCAL_TYPE
 
 __all__ = ["plan_lines", "usd_range"]
 
@@ -15,21 +17,30 @@ UNKNOWN = "unknown"
 
 HEADER = ("region", "type", "market", "rows", "instances", "USD/h", "price", "USD", "hours")
 
+TEXTS = ("region", "type", "market", "price")
+"""Columns that hold text."""
+
 
 def plan_lines(plan: GridPlan) -> list[str]:
     """Return the plan for people."""
-    lines = [f"grid {plan.name}: {len(plan.assigned):,} rows, nothing is sent", ""]
+    lines = [f"grid {plan.name}: {counted(len(plan.assigned), 'row')}, nothing is sent", ""]
     if plan.places:
-        lines += _aligned([HEADER, *map(_cells, plan.places)])
+        lines += _aligned(_filled([HEADER, *map(_cells, plan.places)]))
         lines.append("")
     lines += [
-        f"costs   {usd_range(plan.usd)}{_moved(plan)}",
-        f"at most {UNKNOWN if plan.most_usd is None else dollars(plan.most_usd)}, if every row ran to its time limit",
+        f"costs   {_usd(plan)}{_moved(plan)}",
+        *([] if plan.most_usd is None else [f"at most {dollars(plan.most_usd)}, if every row ran to its time limit"]),
         f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h'} with the quotas that are known",
     ]
     if plan.impossible:
-        lines += ["", f"{len(plan.impossible):,} rows can run nowhere:", *_reasons(plan)]
+        lines += ["", f"{counted(len(plan.impossible), 'row')} can run nowhere:", *_reasons(plan)]
     return lines + ([""] if plan.notes else []) + [f"note: {note}" for note in plan.notes]
+
+
+def _usd(plan: GridPlan) -> str:
+    if plan.places and all(each.place.instance_type == LOCAL_TYPE for each in plan.places):
+        return "nothing: the jobs run on this machine"
+    return usd_range(plan.usd)
 
 
 def usd_range(usd: tuple[float, float] | None) -> str:
@@ -61,6 +72,12 @@ def _cells(each: PlannedPlace) -> tuple[str, ...]:
     )
 
 
+def _filled(table: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Leave out the columns in which nothing is known: without prices ``unknown`` would stand three times."""
+    columns = [column for column in zip(*table, strict=True) if set(column[1:]) - {UNKNOWN, "-"}]
+    return list(zip(*columns, strict=True))
+
+
 def _reasons(plan: GridPlan) -> Iterator[str]:
     # Of one cause there may be thousands of rows: each is told once, with the keys of a few.
     causes: dict[str, list[str]] = {}
@@ -78,8 +95,8 @@ def _aligned(table: Sequence[tuple[str, ...]]) -> list[str]:
     # Texts to the left, numbers to the right, as a reader compares them.
     return [
         "  ".join(
-            cell.ljust(width) if column in (0, 1, 2, 6) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if name in TEXTS else cell.rjust(width)
+            for name, cell, width in zip(table[0], row, widths, strict=True)
         ).rstrip()
         for row in table
     ]

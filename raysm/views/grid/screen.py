@@ -1,6 +1,7 @@
 """A grid on a terminal: a Snapshot flows in, lines flow out. Pure; whoever shows them draws them again and again."""
 
 from raysm.client.costs.bill import dollars
+from raysm.contract.counted import counted
 from raysm.grid.snapshot import RegionView, Snapshot
 from raysm.views.grid.plan_text import usd_range
 
@@ -43,15 +44,10 @@ def screen_lines(view: Snapshot) -> list[str]:
         "",
         *_rate(view),
         *_gpus(view),
-        *([] if view.planned_usd is None else [f"planned {usd_range(view.planned_usd)}"]),
-        f"spent   {dollars(view.money.spent_usd)}{_budget(view)}",
-        f"open    at most {dollars(view.money.at_stake_usd)} more, if every open job runs to its limit",
-        f"wasted  {dollars(view.money.wasted_usd)}   saved by spot {dollars(view.money.saved_usd)}",
+        *_costs(view),
         *_interruptions(view),
         f"pace    {_pace(view)}",
     ]
-    note = unpriced_note(view)
-    lines += [note] if note else []
     if view.regions:
         lines += ["", *_table(view)]
     lines += [f"{each.region} takes no job: {each.reason}" for each in view.regions if each.closed_until_s is not None]
@@ -59,23 +55,40 @@ def screen_lines(view: Snapshot) -> list[str]:
         lines.append(f"blocked {block.place}, {duration(block.until_s - view.at_s)} more: {block.reason}")
     if view.reasons:
         lines += ["", *(f"{count:>6,} x {brief(reason) or 'without a reason'}" for reason, count in view.reasons)]
-    lines += ["", f"prices: {', '.join(view.prices) or 'none is known'}"]
+    if view.prices:
+        lines += ["", f"prices: {', '.join(view.prices)}"]
     return lines
+
+
+def _costs(view: Snapshot) -> list[str]:
+    """Return what the grid costs; one line where no price is known, as on the embedded SageMaker."""
+    if not view.prices:
+        return ["costs   unknown: no price of its instances is known"]
+    note = unpriced_note(view)
+    return [
+        *([] if view.planned_usd is None else [f"planned {usd_range(view.planned_usd)}"]),
+        f"spent   {dollars(view.money.spent_usd)}{_budget(view)}",
+        f"open    at most {dollars(view.money.at_stake_usd)} more, if every open job runs to its limit",
+        f"wasted  {dollars(view.money.wasted_usd)}   saved by spot {dollars(view.money.saved_usd)}",
+        *([note] if note else []),
+    ]
 
 
 def unpriced_note(view: Snapshot) -> str:
     """Return what is to be said where the dollars are not all; nothing where they are."""
     number = view.money.unpriced
-    return f"        {number:,} jobs have cost something that is not known, and is not in these sums" if number else ""
+    return f"        the cost of {counted(number, 'job')} is unknown and not in these sums" if number else ""
 
 
 def brief(reason: str) -> str:
-    """Return what a reason says without its traceback: the error, and what becomes of the row."""
-    lines = reason.strip().splitlines()
-    if len(lines) < 2:
-        return reason
-    # Its first line is the error, and so is the end of the traceback, behind which stands what to do.
-    return lines[-1] if lines[-1].startswith(lines[0]) else lines[0]
+    """Return a reason in one line: its first line (the error and what becomes of the row), and its last if that is new.
+
+    The last line of a long reason names the error that caused it; of a traceback it is the error itself once more.
+    """
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) < 2 or lines[-1] in lines[0]:
+        return "".join(lines[:1])
+    return f"{lines[0]} … {lines[-1]}"
 
 
 def duration(seconds: float) -> str:
@@ -136,7 +149,7 @@ def _bar(view: Snapshot) -> str:
 
 def _states(view: Snapshot) -> str:
     parts = [f"{view.states[state]:,} {state}" for state in SHADES if view.states.get(state)]
-    return f"{view.total:,} rows: {', '.join(parts)}"
+    return f"{counted(view.total, 'row')}: {', '.join(parts)}"
 
 
 def _budget(view: Snapshot) -> str:

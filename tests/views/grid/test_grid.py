@@ -74,7 +74,7 @@ def test_what_cannot_be_is_said_in_the_line_that_has_it(script, options, message
 def test_the_plan_reads_the_rows_and_sends_nothing(script, fake):
     plan = grid_of(script, [{"key": "a", "lr": 1, "expected_s": 3600}], on=fake).plan()
     assert plan.usd == (2.0, 2.0)
-    assert str(plan).startswith("grid train: 1 rows, nothing is sent")
+    assert str(plan).startswith("grid train: 1 row, nothing is sent")
     assert fake.submitted == []
 
 
@@ -94,7 +94,7 @@ def test_a_grid_that_is_stopped_sends_nothing_more(script, fake):
     grid = grid_of(script, [{"key": "a", "lr": 0.5}], on=fake)
     grid.run()
     assert grid.extend([{"key": "b", "lr": 0.6}]) == 1
-    assert raysm.attach_grid("train").stop() == 0
+    assert raysm.attach_grid("train").stop().open == 0
     assert grid.run().states == {"done": 1, "stopped": 1}
     assert len(fake.submitted) == 1
 

@@ -59,13 +59,13 @@ def test_what_is_wished_is_found_by_whoever_runs_it(store):
     assert grid.retry() == 1
     assert store.states() == {"done": 1, "waiting": 2}
     assert grid.extend([{"key": "c"}, {"key": "d"}]) == 1
-    assert grid.stop() == 0
-    assert store.grid().state == "stopping"
+    assert grid.stop().open == 0
+    assert store.grid().state == "closed"
 
 
 def test_what_is_over_is_not_stopped(store):
     store.change_grid("closed", 2.0, fenced=False)
-    assert attach_grid("drives").stop() == 0
+    assert attach_grid("drives").stop().stopped == ()
     assert store.grid().state == "closed"
 
 
@@ -100,7 +100,7 @@ def test_a_grid_of_another_machine_is_seen_by_its_copy(elsewhere, tmp_path):
 def test_what_is_wished_of_it_is_done_where_it_runs(elsewhere):
     objects, store, sharing = elsewhere
     far = GridHandle("far", objects)
-    assert (far.retry(), far.stop()) == (1, 0)
+    assert (far.retry(), far.stop().has_controller) == (1, True)
     assert store.states() == {"waiting": 1, "failed": 1}
     objects.clock.now += 10
     sharing.hold(2.0)

@@ -84,16 +84,17 @@ def test_interruptions_are_told_with_what_they_cost_at_most_where_there_are_any(
 
 
 def test_a_reason_is_told_without_its_traceback_and_with_what_to_do():
-    words = "ValueError: 0,5\nTraceback (most recent call last):\n  File x\nValueError: 0,5; raysm grid retry"
+    words = "ValueError: 0,5; raysm grid retry\nTraceback (most recent call last):\n  File x\nValueError: 0,5"
     assert "     2 x ValueError: 0,5; raysm grid retry\n" in screen(reasons=((words, 2),))
-    assert "     2 x ValueError: 0,5\n" in screen(reasons=(("ValueError: 0,5\nTraceback (most", 2),))
+    long = "BlockFailed: block 3 failed\nTraceback (most recent call last):\n  File x\nKeyError: 'zip'"
+    assert "     2 x BlockFailed: block 3 failed … KeyError: 'zip'\n" in screen(reasons=((long, 2),))
 
 
 def test_what_is_not_known_is_said():
     text = screen(done_per_hour=None, prices=(), money=Money(unpriced=4), budget_usd=None)
     assert "no row is done yet" in text
-    assert "prices: none is known" in text
-    assert "4 jobs have cost something that is not known" in text
+    assert "costs   unknown: no price of its instances is known" in text
+    assert "the cost of 4 jobs is unknown and not in these sums" in screen(money=Money(unpriced=4))
     assert unpriced_note(view()) == ""
 
 
