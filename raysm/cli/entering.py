@@ -10,7 +10,7 @@ from raysm.cli.choosing import read_settings
 from raysm.client.finding import find_job
 from raysm.client.job import Job
 from raysm.client.service import Service, connect
-from raysm.client.tunnel.shell import enter
+from raysm.client.tunnel.opening import run_command
 
 __all__ = ["run"]
 
@@ -25,7 +25,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     job = find_job(arguments.job, service)
     if arguments.command == "shell":
         # Its code is the command's own, as ssh has it.
-        return enter(job.chain, arguments.script_args, on=arguments.instance)
+        return run_command(job.chain, arguments.script_args, on=arguments.instance)
     _tunnel(arguments, job, console)
     return 0
 

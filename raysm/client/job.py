@@ -270,7 +270,7 @@ class Job(JobLog, JobViews):
         Raises:
             InvalidRequest: There is no such port or instance, or the job lets nobody in.
         """
-        # A tunnel brings asyncio and its TLS, a third of what `import raysm; raysm.submit` took.
+        # Late: who only submits does not need it.
         from raysm.client.tunnel.opening import open_tunnel
 
         return open_tunnel(self.chain, port, on=on, local_port=local_port)

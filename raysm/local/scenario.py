@@ -254,26 +254,11 @@ class Simulated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ssm:
-    """How Systems Manager carries sessions into instances."""
+    """Entering the instances of a job."""
 
-    close_every_s: float = 0.0
-    """Seconds after which the service closes a data channel's WebSocket: on AWS about an hour. 0 is never."""
-    lost: float = 0.0
-    """The share of messages that get lost on their way, in either direction, 0 to 1."""
-    doubled: float = 0.0
-    """The share of messages that arrive twice, 0 to 1."""
-    multiplexing: bool = True
-    """Whether the agent carries many connections in one session; agents up to 3.0.196.0 do not."""
     permitted: bool = True
     """Whether the job's role lets its agent connect. Most roles do not: AmazonSageMakerFullAccess lacks the four
-    permissions of ssmmessages, and then nobody is let in, and the agent complains in its log stream."""
-    idle_s: float = 1200.0
-    """Seconds without anything from the user after which a session ends: 20 minutes, where the account's preferences
-    say nothing else (https://docs.aws.amazon.com/systems-manager/latest/userguide/session-preferences-timeout.html)."""
-
-    def __post_init__(self) -> None:
-        """Check the shares."""
-        check_shares("ssm", lost=self.lost, doubled=self.doubled)
+    permissions of ssmmessages. Then no instance can be entered, and the agent complains in its log stream."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,7 +280,7 @@ class Scenario:
     capacity: Capacity = field(default_factory=Capacity)
     """How instances come, and go."""
     ssm: Ssm = field(default_factory=Ssm)
-    """How sessions into instances are carried."""
+    """Whether instances can be entered."""
     market: Market = field(default_factory=Market)
     """What instances cost, and how many there may be."""
     simulated: Simulated = field(default_factory=Simulated)

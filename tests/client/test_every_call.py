@@ -1,8 +1,8 @@
 """All that the client does on AWS, once, and beside it the policies: a line for every call, a call for every line."""
 
 import ast
-import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore import xform_name
@@ -18,7 +18,7 @@ from raysm.client.remote_debugging import switch_remote_debugging
 from raysm.client.service import Service
 from raysm.client.storage import SMALL, Storage
 from raysm.client.submit import prepare, submit
-from raysm.client.tunnel.session import Sessions, port_document, target_of
+from raysm.client.tunnel.plugin import PluginAccess
 from raysm.errors import ServiceError
 from raysm.grid.attempt import Attempt
 from raysm.grid.batch_job.asked import ControllerJob
@@ -167,26 +167,28 @@ def controller_calls(remote, script):
 
 
 class Ssm:
-    """Systems Manager, as far as sessions go: moto has none of them."""
+    """Answers the calls of a session."""
+
+    meta = SimpleNamespace(endpoint_url="https://ssm.there")
 
     def start_session(self, **request):
-        return {"SessionId": "s", "StreamUrl": "wss://nowhere", "TokenValue": "t"}
+        return {"SessionId": "s", "TokenValue": "secret", "StreamUrl": "wss://there"}
 
-    resume_session = terminate_session = start_session
+    def terminate_session(self, **request):
+        return {}
 
 
-def sessions_calls():
-    """Begin a session into an instance, go on with it, and end it; return what was called."""
+def sessions_calls(folder):
+    """Open a tunnel and have the plugin fail; return what was called."""
+    plugin = folder / "session-manager-plugin"
+    plugin.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 1.2.650.0\n')
+    plugin.chmod(0o755)
     client = ScriptedClient(Ssm(), [])
-
-    async def call():
-        sessions = Sessions(Service(aws(), clients=lambda name: client))
-        await sessions.start(target_of("job", "algo-1"), port_document(8265))
-        await sessions.resume("s")
-        await sessions.terminate("s")
-
-    asyncio.run(call())
-    return operations_of("ssm", client)
+    access = PluginAccess(Service(aws(), clients=lambda name: client), which=lambda name: str(plugin))
+    with pytest.raises(ServiceError, match="opened no port"):
+        access.open_tunnel("job", "algo-1", 8265, 0)
+    # The plugin itself resumes a session.
+    return operations_of("ssm", client) | {"ssm:ResumeSession"}
 
 
 @pytest.fixture
@@ -200,7 +202,7 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
         calls = remote.operations() - OF_INSTANCES | tuning_calls(remote, script)
-        calls |= doctors_calls() | images_calls() | sessions_calls() | queue_calls(remote, script)
+        calls |= doctors_calls() | images_calls() | sessions_calls(tmp_path) | queue_calls(remote, script)
         with in_home(tmp_path / "home"):
             calls |= controller_calls(remote, script)
     assert calls == covered()

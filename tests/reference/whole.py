@@ -4,7 +4,7 @@ from raysm.cli import arguments
 from raysm.cli.grid_arguments import UNNAMED
 from raysm.client import pending
 from raysm.client.session import files, handle, mapping, wire
-from raysm.client.tunnel import patience
+from raysm.client.tunnel import plugin
 from raysm.contract import session
 from raysm.grid import attempt, concluding, grid_file, packing, placing, refreshing, rules, task, write_back
 from raysm.grid.endings import ENDINGS
@@ -152,7 +152,7 @@ def _interactive():
                     "without a word the client asks for one, and after half as long again it connects anew",
                 ),
                 (_seconds(handle.CLOSED_S), "`close()` waits so long for the job's end"),
-                (_seconds(patience.PATIENCE_S), "for how long a tunnel tries to go on where the network is away"),
+                (_seconds(plugin.AGENT_S), "how long a tunnel on AWS waits for the agent of the instance to connect"),
                 (_seconds(jupyters.START_S), "JupyterLab on the head has so long to start"),
                 (_seconds(watching.LEAST_S), "between two drawings of a card, at least"),
             ],

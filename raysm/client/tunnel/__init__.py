@@ -1,1 +1,1 @@
-"""A way from this machine to a port of an instance, on AWS and here: SSM's data channel, spoken in Python."""
+"""Tunnels to ports of a job's instances, and shells in them."""

@@ -1,18 +1,24 @@
-"""From a job and a port to a tunnel: says what cannot be before anything is opened, and lets the user into the job."""
+"""Open a tunnel or a shell: check what can be checked first, and switch remote debugging on where it is off."""
 
 import logging
 import re
+from collections.abc import Callable, Mapping, Sequence
 
 from raysm.client.chain import Chain
 from raysm.client.description import Description, SecondaryStatus
 from raysm.client.remote_debugging import switch_remote_debugging
-from raysm.client.tunnel.channel import import_aiohttp
-from raysm.client.tunnel.forwarding import Forwarding
-from raysm.client.tunnel.session import Sessions, port_document, target_of
+from raysm.client.service import Service
+from raysm.client.tunnel.access import InstanceAccess
+from raysm.client.tunnel.direct import DirectAccess
+from raysm.client.tunnel.plugin import PluginAccess
+from raysm.client.tunnel.terminal import Terminal
 from raysm.client.tunnel.tunnel import Tunnel
 from raysm.errors import InvalidRequest
 
-__all__ = ["let_in", "open_tunnel"]
+__all__ = ["ACCESS", "open_tunnel", "run_command"]
+
+ACCESS: Mapping[str, Callable[[Service], InstanceAccess]] = {"aws": PluginAccess, "local": DirectAccess}
+"""By the kind of target."""
 
 HOST = re.compile(r"algo-([1-9]\d{0,3})")
 HEAD = "algo-1"
@@ -25,58 +31,72 @@ def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: i
 
     Args:
         chain: The job.
-        port: There.
+        port: The instance's.
         on: The instance, ``algo-2``; None is the head.
-        local_port: Here; 0 is any that is free.
+        local_port: This machine's; 0 chooses a free one.
 
     Raises:
-        InvalidRequest: There is no such port or instance, or the job lets nobody in.
+        InvalidRequest: There is no such port or instance, or the job cannot be entered.
         ServiceError: The service refuses the session.
-        MissingDependency: aiohttp is not installed.
+        MissingDependency: On AWS, the session-manager-plugin is not installed.
     """
     for name, number, least in (("port", port, 1), ("local_port", local_port, 0)):
         if not isinstance(number, int) or not least <= number <= 65535:
             raise InvalidRequest(f"{name} must be a number from {least} to 65535, got {number!r}")
-    target = let_in(chain, on)
-    # Made in the tunnel's own loop, to which its locks and events then belong.
-    sessions, document = Sessions(chain.service), port_document(port)
-    return Tunnel(lambda: Forwarding(sessions, target, document), local_port=local_port)
+    access, job, host = _admit(chain, on)
+    return access.open_tunnel(job, host, port, local_port)
 
 
-def let_in(chain: Chain, on: str | None) -> str:
-    """Return the target that is an instance of a job, into which somebody is let from now on.
+def run_command(
+    chain: Chain, command: Sequence[str] = (), *, on: str | None = None, terminal: Terminal | None = None
+) -> int:
+    """Run a command in an instance before the user's terminal; return its exit code.
+
+    Args:
+        chain: The job.
+        command: Its words; empty is a shell.
+        on: The instance, ``algo-2``; None is the head.
+        terminal: The user's; None is this process's. If it is no terminal, the command reads nothing, and its errors
+            come with its output.
 
     Raises:
-        InvalidRequest: There is no such instance, or nobody can be let in.
-        ServiceError: The account does not let anybody in.
-        MissingDependency: aiohttp is not installed.
+        InvalidRequest: There is no such instance, or the job cannot be entered.
+        ServiceError: The service refuses the session, or it ended before the command did.
+        MissingDependency: On AWS, the session-manager-plugin is not installed.
     """
-    # Before anything is switched: who cannot use it is not to open a job for others.
-    import_aiohttp()
+    access, job, host = _admit(chain, on)
+    return access.run(job, host, command, terminal or Terminal())
+
+
+def _admit(chain: Chain, on: str | None) -> tuple[InstanceAccess, str, str]:
+    """Return how to reach an instance, with the names of its job and of itself."""
+    access = ACCESS[chain.service.target.kind](chain.service)
     description = chain.describe()
     if chain.api.update is None:
         raise InvalidRequest(
-            f"{description.name} is a {chain.api.title} job, into which SageMaker lets nobody; a Training job can be "
-            "entered"
+            f"{description.name} is a {chain.api.title} job, which SageMaker lets nobody enter; submit a Training job"
         )
-    # Before and after it no container runs, and so no agent: StartSession would be tried for a minute.
+    # No container runs before and after this status.
     if description.secondary is not SecondaryStatus.TRAINING:
         raise InvalidRequest(
             f"{description.name} is {description.secondary or description.status}: it can be entered while it is "
             f"{SecondaryStatus.TRAINING}"
         )
     host = _host(description, on)
+    # Before remote debugging is switched on, for others too.
+    access.check()
     if not (description.answer.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"):
         switch_remote_debugging(chain, enabled=True)
-        _log.warning("%s lets in who may start SSM sessions from now on (raysm debug --off ends that)", chain.name)
-    return target_of(description.name, host)
+        _log.warning(
+            "%s can now be entered by all who may start SSM sessions (raysm debug --off ends that)", chain.name
+        )
+    return access, description.name, host
 
 
 def _host(description: Description, on: str | None) -> str:
-    # By the description, not by what was asked for: it is the service that numbers the instances.
     count = sum(number for _, number in description.instances)
     if on is None:
-        # Which group's instance is the head stands in the request, which the service does not tell.
+        # Which group has the head is only in the request, which the service does not return.
         if len(description.instances) > 1:
             raise InvalidRequest(f"{description.name} has instance groups: name the instance, on='algo-1'")
         return HEAD

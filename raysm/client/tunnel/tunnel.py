@@ -1,72 +1,70 @@
-"""A tunnel as its user has it: a listener on loopback, with a thread of its own for the loop that serves it."""
+"""A port of this machine's loopback that leads to a port of an instance."""
 
+import contextlib
+import logging
+import socket
+import socketserver
+import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
 
-from raysm.client.tunnel.listener import LOOPBACK, Listener
-from raysm.contract.loop_thread import LoopThread
-from raysm.contract.ssm.streams import Stream
+from raysm.contract.relay import relay
+from raysm.errors import InvalidRequest, RaysmError
 
-__all__ = ["Tunnel", "Way"]
+__all__ = ["LOOPBACK", "Tunnel"]
 
+# Only IPv4: some machines have no ::1.
+LOOPBACK = "127.0.0.1"
 
-class Way(Protocol):
-    """How connections reach a port."""
-
-    async def open(self) -> None:
-        """Make sure that there is a way.
-
-        Raises:
-            RaysmError: There is none.
-        """
-
-    async def connect(self) -> Stream:
-        """Return one more connection; raises OSError or RaysmError where it cannot be had."""
-
-    async def close(self) -> None:
-        """End what all connections share."""
+_log = logging.getLogger("raysm")
 
 
 class Tunnel:
-    """A port of this machine's loopback that leads to one of an instance; a context manager, open from the start.
+    """A listener on loopback that passes each connection on to an instance; a context manager, open from the start.
+
+    The listener stays while what carries its connections is started again, so that its port is never free for others.
 
     Attributes:
         port: The local port.
         address: ``127.0.0.1:PORT``.
     """
 
-    def __init__(self, way: Callable[[], Way], *, local_port: int = 0) -> None:
-        """Listen, once there is a way.
+    def __init__(
+        self, connect: Callable[[], socket.socket], *, local_port: int = 0, on_close: Callable[[], None] = lambda: None
+    ) -> None:
+        """Listen.
 
         Args:
-            way: Makes the way to the instance's port, in the loop that serves it.
-            local_port: 0 is any that is free.
+            connect: Returns one more connection to the instance's port; raises OSError or RaysmError.
+            local_port: 0 chooses a free one.
+            on_close: Called once when the tunnel is closed.
 
         Raises:
-            InvalidRequest: The local port is taken.
-            RaysmError: There is no way.
+            InvalidRequest: The local port cannot be listened on.
         """
-        # A loop of its own: the user's program may have none, or one that it blocks while it uses the tunnel.
-        self._loop = LoopThread("tunnel")
         try:
-            # Without a time limit: each step has its own, and the user's Ctrl-C ends them all.
-            self._way, self._listener = self._loop.run(_opened(way, local_port))
-        except BaseException:
-            self._loop.close()
-            raise
-        self.port = self._listener.port
+            self._server = _Server((LOOPBACK, local_port), _Handler)
+        except OSError as error:
+            raise InvalidRequest(
+                f"{LOOPBACK}:{local_port} cannot be listened on: {error.strerror}; choose another local port, or 0 for "
+                "any"
+            ) from error
+        self._server.connect = connect
+        self._on_close = on_close
+        self._is_closed = False
+        self.port: int = self._server.server_address[1]
         self.address = f"{LOOPBACK}:{self.port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="tunnel", daemon=True).start()
 
     def close(self) -> None:
-        """End every connection, and listen no more; harmless when repeated."""
-        # ``with`` closes it again after an explicit close().
-        if self._loop.is_closed:
+        """End all connections and stop listening; does nothing the second time."""
+        if self._is_closed:
             return
-        # Before the way: a connection that comes meanwhile would begin another session.
-        self._loop.run(self._listener.close())
-        self._loop.run(self._way.close())
-        self._loop.close()
+        self._is_closed = True
+        self._server.shutdown()
+        self._server.server_close()
+        self._server.end_connections()
+        self._on_close()
 
     def __enter__(self) -> "Tunnel":
         return self
@@ -80,14 +78,46 @@ class Tunnel:
         return f"<Tunnel {self.address}>"
 
 
-async def _opened(make: Callable[[], Way], local_port: int) -> tuple[Way, Listener]:
-    way = make()
-    listener = Listener(way.connect)
-    # First: that a port is taken is known at once, and costs no session.
-    await listener.listen(local_port)
-    try:
-        await way.open()
-    except BaseException:
-        await listener.close()
-        raise
-    return way, listener
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    # A browser opens many connections at once.
+    request_queue_size = 128
+    connect: Callable[[], socket.socket]
+
+    def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def carry(self, visitor: socket.socket) -> None:
+        try:
+            there = self.connect()
+        except (OSError, RaysmError) as error:
+            # The visitor sees a connection that is closed, as from a proxy whose server is down.
+            _log.warning("the tunnel at %s:%s: %s", *self.server_address[:2], error)
+            return
+        with self._lock:
+            self._open |= {visitor, there}
+        try:
+            relay(visitor, there)
+        finally:
+            with self._lock:
+                self._open -= {visitor, there}
+
+    def end_connections(self) -> None:
+        with self._lock:
+            for each in self._open:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: object) -> None:
+        # The relay has closed it.
+        self.close_request(request)  # type: ignore[arg-type]
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        self.server.carry(self.request)

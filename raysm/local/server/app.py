@@ -20,14 +20,12 @@ from raysm.local.server.batch.model import SERVICE as BATCH
 from raysm.local.server.batch.model import TAGS, operation_of
 from raysm.local.server.batch.service import BatchService
 from raysm.local.server.console import PREFIX, Console
+from raysm.local.server.entering import Entering, HandedOver
 from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.market import PRICES, QUOTAS, MarketService
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.peers import is_ours
-from raysm.local.server.ssm.operations import TARGET as SSM
-from raysm.local.server.ssm.operations import SsmOperations
-from raysm.local.server.ssm.upgrade import HandedOver, asks_for_channel, serve_channel
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -68,7 +66,7 @@ class App:
         console: Console,
         moto: MotoServices,
         faults: Faults,
-        sessions: SsmOperations,
+        entering: Entering,
         market: MarketService,
         batch: BatchService,
     ) -> None:
@@ -78,7 +76,7 @@ class App:
         self._console = console
         self._moto = moto
         self._faults = faults
-        self._sessions = sessions
+        self._entering = entering
         self._market = market
         self._batch = batch
         self._others: list[tuple[Callable[[Request], bool], WSGIApplication]] = []
@@ -109,8 +107,8 @@ class App:
         try:
             # Before the body is read: a stranger is not to have this process hold it.
             self._admit(request)
-            if asks_for_channel(request):
-                return serve_channel(request, self._sessions.gateway)
+            if self._entering.asks(request.method, request.path):
+                self._entering.serve(request.path, _parameters(request), request.environ["werkzeug.socket"])
             for is_for, application in self._others:
                 if is_for(request):
                     return application(environ, start_response)
@@ -181,13 +179,9 @@ class App:
         if service + dot in (PRICES, QUOTAS):
             answer = self._market.answer(service + dot + operation, _parameters(request), _region(request))
             return None if answer is None else _response(answer)
-        if service + dot not in (SAGEMAKER, TARGET, SSM):
+        if service + dot not in (SAGEMAKER, TARGET):
             return None
         parameters, region = _parameters(request), _region(request)
-        if service + dot == SSM:
-            if not self._sessions.has(operation):
-                return None
-            return _response(self._sessions.answer(operation, parameters, region, request.host))
         if service + dot == SAGEMAKER:
             for owner in self._sagemaker:
                 if owner.has(operation, parameters):

@@ -44,11 +44,15 @@ from raysm.local.server.records import JobRecord
 from raysm.local.server.refusals import check_interruption, check_stop
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
-from raysm.local.server.ssm.agent_log import agent_lines
 from raysm.local.server.supply import Supply
 from raysm.local.server.warm_pools import keep_alive_s
 
 __all__ = ["JobRun"]
+
+AGENT_COMPLAINT = (
+    "amazon-ssm-agent: AccessDeniedException: the role is not authorized to perform ssmmessages:OpenControlChannel"
+)
+"""What the agent of remote debugging writes if the role lacks its four permissions, as most do."""
 
 TICK_S = 0.1
 """How often a job that waits for its turn looks at the limits of time."""
@@ -301,8 +305,7 @@ class JobRun(HasStatus):
         ):
             for host in job.hosts:
                 writer.open(host)
-                for line in agent_lines(self._services.scenario, remote_debug=self._definition.remote_debug):
-                    writer.agent_line(host, line)
+                self._write_agent_line(writer, host)
             job.start(self._status.enter_training)
             self._job = job
             try:
@@ -337,6 +340,14 @@ class JobRun(HasStatus):
         spec = served(self._api).specify(record, self._services.objects, sources)
         environment = {**self._services.mlflow.variables(record.request), **spec.environment}
         return replace(spec, environment=environment, warm=self._services.pools.folder(record) if keeps else None)
+
+    def _write_agent_line(self, writer: LogWriter, host: str) -> None:
+        """Write the line of the agent of remote debugging into its own log stream."""
+        scenario, is_on = self._services.scenario, self._definition.remote_debug
+        if is_on and scenario.ssm.permitted:
+            writer.agent_line(host, "amazon-ssm-agent: the control channel is open")
+        elif is_on or scenario.logs.ssm_streams:
+            writer.agent_line(host, AGENT_COMPLAINT)
 
     def _watch(self, job: LocalJob) -> Outcome:
         """Wait for the instances, and have them end where there is a reason to."""

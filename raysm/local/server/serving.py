@@ -30,6 +30,7 @@ from raysm.local.server.app import App
 from raysm.local.server.batch.service import BatchService
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
+from raysm.local.server.entering import Entering
 from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService
@@ -42,8 +43,6 @@ from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.services import Services
-from raysm.local.server.ssm.gateway import Gateway
-from raysm.local.server.ssm.operations import SsmOperations
 from raysm.local.server.stock import Stock
 from raysm.local.server.tuning.operations import TuningOperations
 from raysm.local.server.tuning.records import TuningRecords
@@ -168,15 +167,14 @@ def serve(options: Options) -> None:
         )
         operations = Operations(services, options.instance_kind)
         console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
-        gateway = Gateway(scenario.ssm, services.chance)
-        sessions = SsmOperations(gateway, records, operations.instances)
+        entering = Entering(records, operations.instances, is_permitted=scenario.ssm.permitted)
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
         tuning = TuningOperations(TuningRecords(options.home, clock), operations)
         batch = BatchService(options.home, clock, operations, moto)
         mlflow = services.mlflow
         sagemaker = (operations, tuning, MlflowOperations(mlflow))
-        app = App(sagemaker, LogService(records), console, moto, faults, sessions, market, batch)
+        app = App(sagemaker, LogService(records), console, moto, faults, entering, market, batch)
         app.admit_to(mlflow.endpoint, is_for_mlflow)
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
@@ -206,7 +204,6 @@ def serve(options: Options) -> None:
             operations.shut_down()
             mlflow.close()
             services.timers.close()
-            gateway.close()
             services.pools.close()
             server.shutdown()
             server.server_close()

@@ -1,5 +1,7 @@
 """The plan of a job, and whether it can be entered."""
 
+import pytest
+
 from raysm.client.doctor import CHECKS, State
 from raysm.client.doctor.whole import look_at_plan, look_at_tunnel
 from raysm.client.submit import prepare
@@ -29,16 +31,28 @@ def test_without_a_workload_there_is_no_plan(account):
     assert "plan" not in account.findings()
 
 
-def test_a_job_can_be_entered_where_what_carries_a_session_is_installed(account):
+def plugin(folder, monkeypatch, version=None):
+    """Put a session-manager-plugin of a version on the PATH, or none."""
+    if version is not None:
+        path = folder / "session-manager-plugin"
+        path.write_text(f"#!/bin/sh\necho {version}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=None)
+
+
+def test_with_the_plugin_jobs_can_be_entered(account, tmp_path, monkeypatch):
+    plugin(tmp_path, monkeypatch, "1.2.650.0")
     (finding,) = account.findings()["tunnel"]
-    assert (finding.state, "aiohttp" in finding.text) == (State.GOOD, True)
-    assert "plugin" not in finding.text
+    assert (finding.state, "session-manager-plugin is installed" in finding.text) == (State.GOOD, True)
 
 
-def test_without_it_the_extra_is_named_and_jobs_run_all_the_same(account):
-    (finding,) = look_at_tunnel(account.case(), carrier="no_such_package")
+@pytest.mark.parametrize(("version", "said"), [(None, "not installed"), ("1.2.497.0", "has version 1.2.497.0")])
+def test_without_a_new_enough_plugin_the_doctor_says_how_to_install_it(account, tmp_path, monkeypatch, version, said):
+    plugin(tmp_path, monkeypatch, version)
+    (finding,) = account.findings()["tunnel"]
     assert (finding.state, finding.needed) == (State.BAD, False)
-    assert finding.remedy == "python3 -m pip install 'raysm[interactive]'"
+    assert said in finding.text
+    assert "brew install --cask session-manager-plugin" in finding.remedy
 
 
 def test_the_doctor_carries_these_checks_out():

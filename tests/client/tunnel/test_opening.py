@@ -1,16 +1,47 @@
-"""Who can be let in, and where: said before anything is opened."""
+"""Which instances can be entered, checked before anything is opened."""
 
-import subprocess
-import sys
+import os
 
 import pytest
 
 from raysm.client.submit import submit
-from raysm.client.tunnel.opening import let_in, open_tunnel
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.client.tunnel.opening import open_tunnel
+from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 from raysm.request import Cluster, InstanceGroup, Script, Security
 from tests.support.client_jobs import M5
-from tests.support.sagemaker import refusal
+from tests.support.sagemaker import SESSION, refusal
+
+
+class Ssm:
+    """Refuses every session, and notes what for."""
+
+    meta = SESSION.client("ssm", region_name="eu-west-1").meta
+
+    def __init__(self):
+        self.targets = []
+
+    def start_session(self, **request):
+        self.targets.append(request["Target"])
+        raise refusal("AccessDeniedException", "no session today")
+
+
+@pytest.fixture(autouse=True)
+def ssm(remote, tmp_path, monkeypatch):
+    """Systems Manager, and an installed plugin."""
+    plugin = tmp_path / "bin" / "session-manager-plugin"
+    plugin.parent.mkdir()
+    plugin.write_text("#!/bin/sh\necho 1.2.650.0\n")
+    plugin.chmod(0o755)
+    monkeypatch.setenv("PATH", str(plugin.parent), prepend=os.pathsep)
+    remote.clients["ssm"] = Ssm()
+    return remote.clients["ssm"]
+
+
+def target(ssm, job, on=None):
+    """Return the target of the session that a tunnel asks for."""
+    with pytest.raises(ServiceError, match="no session today"):
+        open_tunnel(job.chain, 80, on=on)
+    return ssm.targets[-1]
 
 
 def running(remote, job, status="Training"):
@@ -18,49 +49,49 @@ def running(remote, job, status="Training"):
     return job
 
 
-def test_the_head_is_the_first_instance(remote, job):
-    assert let_in(running(remote, job).chain, None) == f"sagemaker-training-job:{job.name}_algo-1"
+def test_the_head_is_the_first_instance(remote, job, ssm):
+    assert target(ssm, running(remote, job)) == f"sagemaker-training-job:{job.name}_algo-1"
 
 
-def test_another_instance_is_named(remote, script):
+def test_another_instance_is_named(remote, script, ssm):
     job = submit(Script(str(script)), cluster=Cluster("ml.m5.large", count=3), on=remote.service)
-    assert let_in(running(remote, job).chain, "algo-3").endswith("_algo-3")
+    assert target(ssm, running(remote, job), "algo-3").endswith("_algo-3")
     for host in ("algo-4", "algo-0", "head", "3"):
         with pytest.raises(InvalidRequest, match=f"there is no instance {host!r}: {job.name} has algo-1 to algo-3"):
-            let_in(job.chain, host)
+            open_tunnel(job.chain, 80, on=host)
 
 
-def test_of_instance_groups_nobody_tells_which_has_the_head(remote, script):
+def test_the_instance_of_a_job_with_groups_has_to_be_named(remote, script, ssm):
     groups = [InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 1)]
     job = submit(Script(str(script)), cluster=Cluster(groups=groups), on=remote.service)
     with pytest.raises(InvalidRequest, match="has instance groups: name the instance"):
-        let_in(running(remote, job).chain, None)
-    assert let_in(job.chain, "algo-2").endswith("_algo-2")
+        open_tunnel(running(remote, job).chain, 80)
+    assert target(ssm, job, "algo-2").endswith("_algo-2")
 
 
-def test_a_job_that_lets_nobody_in_is_opened_and_it_is_said(remote, job, caplog):
-    let_in(running(remote, job).chain, None)
+def test_remote_debugging_is_switched_on_where_it_is_off_and_that_is_logged(remote, job, ssm, caplog):
+    target(ssm, running(remote, job))
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
-    assert [record.message for record in caplog.records if "lets in" in record.message] == [
-        f"{job.name} lets in who may start SSM sessions from now on (raysm debug --off ends that)"
+    assert [record.message for record in caplog.records if "entered" in record.message] == [
+        f"{job.name} can now be entered by all who may start SSM sessions (raysm debug --off ends that)"
     ]
 
 
-def test_a_job_that_lets_in_is_left_as_it_is(remote, script):
+def test_a_job_with_remote_debugging_is_left_as_it_is(remote, script, ssm):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True))
-    assert let_in(running(remote, job).chain, None)
+    assert target(ssm, running(remote, job))
     assert "sagemaker:UpdateTrainingJob" not in remote.operations()
 
 
 @pytest.mark.parametrize("status", ["Starting", "Downloading", "Uploading", "Stopping"])
 def test_before_and_after_the_training_nobody_gets_in(remote, job, status):
     with pytest.raises(InvalidRequest, match=rf"is {status}: it can be entered while it is Training"):
-        let_in(running(remote, job, status).chain, None)
+        open_tunnel(running(remote, job, status).chain, 80)
 
 
 def test_a_processing_job_and_an_isolated_one_let_nobody_in(remote, script):
     processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
-    with pytest.raises(InvalidRequest, match="a Processing job, into which SageMaker lets nobody"):
+    with pytest.raises(InvalidRequest, match="a Processing job, which SageMaker lets nobody enter"):
         open_tunnel(processing.chain, 80)
     isolated = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="no network"):
@@ -87,18 +118,9 @@ def test_a_port_that_cannot_be_is_said(job, ports, said):
         open_tunnel(job.chain, **ports)
 
 
-WITHOUT_AIOHTTP = """
-import sys
-sys.modules["aiohttp"] = None  # as where it is not installed
-from raysm.client.tunnel.opening import let_in
-from raysm.errors import MissingDependency
-try:
-    let_in(None, None)
-except MissingDependency as error:
-    print(error)
-"""
-
-
-def test_without_aiohttp_it_says_what_to_install_before_a_job_is_opened_for_anybody():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_AIOHTTP], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "a tunnel needs aiohttp: python3 -m pip install 'raysm[interactive]'\n", done.stderr
+def test_without_the_plugin_remote_debugging_stays_off(remote, job, tmp_path, monkeypatch):
+    (tmp_path / "bin" / "session-manager-plugin").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(MissingDependency, match="session-manager-plugin, which is not installed"):
+        open_tunnel(running(remote, job).chain, 80)
+    assert "sagemaker:UpdateTrainingJob" not in remote.operations()

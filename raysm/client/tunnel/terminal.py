@@ -1,0 +1,131 @@
+"""The user's terminal, joined to a pseudo-terminal in which a remote command runs."""
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import tty
+from collections.abc import Callable, Iterator
+
+__all__ = ["SHELL", "Terminal"]
+
+SHELL = "if command -v bash >/dev/null 2>&1; then bash; else sh; fi"
+"""What runs where no command is given."""
+
+CHUNK_BYTES = 1 << 16
+QUIET_S = 0.5
+"""A background process of an ended command can hold the pseudo-terminal open for ever without writing to it."""
+
+
+class Terminal:
+    """Two descriptors of the user: a terminal, or pipes and files.
+
+    Attributes:
+        is_one: Whether both are a terminal.
+    """
+
+    def __init__(self, stdin: int = 0, stdout: int = 1) -> None:
+        """Read from ``stdin`` and write to ``stdout``."""
+        self.stdin = stdin
+        self.stdout = stdout
+        self.is_one = os.isatty(stdin) and os.isatty(stdout)
+
+    def write(self, data: bytes) -> None:
+        """Write all of ``data``.
+
+        Raises:
+            BrokenPipeError: The reader of the pipe has gone.
+        """
+        while data:
+            try:
+                data = data[os.write(self.stdout, data) :]
+            except BlockingIOError:
+                # The program at the other end of a shared pipe can have made it non-blocking.
+                select.select([], [self.stdout], [])
+
+    @contextlib.contextmanager
+    def raw(self) -> Iterator[None]:
+        """Pass every key on as it is, also Ctrl-C; does nothing if this is no terminal."""
+        if not self.is_one:
+            yield
+            return
+        import termios
+
+        before = termios.tcgetattr(self.stdin)
+        try:
+            tty.setraw(self.stdin, termios.TCSADRAIN)
+            yield
+        finally:
+            termios.tcsetattr(self.stdin, termios.TCSADRAIN, before)
+
+    def join(self, start: Callable[[int], int], show: Callable[[bytes], bytes] = bytes) -> int:
+        """Run something in a new pseudo-terminal, with the user's keys as its input; return its exit code.
+
+        Args:
+            start: Is given the pseudo-terminal's other end, starts what runs there, and returns a descriptor that
+                becomes readable when that has ended.
+            show: Filters the output.
+
+        Returns:
+            141 if the reader of the output has gone, as for a command whose pipe broke; else 0.
+        """
+        master, slave = pty.openpty()
+        with contextlib.ExitStack() as ending:
+            ending.callback(os.close, master)
+            # Open until the command has ended: it may not have opened it yet when ``start`` returns.
+            held = ending.enter_context(contextlib.ExitStack())
+            held.callback(os.close, slave)
+            # Without a terminal, output must come through unchanged.
+            if not self.is_one:
+                tty.setraw(slave)
+            ending.enter_context(self._same_size(master))
+            ended = start(slave)
+            ending.enter_context(self.raw())
+            try:
+                self._copy(master, ended, show, let_go=held.close)
+            except BrokenPipeError:
+                return 128 + signal.SIGPIPE
+        return 0
+
+    def _copy(self, master: int, ended: int, show: Callable[[bytes], bytes], let_go: Callable[[], None]) -> None:
+        sources = {master, ended, *({self.stdin} if self.is_one else ())}
+        while True:
+            ready = select.select(sources, [], [], None if ended in sources else QUIET_S)[0]
+            if not ready:
+                return
+            if self.stdin in ready:
+                keys = os.read(self.stdin, CHUNK_BYTES)
+                if keys:
+                    os.write(master, keys)
+                else:
+                    sources.discard(self.stdin)
+            if master in ready:
+                # EIO: nothing holds the other end any more.
+                data = b""
+                with contextlib.suppress(OSError):
+                    data = os.read(master, CHUNK_BYTES)
+                if not data:
+                    return
+                self.write(show(data))
+            elif ended in ready:
+                sources -= {ended, self.stdin}
+                let_go()
+
+    @contextlib.contextmanager
+    def _same_size(self, master: int) -> Iterator[None]:
+        if not self.is_one:
+            yield
+            return
+        import termios
+
+        def resize(*_: object) -> None:
+            columns, rows = os.get_terminal_size(self.stdout)
+            termios.tcsetwinsize(master, (rows, columns))
+
+        resize()
+        before = signal.signal(signal.SIGWINCH, resize)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGWINCH, before)

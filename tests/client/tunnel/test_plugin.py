@@ -1,0 +1,265 @@
+"""Tunnels and shells on AWS: the calls to Systems Manager, and the plugin that carries them."""
+
+import json
+import os
+import pty
+import sys
+import textwrap
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from raysm.client.service import Service
+from raysm.client.tunnel.plugin import PluginAccess
+from raysm.client.tunnel.terminal import Terminal
+from raysm.errors import InvalidRequest, MissingDependency, ServiceError
+from tests.support.echo import exchange
+from tests.support.sagemaker import aws, refusal
+
+DEADLINE_S = 60
+
+# Takes a session as AWS's plugin does: forwards a port, which echoes here, or runs the command between its own words.
+PLUGIN = """
+    import json, os, shlex, socket, subprocess, sys, threading
+
+    if sys.argv[1:] == ["--version"]:
+        print({version!r})
+        sys.exit()
+    with open({calls!r}, "a") as file:
+        token = json.loads(os.environ[sys.argv[1]])["TokenValue"]
+        print(json.dumps([os.getpid(), token, *sys.argv[1:]]), file=file)
+    request = json.loads(sys.argv[5])
+    print("\\nStarting session with SessionId: s-1", flush=True)
+    if "command" in request["Parameters"]:
+        subprocess.run(shlex.split(request["Parameters"]["command"][0]))
+        print("\\nExiting session with sessionId: s-1.")
+        sys.exit()
+    server = socket.create_server(("127.0.0.1", 0))
+    print("Port", server.getsockname()[1], "opened for sessionId s-1.", flush=True)
+    print("Waiting for connections...", flush=True)
+
+    def answer(connection):
+        while data := connection.recv(65536):
+            connection.sendall(data)
+
+    while True:
+        threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+"""
+
+
+class Ssm:
+    """Answers StartSession with what it was given, one after the other, then with a session."""
+
+    meta = SimpleNamespace(endpoint_url="https://ssm.there")
+
+    def __init__(self, *answers, lines=()):
+        self.answers, self.started, self.terminated, self.lines = list(answers), [], [], lines
+
+    def start_session(self, **request):
+        self.started.append(request)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return {"SessionId": "s-1", "TokenValue": "secret", "StreamUrl": "wss://there"}
+
+    def terminate_session(self, **request):
+        self.terminated.append(request["SessionId"])
+        return {}
+
+    def describe_log_streams(self, **request):
+        return {"logStreams": [{"logStreamName": "job/algo-1-17/ssm"}] if self.lines else []}
+
+    def get_log_events(self, **request):
+        return {"events": [{"message": self.lines[-1]}]}
+
+
+class Installed:
+    """A scripted plugin in a folder, and access by it."""
+
+    def __init__(self, folder):
+        self.path, self.calls_path = folder / "session-manager-plugin", folder / "calls"
+        self.write()
+
+    def write(self, version="1.2.650.0", program=PLUGIN):
+        text = textwrap.dedent(program).format(version=version, calls=str(self.calls_path))
+        self.path.write_text(f"#!{sys.executable}\n{text}")
+        self.path.chmod(0o755)
+
+    def access(self, ssm=None, **options):
+        ssm = ssm or Ssm()
+        return PluginAccess(Service(aws(), clients=lambda name: ssm), which=lambda name: str(self.path), **options)
+
+    def calls(self):
+        """Return pid, token and arguments of each plugin that was started."""
+        return [json.loads(line) for line in self.calls_path.read_text().splitlines()]
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    return Installed(tmp_path)
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_tunnel_passes_bytes_both_ways_through_the_plugin(plugin):
+    with plugin.access().open_tunnel("job", "algo-2", 8265, 0) as tunnel:
+        assert exchange(("127.0.0.1", tunnel.port), os.urandom(1 << 20))
+        pid = plugin.calls()[0][0]
+        assert is_running(pid)
+    assert not is_running(pid)
+
+
+def test_the_plugin_is_called_as_the_aws_cli_calls_it_with_the_token_in_its_environment_alone(plugin):
+    ssm = Ssm()
+    with plugin.access(ssm).open_tunnel("job", "algo-2", 8265, 0):
+        pass
+    ((_, token, *arguments),) = plugin.calls()
+    request = {
+        "Target": "sagemaker-training-job:job_algo-2",
+        "DocumentName": "AWS-StartPortForwardingSession",
+        "Parameters": {"portNumber": ["8265"]},
+        "Reason": "raysm",
+    }
+    assert ssm.started == [request]
+    assert token == "secret"
+    assert arguments[0] == "AWS_SSM_START_SESSION_RESPONSE"
+    assert arguments[2:4] == ["StartSession", ""]
+    assert json.loads(arguments[4]) == request
+    assert arguments[5:] == ["https://ssm.there"]
+
+
+def test_after_the_plugin_ended_the_same_local_port_leads_there_again(plugin):
+    ssm = Ssm()
+    with plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0) as tunnel:
+        address = ("127.0.0.1", tunnel.port)
+        assert exchange(address, b"before") == b"before"
+        os.kill(plugin.calls()[0][0], 9)
+        deadline_s = time.monotonic() + DEADLINE_S
+        # Its death is seen at the next connection; one that comes before is closed.
+        while (answer := ask(address, b"after")) != b"after":
+            assert time.monotonic() < deadline_s
+        assert answer == b"after"
+    assert len(ssm.started) == 2
+    assert not any(is_running(pid) for pid, *_ in plugin.calls())
+
+
+def ask(address, data):
+    try:
+        return exchange(address, data)
+    except OSError:
+        return b""
+
+
+def test_a_session_that_cannot_be_started_again_closes_the_visitors_connection_and_is_logged(plugin, caplog):
+    ssm = Ssm(None, refusal("AccessDeniedException", "not any more"))
+    with plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0) as tunnel:
+        os.kill(plugin.calls()[0][0], 9)
+        deadline_s = time.monotonic() + DEADLINE_S
+        while "not any more" not in caplog.text:
+            assert ask(("127.0.0.1", tunnel.port), b"a") in (b"", b"a")
+            assert time.monotonic() < deadline_s
+
+
+def test_a_plugin_that_opens_no_port_is_reported_with_its_words_and_its_session_is_terminated(plugin):
+    plugin.write(program="import sys; print({version!r} if '--version' in sys.argv else 'cannot open', {calls!r})")
+    ssm = Ssm()
+    with pytest.raises(ServiceError, match="opened no port: cannot open"):
+        plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0)
+    assert ssm.terminated == ["s-1"]
+
+
+def test_a_local_port_that_is_taken_costs_no_session(plugin):
+    ssm = Ssm()
+    with plugin.access().open_tunnel("job", "algo-1", 8265, 0) as taken:
+        with pytest.raises(InvalidRequest, match=f"127.0.0.1:{taken.port} cannot be listened on"):
+            plugin.access(ssm).open_tunnel("job", "algo-1", 8265, taken.port)
+    assert ssm.started == []
+
+
+def test_an_agent_that_is_not_connected_yet_is_waited_for(plugin):
+    ssm = Ssm(refusal("TargetNotConnected", "x is not connected."))
+    with plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0):
+        assert len(ssm.started) == 2
+
+
+def test_an_agent_that_never_connects_is_reported_with_its_last_line(plugin):
+    ssm = Ssm(refusal("TargetNotConnected", "x is not connected."), lines=["AccessDenied: OpenControlChannel"])
+    with pytest.raises(ServiceError, match=r"four permissions of ssmmessages.*last line: AccessDenied: OpenControl"):
+        plugin.access(ssm, agent_s=-1).open_tunnel("job", "algo-1", 8265, 0)
+
+
+def test_a_missing_plugin_names_the_commands_that_install_it():
+    access = PluginAccess(Service(aws(), clients=lambda name: Ssm()), which=lambda name: None)
+    with pytest.raises(MissingDependency, match=r"not installed.*brew install --cask.*dpkg -i.*dnf install"):
+        access.check()
+
+
+@pytest.mark.parametrize("version", ["1.2.497.0", "1.1.61.0", "unknown"])
+def test_a_plugin_that_takes_the_token_as_an_argument_is_refused(plugin, version):
+    plugin.write(version)
+    with pytest.raises(MissingDependency, match="install a newer one"):
+        plugin.access().check()
+
+
+class Reader:
+    """What a command writes to the user, who has no terminal."""
+
+    def __init__(self):
+        self.reader, writer = os.pipe()
+        self.terminal = Terminal(os.open(os.devnull, os.O_RDONLY), writer)
+
+    def text(self):
+        os.close(self.terminal.stdout)
+        os.close(self.terminal.stdin)
+        with open(self.reader, "rb") as file:
+            return file.read()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_shows_its_output_alone_and_returns_its_exit_code(plugin, code):
+    user, ssm = Reader(), Ssm()
+    command = ["sh", "-c", f"echo 'it is'; echo here >&2; exit {code}"]
+    assert plugin.access(ssm).run("job", "algo-1", command, user.terminal) == code
+    assert user.text() == b"it is\nhere\n"
+    assert ssm.started[0]["DocumentName"] == "AWS-StartInteractiveCommand"
+
+
+def test_a_session_that_ends_before_the_command_is_an_error_with_the_plugins_words(plugin):
+    plugin.write(program="import sys; print({version!r} if '--version' in sys.argv else 'KMS refused', {calls!r})")
+    user = Reader()
+    with pytest.raises(ServiceError, match="ended before the command did: KMS refused"):
+        plugin.access().run("job", "algo-1", ["true"], user.terminal)
+    assert user.text() == b""
+
+
+def test_keys_of_the_users_terminal_reach_the_command(plugin):
+    master, slave = pty.openpty()
+    shown = []
+    try:
+        typing = threading.Thread(target=_type_when_asked, args=(master, shown))
+        typing.start()
+        command = ["sh", "-c", "printf 'name? '; read name; echo \"hello $name\""]
+        assert plugin.access().run("job", "algo-1", command, Terminal(slave, slave)) == 0
+        os.write(slave, b"(end)")
+        typing.join(DEADLINE_S)
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert b"hello you" in b"".join(shown)
+
+
+def _type_when_asked(master, shown):
+    is_asked = False
+    while b"(end)" not in b"".join(shown):
+        shown.append(os.read(master, 4096))
+        if b"name? " in b"".join(shown) and not is_asked:
+            is_asked = True
+            os.write(master, b"you\n")
