@@ -32,8 +32,8 @@ class SubmitOptions(TypedDict, total=False):
 
     Attributes:
         cluster: The instances; None is ``on.instances`` of this machine.
-        inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``, or
-            ``job:NAME/data``.
+        inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``,
+            ``job:NAME/data``, or data: a NumPy array, a torch tensor, a pandas or polars data frame.
         name: Of the task; each run gets a name of its own, made from it. None is made from the workload.
         project: Jobs of one project share their prefix in the bucket.
         kind: Which of the two APIs runs it.
@@ -54,7 +54,7 @@ class SubmitOptions(TypedDict, total=False):
     """
 
     cluster: Cluster | None
-    inputs: Mapping[str, str | Path | Input] | None
+    inputs: Mapping[str, str | Path | Input | Any] | None
     name: str | None
     project: str
     kind: Literal["training", "processing"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from raysm.client import records, uploads
+from raysm.client import data_inputs, records, uploads
 from raysm.client.first_look import check_inputs
 from raysm.client.job import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
@@ -107,7 +107,10 @@ def prepare(
     service = connect(on)
     package = package_of(workload)
     task = _task(chosen.get("name"), package.title)
-    channels = {channel: _input(channel, item, service) for channel, item in (chosen.get("inputs") or {}).items()}
+    id_columns = getattr(package.workload, "id_columns", ())
+    channels = {
+        channel: _input(channel, item, service, id_columns) for channel, item in (chosen.get("inputs") or {}).items()
+    }
     # First: for AWS, the next step reads every byte of them for its digests.
     check_inputs(package.workload, channels)
     located, needed = uploads.locate(channels, service.target, service.places)
@@ -164,10 +167,10 @@ def _check_types(options: Mapping[str, Any]) -> None:
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidRequest(f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}")
     for channel, item in (inputs or {}).items():
-        if not isinstance(item, (str, Path, Input)):
+        if not (isinstance(item, (str, Path, Input)) or data_inputs.is_data(item)):
             raise InvalidRequest(
-                f"the channel {channel!r} must be a path, a URI or raysm.Input(…), got a {type(item).__name__}; "
-                "save the data to a file and give its path"
+                f"the channel {channel!r} must be a path, a URI, raysm.Input(…), a NumPy array, a torch tensor, or a "
+                f"pandas or polars data frame, got a {type(item).__name__}; save the data to a file and give its path"
             )
     for name in ("requirements", "wheels"):
         listed = options.get(name)
@@ -189,7 +192,9 @@ def _task(name: str | None, title: str) -> str:
     return name
 
 
-def _input(channel: str, item: str | Path | Input, service: Service) -> Input:
+def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str]) -> Input:
+    if data_inputs.is_data(item):
+        return Input(str(data_inputs.save(channel, item, service.home, id_columns)))
     if isinstance(item, Input):
         if not item.uri.startswith(REFERENCE):
             return item

@@ -1,6 +1,5 @@
 """What is of the wrong type is refused at once, with what to write instead: types are only hints to Python."""
 
-import numpy as np
 import pytest
 
 import raysm
@@ -27,7 +26,7 @@ def submit(tmp_path):
         ({"cluster": 2}, r"cluster must be raysm\.Cluster"),
         ({"on": "aws"}, r"on must be raysm\.AWS"),
         ({"inputs": "small.npy"}, "inputs must be channels by name"),
-        ({"inputs": {"matrix": np.zeros((3, 4))}}, "got a ndarray; save the data to a file"),
+        ({"inputs": {"matrix": [[1, 2]]}}, "got a list; save the data to a file"),
         ({"requirements": "scikit-learn"}, r"write requirements=\['scikit-learn'\]"),
         ({"kind": "procesing"}, "'training', 'processing', got 'procesing'"),
         ({"environment": {"A": 1}}, r"environment\.A: expected text, got 1"),

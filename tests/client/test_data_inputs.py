@@ -1,0 +1,133 @@
+"""Arrays, tensors and data frames as inputs of a job, without a file of the user's."""
+
+import os
+import time
+import urllib.parse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.client.data_inputs import KEPT_S, save
+from raysm.client.submit import prepare
+from raysm.errors import InvalidInput, InvalidRequest
+from raysm.request import Local, Similarity
+
+torch = pytest.importorskip("torch")
+
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 3) + 1
+COLUMNS = {"a": ROWS[:, 0], "b": ROWS[:, 1], "c": ROWS[:, 2]}
+
+
+@pytest.fixture
+def sent(tmp_path):
+    """Return the file that a channel of a prepared job is."""
+
+    def sent(workload=None, channel="matrix", **inputs):
+        prepared = prepare(workload or Similarity(top_k=1), on=Local(home=str(tmp_path / "home")), inputs=inputs)
+        return Path(urllib.parse.urlsplit(prepared.request.inputs[channel].uri).path)
+
+    return sent
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [ROWS, np.asfortranarray(ROWS), torch.tensor(ROWS), torch.tensor(ROWS, requires_grad=True)],
+    ids=["array", "array in Fortran's order", "tensor", "tensor with gradients"],
+)
+def test_an_array_or_a_tensor_is_the_matrix(sent, matrix):
+    np.testing.assert_array_equal(np.load(sent(matrix=matrix)), ROWS)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS)], ids=["pandas", "polars"])
+def test_a_data_frame_is_the_matrix_with_its_columns(sent, frame):
+    table = pq.read_table(sent(matrix=frame))
+    assert table.schema.names == ["a", "b", "c"]
+    np.testing.assert_array_equal(np.column_stack([table[name] for name in "abc"]), ROWS)
+
+
+def test_tensors_of_types_that_numpy_lacks_are_float32(sent):
+    found = np.load(sent(matrix=torch.tensor(ROWS).bfloat16()))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, ROWS)
+
+
+def test_columns_of_tensors_and_lists_in_a_polars_frame_are_the_features(sent):
+    frame = pl.DataFrame({"key": ["w", "x", "y", "z"], "vector": pl.Series(ROWS, dtype=pl.Array(pl.Float32, 3))})
+    sent(Similarity(top_k=1, id_column="key"), matrix=frame)
+    with pytest.raises(InvalidInput, match="column 'key' holds .*string, not numbers"):
+        sent(matrix=frame)
+
+
+def test_a_pandas_index_that_only_counts_is_dropped(sent):
+    assert pq.read_schema(sent(matrix=pd.DataFrame(ROWS))).names == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame(COLUMNS)[1:],
+        pd.DataFrame(COLUMNS).query("a > 2"),
+        pd.DataFrame(COLUMNS, index=list("wxyz")),
+        pd.DataFrame(COLUMNS, index=pd.RangeIndex(4, name="key")),
+        pd.DataFrame(COLUMNS, index=pd.MultiIndex.from_product([["x", "y"], [1, 2]], names=["file", "row"])),
+    ],
+    ids=["slice", "filtered", "names", "named", "levels"],
+)
+def test_a_pandas_index_that_carries_information_is_refused_with_both_remedies(sent, frame):
+    with pytest.raises(InvalidInput, match="would be lost; if it names the rows, give .*--id-column") as error:
+        sent(matrix=frame)
+    assert "reset_index(drop=True)" in str(error.value)
+    sent(matrix=frame.reset_index(drop=True))
+
+
+@pytest.mark.parametrize("names", [("key",), ("file", "row")])
+def test_a_pandas_index_that_is_an_id_column_names_the_rows(sent, names):
+    frame = pd.DataFrame(COLUMNS, index=pd.MultiIndex.from_arrays([list("wxyz")] * len(names), names=names))
+    table = pq.read_table(sent(Similarity(top_k=1, id_column=names), matrix=frame))
+    assert table.schema.names == [*names, "a", "b", "c"]
+    assert table[names[0]].to_pylist() == list("wxyz")
+
+
+def test_a_matrix_and_queries_in_memory_are_compared_by_name(sent):
+    matrix = pd.DataFrame(COLUMNS)
+    sent(matrix=matrix, queries=pl.DataFrame(COLUMNS)[["c", "a", "b"]])
+    with pytest.raises(InvalidInput, match="lacks 'c' and also has 'x'"):
+        sent(matrix=matrix, queries=matrix.rename(columns={"c": "x"}))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "said"),
+    [
+        (np.ones(3), r"has the shape \(3,\); expected 2 dimensions"),
+        (np.array([["a", "b"]]), "holds <U1"),
+        (np.array([[None, 1]]), r"an array of object; give numbers"),
+        (np.ma.masked_less(ROWS, 3), "masked array"),
+        (torch.eye(3).to_sparse(), "to_dense"),
+        (pd.DataFrame(ROWS, columns=["a", "a", "b"]), "cannot be saved: Duplicate column names"),
+        (pd.DataFrame(ROWS, columns=pd.MultiIndex.from_product([["x"], [1, 2, 3]])), "several levels"),
+    ],
+)
+def test_data_that_make_no_matrix_are_refused(sent, matrix, said):
+    with pytest.raises(InvalidInput, match=said):
+        sent(matrix=matrix)
+
+
+def test_other_objects_are_refused_with_what_can_be_given(sent):
+    with pytest.raises(InvalidRequest, match="a NumPy array, a torch tensor, or a pandas or polars data frame, got a"):
+        sent(matrix=[[1, 2], [3, 4]])
+
+
+def test_the_same_data_are_the_same_file_and_old_files_are_removed(tmp_path):
+    first = save("matrix", ROWS, tmp_path)
+    assert save("matrix", ROWS.copy(), tmp_path) == first
+    other = save("matrix", ROWS + 1, tmp_path)
+    assert other != first
+    long_ago = time.time() - KEPT_S - 1
+    os.utime(first.parent, (long_ago, long_ago))
+    save("matrix", ROWS + 1, tmp_path)
+    assert not first.exists()
+    assert sorted((tmp_path / "inputs").iterdir()) == [other.parent]
