@@ -110,7 +110,7 @@ def _matrix(settings: Settings) -> Path:
     """Return where the matrix lies, which has to be here."""
     inputs = settings.table("inputs")
     if QUERIES in inputs:
-        raise InvalidRequest("--estimate measures one matrix against itself; leave --queries away")
+        raise InvalidRequest("--estimate measures one matrix against itself; drop --queries")
     matrix = inputs[MATRIX]["uri"] if MATRIX in inputs else "nothing"
     path = matrix.removeprefix("file://")
     if MATRIX not in inputs or "://" in path or path.startswith("job:"):
@@ -147,9 +147,10 @@ def _size_bytes(path: Path) -> int:
 
 def _left(workload: Similarity, path: Path) -> int | None:
     """Return the size of the result, about; None where only the computing tells."""
+    from raysm.workloads.similarity.reading.columns import Selection
     from raysm.workloads.similarity.reading.files import peek
 
-    rows, _ = peek(path, workload.id_column)
+    rows = peek(path, Selection.of(workload)).rows
     if rows is None or workload.threshold is not None:
         return None
     # Of each neighbor its number and its score; of the full matrix its type.

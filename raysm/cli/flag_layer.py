@@ -110,4 +110,4 @@ def _is_text(key: Key) -> bool:
         hint = hint_of(key)
     except (KeyError, TypeError):  # said later, with the nearest one
         return False
-    return hint is str or (isinstance(hint, types.UnionType) and typing.get_args(hint)[0] is str)
+    return hint is str or (isinstance(hint, types.UnionType) and set(typing.get_args(hint)) == {str, types.NoneType})

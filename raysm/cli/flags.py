@@ -5,6 +5,7 @@ name with a value) follows from the option's type.
 """
 
 import argparse
+import csv
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -84,6 +85,14 @@ class Flag:
     def dest(self) -> str:
         """The attribute that argparse gives the value."""
         return self.name.removeprefix("--").replace("-", "_")
+
+
+class _Names(argparse.Action):
+    """Takes names with commas between them, quoted as in a CSV, as often as the flag is given."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        names = next(csv.reader([values])) or [""]
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), *names])
 
 
 def _describe_instance_kinds() -> str:
@@ -248,7 +257,27 @@ SIMILARITY = (
         metavar="MATRIX",
     ),
     Flag("--dtype", "workload.dtype", "of the full matrix"),
-    Flag("--id-column", "workload.id_column", "a column of MATRIX that names the rows", metavar="NAME"),
+    Flag(
+        "--id-column",
+        "workload.id_column",
+        "a column that names the rows, kept beside them and not a feature; repeatable",
+        metavar="NAME",
+        takes=tuple[str, ...],
+    ),
+    Flag(
+        "--columns",
+        "workload.columns",
+        "the features (default: all numeric columns but ids and an index of pandas); repeatable",
+        metavar="NAME,NAME",
+        action=_Names,
+    ),
+    Flag(
+        "--exclude-columns",
+        "workload.exclude_columns",
+        "columns that are not features; repeatable",
+        metavar="NAME,NAME",
+        action=_Names,
+    ),
     Flag("--parts", "workload.parts", "files of the result, each written by an instance (default: chosen)"),
     Flag("--block-rows", "workload.block_rows", "rows of one task (default: chosen)", metavar="ROWS"),
 )
@@ -305,7 +334,7 @@ def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> N
         hint = flag.takes or _hint(flag, command)
         own = {} if flag.action is None else {"action": flag.action}
         group = titled(parser, flag.group) if flag.group else parser
-        group.add_argument(flag.name, help=flag.text, **_way_of(hint, flag), **own)
+        group.add_argument(flag.name, help=flag.text, **(_way_of(hint, flag) | own))
     # Told beside the values: another command's --name chooses a metric, not the name of a task.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
 

@@ -56,7 +56,7 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
     Args:
         kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``,
             ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes that choose one by its name (``CHOOSE``), and
-            unions of them.
+            unions of them; of text and a list, only ``str | tuple[str, ...]``.
         data: What ``json.loads`` returned.
         where: The path that messages begin with.
 
@@ -97,6 +97,8 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
     choices = tuple(choice for choice in choices if choice is not type(None))
     if len(choices) == 1:
         return _read(choices[0], data, where)
+    if choices == (str, tuple[str, ...]):
+        return _read(choices[isinstance(data, list)], data, where)
     if not all(hasattr(choice, TAG) for choice in choices):
         raise _cannot_travel(where, " | ".join(map(str, choices)))
     tags = {choice.kind: choice for choice in choices}

@@ -1,6 +1,7 @@
 """The all-rows similarity as a workload, and the channels that it reads."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -69,8 +70,13 @@ class Similarity(Workload):
     """Keep all N x N similarities (queries x N), as one ``.npy`` or in ``parts``."""
     dtype: Literal["float32", "float16"] = "float32"
     """Type of the full matrix; top-k and pairs are always float32."""
-    id_column: str | None = None
-    """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
+    id_column: str | tuple[str, ...] | None = None
+    """A column of a CSV or Parquet input that names the rows, or several: kept beside them, not computed with."""
+    columns: tuple[str, ...] | None = None
+    """The columns that are the features; None takes all numeric columns but the ids and an index of pandas. A list
+    column beside scalar columns, and a column that looks like a row index, are features only if they are named here."""
+    exclude_columns: tuple[str, ...] | None = None
+    """Columns that are not features."""
     parts: int | None = None
     """Files of the result, each some rows in order, merged and written by an instance; 1 is one file on the head; None
     is one too, or of top-k one for each instance where the head would take longer than the computing."""
@@ -79,6 +85,7 @@ class Similarity(Workload):
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
+        self._check_columns()
         real = (int, float)
         for name, kind in (("top_k", int), ("threshold", real), ("recall", real), ("parts", int), ("block_rows", int)):
             value = getattr(self, name)
@@ -106,6 +113,33 @@ class Similarity(Workload):
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
         self._check_recall()
 
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The columns that name the rows."""
+        return (self.id_column,) if isinstance(self.id_column, str) else self.id_column or ()
+
+    def _check_columns(self) -> None:
+        for name in ("id_column", "columns", "exclude_columns"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+            elif isinstance(value, str) and name != "id_column":
+                object.__setattr__(self, name, (value,))
+            names = getattr(self, name)
+            if not (names is None or isinstance(names, str) or all(isinstance(one, str) for one in names)):
+                raise InvalidRequest(f"Similarity: {name} must be names of columns, got {value!r}")
+        if self.columns is not None and self.exclude_columns:
+            raise InvalidRequest("Similarity: give columns or exclude_columns, not both: the first names all features")
+        if self.columns == ():
+            raise InvalidRequest("Similarity: columns is empty; name the features, or drop columns")
+        named = (*self.id_columns, *(self.columns or ()), *(self.exclude_columns or ()))
+        twice = next((name for name, count in Counter(named).items() if count > 1), None)
+        if twice is not None:
+            raise InvalidRequest(
+                f"Similarity: the column {twice!r} is named twice in id_column, columns and exclude_columns; a column "
+                "either names rows, is a feature, or is neither"
+            )
+
     def _check_recall(self) -> None:
         if self.recall is None:
             return
@@ -124,7 +158,7 @@ class Similarity(Workload):
         if self.recall is not None and shared and instances > 1:
             raise InvalidRequest(
                 f"Similarity: with recall every instance needs all rows, and the channel {shared[0]!r} is sharded; "
-                "make it FullyReplicated, or leave recall away"
+                "make it FullyReplicated, or drop recall"
             )
 
     def workers_ahead(self, gpus: int) -> int | None:

@@ -11,6 +11,7 @@ from raysm.cli.arguments import parse
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.estimating.estimate import predict, sizing_of
 from raysm.workloads.similarity.estimating.probe import Costs
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import open_matrix
 
 ROWS = 300
@@ -21,7 +22,7 @@ COSTS = Costs(engine="an engine", prepare=1e-4, operand=1e-4, operand_bytes=9600
 
 def modelled(path, workload, slots, instances=1, *, shared_out=False):
     """Return what ``estimate`` would of a machine that costs so much: to measure takes all cores for seconds."""
-    matrix = open_matrix(path, path.parent, workload.id_column)
+    matrix = open_matrix(path, path.parent, Selection.of(workload))
     sizing = sizing_of(workload, matrix, slots, instances, shared_out=shared_out)
     return predict(workload, sizing, COSTS, ROWS, 0.1)
 
@@ -45,7 +46,7 @@ def test_an_estimate_has_time_and_money(tmp_path, capsys):
     ("argv", "message"),
     [
         (["s3://b/m.npy"], "measures a matrix that is here, not s3://b/m.npy"),
-        (["m.npy", "--queries", "q.npy"], "leave --queries away"),
+        (["m.npy", "--queries", "q.npy"], "drop --queries"),
         (
             ["m.npy", "--instance-type", "ml.foo.4xlarge"],
             "'ml.foo.4xlarge', which SageMaker does not have; did you mean",

@@ -38,6 +38,7 @@ from raysm.contract.names import LABEL_HOST
 from raysm.request import Similarity
 from raysm.bootstrap.log import emit_event
 from raysm.workloads.nodes import cluster_nodes
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.run import Choices, Folders, run
@@ -95,7 +96,8 @@ found = {
 }
 def source(channel, sharded, fields):
     suffix = "-shards" * sharded
-    return Source(channel=channel + suffix, id_column=fields.get("id_column"), sharded=sharded)
+    selection = Selection((fields["id_column"],) if "id_column" in fields else ())
+    return Source(channel=channel + suffix, selection=selection, sharded=sharded)
 
 
 for name, channel, fields, told in json.loads(sys.argv[1]):

@@ -56,7 +56,7 @@ def asked(channel, count, **fields):
 
 def test_a_recall_of_rows_that_are_shared_out_is_refused_before_anything_is_sent():
     sharded = Input("s3://b/q", distribution="ShardedByS3Key")
-    with pytest.raises(InvalidRequest, match="'queries' is sharded; make it FullyReplicated, or leave recall away"):
+    with pytest.raises(InvalidRequest, match="'queries' is sharded; make it FullyReplicated, or drop recall"):
         asked(sharded, 2, recall=0.9)
     # One instance has all rows, however they are shared out; and without a recall they may lie anywhere.
     asked(sharded, 1, recall=0.9)

@@ -18,6 +18,7 @@ from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.runner import Runner
 from raysm.workloads.similarity.engines import compile_ahead
 from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.run import Folders, run
 from raysm.workloads.termination import leave, leave_on_sigterm
@@ -79,7 +80,7 @@ class SimilarityRunner(Runner[Similarity]):
         shares = self._spread() & {MATRIX, QUERIES} if len(self.environment.hosts) > 1 else set()
 
         def source(channel: str) -> Source:
-            return Source(channel=channel, id_column=self.workload.id_column, sharded=channel in shares)
+            return Source(channel=channel, selection=Selection.of(self.workload, channel), sharded=channel in shares)
 
         return source(MATRIX), source(QUERIES) if QUERIES in self.request.inputs else None
 

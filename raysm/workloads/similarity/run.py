@@ -28,6 +28,7 @@ import pyarrow as pa
 import ray
 
 import raysm
+from raysm.bootstrap.log import remark
 from raysm.contract.events import Metric, State
 from raysm.contract.result import Manifest, ResultFile
 from raysm.errors import InvalidInput
@@ -41,7 +42,7 @@ from raysm.workloads.similarity.engines import CUDA
 from raysm.workloads.similarity.layouts import Layout, compare, load
 from raysm.workloads.similarity.modes import Mode, mode_of
 from raysm.workloads.similarity.modes.owned.collector import OwnedCollector
-from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.reading.matrix import Described, describe
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Folders, Report, Run
 from raysm.workloads.similarity.sizing.footprint import DENSE, GPU, SPARSE, Footprint
@@ -108,6 +109,8 @@ def run(
     report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
         layout = load(source, queries)
+    for rows in layout.operands:
+        remark(f"{rows.source.channel}: {describe(rows.described, rows.source.selection, rows.source.expected)}")
     # Before the rows are prepared, which reads all of them.
     _check(mode, layout)
     with report.phase("prepare"):
@@ -143,7 +146,7 @@ def _check(mode: Mode, layout: Layout) -> None:
     matrix, queries = layout.matrix, layout.queries
     if queries.columns != matrix.columns:
         raise InvalidInput(
-            f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both need the same"
+            f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both need the same columns"
         )
     mode.check(queries, matrix)
     for rows in (matrix.rows, queries.rows):

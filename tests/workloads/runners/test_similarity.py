@@ -128,7 +128,7 @@ def test_of_each_channel_the_instances_have_all_or_a_share(matrix, queries):
     found = runner(2, matrix=matrix, queries=queries)._sources()
     assert [source.channel for source in found] == ["matrix", "queries"]
     assert [source.sharded for source in found] == [matrix == SHARDED, queries == SHARDED]
-    assert {source.id_column for source in found} == {"name"}
+    assert {source.selection.ids for source in found} == {("name",)}
 
 
 def test_one_instance_has_all_that_was_shared_out():

@@ -11,6 +11,7 @@ from raysm.contract.events import Metric, Progress, State
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidInput
 from raysm.request import Similarity
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.digests import digest_of
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Folders, run
@@ -174,7 +175,11 @@ def with_ids(rows, ids, folder, channel="matrix"):
     pq.write_table(
         pa.table({"item": ids, **{f"x{i}": column for i, column in enumerate(rows.T)}}), folder / "m.parquet"
     )
-    return Source(channel=channel, id_column="item", place=Place(folder / "m.parquet", folder / "scratch", "algo-1"))
+    return Source(
+        channel=channel,
+        selection=Selection(ids=("item",)),
+        place=Place(folder / "m.parquet", folder / "scratch", "algo-1"),
+    )
 
 
 def test_ids_stand_beside_rows_and_neighbors(ray_here, tmp_path):
@@ -310,3 +315,32 @@ def test_a_run_with_a_recall_that_ends_goes_on_with_the_same_cells(ray_here, tmp
     again = go(source, tmp_path, **asked)
     assert again.measures["blocks_found"] > 0
     assert again.files[0].sha256 == whole
+
+
+def test_several_columns_name_the_rows_together(ray_here, tmp_path):
+    table = {"file": ["x", "x", "y", "y"], "row": [0, 1, 0, 1], "a": [1.0, 2.0, 0.0, 1.0], "b": [0.0, 0.1, 1.0, 1.0]}
+    pq.write_table(pa.table(table), tmp_path / "m.parquet")
+    place = Place(tmp_path / "m.parquet", tmp_path / "scratch", "algo-1")
+    source = Source(channel="matrix", selection=Selection(ids=("file", "row")), place=place)
+    go(source, tmp_path / "top", top_k=1, id_column=("file", "row"))
+    found = pq.read_table(tmp_path / "top" / "result" / "neighbors.parquet")
+    assert found["id"].to_pylist()[2] == {"file": "y", "row": 0}
+    assert found["neighbor_ids"].to_pylist()[0] == [{"file": "x", "row": 1}]
+    go(source, tmp_path / "pairs", threshold=0.9, id_column=("file", "row"))
+    (pair,) = pq.read_table(tmp_path / "pairs" / "result" / "pairs.parquet").to_pylist()
+    assert (pair["id"], pair["neighbor_id"]) == ({"file": "x", "row": 0}, {"file": "x", "row": 1})
+
+
+def test_queries_are_aligned_with_the_matrix_by_name_and_both_are_printed_first(ray_here, tmp_path, capfd):
+    places = {}
+    for channel, order in (("matrix", [0, 1, 2]), ("queries", [2, 0, 1])):
+        path = tmp_path / channel / "m.parquet"
+        path.parent.mkdir()
+        pq.write_table(pa.table({"abc"[i]: ROWS[:5, i] for i in order}), path)
+        places[channel] = Source(channel=channel, place=Place(path, tmp_path / f"{channel}-scratch", "algo-1"))
+    go(places["matrix"], tmp_path, queries=places["queries"], full=True)
+    scores = np.load(tmp_path / "result" / "similarity.npy")
+    np.testing.assert_array_equal(scores, scores_between(ROWS[:5, :3], ROWS[:5, :3]))
+    printed = capfd.readouterr().err
+    assert f"raysm: matrix: 5 rows x 3 columns (a, b, c), {ROWS.dtype}" in printed
+    assert f"raysm: queries: 5 rows x 3 columns (a, b, c), {ROWS.dtype}" in printed

@@ -102,7 +102,7 @@ def build(context: Context, k: int, recall: float, slots: int, do: Do) -> Index:
     # Zero rows have no neighbors that could be missed.
     size = sample_size(recall, len(rows))
     if not size:
-        raise InvalidInput(f"of {len(rows)} rows with elements no recall can be measured; leave recall away")
+        raise InvalidInput(f"of {len(rows)} rows with elements no recall can be measured; drop recall")
     sample = rng.permutation(rows)[: 2 * size]
     # The first half chooses the number of cells, and so cannot say what it misses; the second one can.
     task = Asked(centroids=_trained(context, rng), sample=sample, k=k_of_sample)

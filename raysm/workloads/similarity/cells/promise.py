@@ -89,7 +89,7 @@ def choose_probes(
                 return probes
             raise InvalidInput(
                 f"a recall of {recall} needs {shares[probes - 1]:.0%} of all pairs of these rows, which lie in "
-                f"no small clusters; {_reached(choosing, shares)}; leave recall away: the exact search is faster"
+                f"no small clusters; {_reached(choosing, shares)}; drop recall: the exact search is faster"
             )
     raise InvalidInput(
         f"a recall of {recall} cannot be shown by a sample of {len(choosing)} rows, even of the exact search; leave "
@@ -114,5 +114,5 @@ def check_kept(recall: float, measured: Measured) -> None:
     """
     if measured.recall < recall:
         raise InvalidInput(
-            f"a recall of {recall} was promised, and {measured} was reached; leave recall away, which is exact"
+            f"a recall of {recall} was promised, and {measured} was reached; drop recall, which is exact"
         )

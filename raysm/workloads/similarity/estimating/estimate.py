@@ -43,6 +43,7 @@ from raysm.request.similarity import Similarity
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.estimating.probe import LEAST_S, Costs, Question
 from raysm.workloads.similarity.modes import mode_of
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.sizing.footprint import DENSE, PART_BYTES, SPARSE
 from raysm.workloads.similarity.sizing.scaling import (
@@ -150,7 +151,7 @@ def estimate(
     if mode.without_estimate:
         raise InvalidRequest(f"--estimate cannot say how long it will take: {mode.without_estimate}")
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
-        matrix = open_matrix(path, Path(scratch), workload.id_column)
+        matrix = open_matrix(path, Path(scratch), Selection.of(workload))
         sizing = sizing_of(workload, matrix, slots, instances, shared_out=shared_out)
         # Half of the matrix at most: a tile beside the diagonal needs two blocks.
         rows = max(1, min(MOST_PROBE_ROWS, matrix.rows // 2, sizing.chosen_triangle_rows()))

@@ -17,6 +17,7 @@ from raysm.request.codec import from_json, to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.modes import mode_of
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
 from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_cache_of
@@ -68,7 +69,7 @@ class Costs:
 def measure(question: Question) -> Costs:
     """Measure two blocks from the beginning of the matrix."""
     place = Place(Path(question.path), Path(question.scratch), "here")
-    source = Source(channel="matrix", id_column=question.workload.id_column, place=place)
+    source = Source(channel="matrix", selection=Selection.of(question.workload), place=place)
     matrix = source.open()
     shape = RowShape(
         source=source,

@@ -7,7 +7,7 @@ from raysm.workloads.similarity.layouts.comparing import compare
 from raysm.workloads.similarity.layouts.layout import Dispatch, Layout, LoadedRows
 from raysm.workloads.similarity.layouts.replicated import Replicated
 from raysm.workloads.similarity.layouts.sharded.layout import Sharded
-from raysm.workloads.similarity.layouts.sharded.sharded_rows import ShardedRows
+from raysm.workloads.similarity.layouts.sharded.sharded_rows import ShardedRows, with_features
 from raysm.workloads.similarity.layouts.whole_rows import load_everywhere
 from raysm.workloads.similarity.reading.source import Source
 
@@ -22,7 +22,9 @@ def load(matrix: Source, queries: Source | None = None) -> Layout:
         InvalidRequest: A head that only coordinates has files of its own share.
         InstanceLost: An instance that has a share is not there.
     """
-    sources = [matrix] if queries is None else [matrix, queries]
+    sources = [with_features(matrix)]
+    if queries is not None:
+        sources.append(with_features(queries, sources[0].expected))
     whole = iter(load_everywhere([source for source in sources if not source.sharded]))
     rows: list[LoadedRows] = [ShardedRows(source) if source.sharded else next(whole) for source in sources]
     # One is enough: tasks have to go where its rows are.

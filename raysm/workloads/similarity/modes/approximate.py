@@ -49,7 +49,7 @@ class ApproximateTopK(TopK):
 
     name: ClassVar[str] = "approximate"
     without_gpus: ClassVar[str] = "the cells of an inverted file are too small for them"
-    without_estimate: ClassVar[str] = "how many rows a recall leaves out shows only in all of them; leave it away"
+    without_estimate: ClassVar[str] = "how many rows a recall leaves out shows only in all of them; drop the recall"
     in_strips: ClassVar[bool] = True
 
     recall: float
@@ -75,7 +75,7 @@ class ApproximateTopK(TopK):
         # Nor would cells help: rows that share no column are left out already, whatever their cosine.
         if queries.sparse or matrix.sparse:
             raise InvalidInput(
-                "sparse rows are compared by the columns that they share, all of them: leave recall away, or give them "
+                "sparse rows are compared by the columns that they share, all of them: drop recall, or give them "
                 "as dense rows"
             )
 

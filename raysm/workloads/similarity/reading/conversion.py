@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity.reading import archives, tables
-from raysm.workloads.similarity.reading.files import refuse_ids, suffix
+from raysm.workloads.similarity.reading.columns import Features, Selection
+from raysm.workloads.similarity.reading.files import refuse_names, suffix, table
 from raysm.workloads.similarity.reading.npy import RowWriter, Unmappable, map_array, write_array
 
 __all__ = ["DATA", "IDS", "ID_ROWS", "INDICES", "INDPTR", "MapArray", "ROWS", "SHAPE", "converted"]
@@ -44,7 +45,9 @@ ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
 """The files of a converted one: its rows, or the three arrays of CSR with their shape; and the ids where it has any."""
 
 
-def converted(file: Path, scratch: Path, id_column: str | None, mapped: MapArray = map_array) -> Path:
+def converted(
+    file: Path, scratch: Path, selection: Selection, expected: Features | None = None, mapped: MapArray = map_array
+) -> Path:
     """Return the folder with the file's arrays, made now unless it is there.
 
     Several tasks of an instance may do so at the same time: each writes beside, the first renames.
@@ -52,12 +55,14 @@ def converted(file: Path, scratch: Path, id_column: str | None, mapped: MapArray
     Args:
         file: Of the channel.
         scratch: Folder of what was converted.
-        id_column: Column that names the rows.
+        selection: The user's choice of columns.
+        expected: Features in the order in which the rows have them; None is the file's own order.
         mapped: Maps a file of the channel.
     """
     stat = file.resolve().stat()
     # A file that changed is another one: what was made of it before is not taken for it.
-    identity = json.dumps([str(file), stat.st_size, stat.st_mtime_ns, id_column])
+    chosen = [selection.ids, selection.columns, selection.exclude, expected and expected.names]
+    identity = json.dumps([str(file), stat.st_size, stat.st_mtime_ns, chosen])
     folder = scratch / hashlib.sha256(identity.encode()).hexdigest()[:32]
     if folder.exists():
         return folder
@@ -65,7 +70,7 @@ def converted(file: Path, scratch: Path, id_column: str | None, mapped: MapArray
     # In the same folder: no rename leads from one file system to another.
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
     try:
-        _convert(file, beside, id_column, mapped)
+        _convert(file, beside, selection, expected, mapped)
         beside.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -79,23 +84,22 @@ def converted(file: Path, scratch: Path, id_column: str | None, mapped: MapArray
     return folder
 
 
-def _convert(file: Path, folder: Path, id_column: str | None, mapped: MapArray) -> None:
+def _convert(file: Path, folder: Path, selection: Selection, expected: Features | None, mapped: MapArray) -> None:
     kind = suffix(file)
     if kind == ".npy":
         _bring(file, folder / ROWS, mapped)
         return
     if kind == ".npz":
-        refuse_ids(file, id_column)
+        refuse_names(file, selection)
         archives.extract(file, folder)
         for name in (ROWS, DATA, INDICES, INDPTR):
             if (folder / name).exists():
                 _straighten_in_place(folder / name, 2 if name == ROWS else 1)
         return
-    if kind == ".parquet":
-        table, batches = tables.parquet_table(file, id_column), tables.read_parquet(file, id_column)
-    else:
-        table, batches = tables.csv_table(file, id_column), tables.read_csv(file, id_column)
-    _write_table(file, table, batches, folder)
+    described = table(file, selection)
+    assert described is not None, kind
+    read = tables.read_parquet if kind == ".parquet" else tables.read_csv
+    _write_table(file, described, read(file, selection, expected), folder)
 
 
 def _bring(file: Path, target: Path, mapped: MapArray) -> None:
@@ -126,7 +130,9 @@ def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch
     first = next(batches, None)
     columns, dtype = (table.columns, table.dtype) if first is None else (first.rows.shape[1], first.rows.dtype)
     if columns is None:
-        raise InvalidInput(f"{file.name} has no rows, and so no list that tells the number of columns; take it away")
+        raise InvalidInput(
+            f"{file.name} has no rows, and so no list tells the number of columns; remove it from the input"
+        )
     ids = None if table.ids is None else _id_writer(folder / IDS, table.ids)
     try:
         with RowWriter(folder / ROWS, columns, dtype) as writer:

@@ -1,7 +1,6 @@
-"""What of a similarity's inputs can be seen to be wrong before a job is sent: from headers, and from the first rows.
+"""Check a similarity's inputs before the job is sent, by their headers and first rows.
 
-What flows in are files of this machine, what flows out is nothing, or the first thing that is wrong. It reads at most
-some megabytes of a few files; what it does not see, the job says.
+It reads at most some megabytes of a few local files. The job reports what this check does not see.
 """
 
 from collections.abc import Mapping
@@ -13,11 +12,15 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
-from raysm.workloads.similarity.reading.files import matrix_files, peek
+from raysm.workloads.similarity.reading.columns import Selection
+from raysm.workloads.similarity.reading.files import Shape, matrix_files, peek, suffix
 from raysm.workloads.similarity.reading.npy import map_array
 from raysm.workloads.similarity.reading.tables import read_csv, read_parquet
 
 __all__ = ["check_inputs"]
+
+NOTHING = Shape(None, None, None)
+"""What is known of a matrix that is not on this machine."""
 
 FIRST_BYTES = 1 << 20
 """Read of an array."""
@@ -36,25 +39,22 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     Raises:
         InvalidInput: The file, what is wrong with it, and what to do.
     """
-    matrix, queries = inputs.get(MATRIX), inputs.get(QUERIES)
-    rows, columns = _shape(matrix, workload.id_column)
-    _, width = _shape(queries, workload.id_column)
+    matrix, queries, selection = inputs.get(MATRIX), inputs.get(QUERIES), Selection.of(workload)
+    shape = NOTHING if matrix is None else peek(matrix, selection)
+    of_queries = Selection.of(workload, QUERIES)
+    width = None if queries is None else peek(queries, of_queries, shape.features).columns
+    rows, columns = shape.rows, shape.columns
     # Whether there are queries says the channel's name alone: of those that lie elsewhere the path is None.
     _check_neighbors(workload.top_k, rows, matrix, with_queries=QUERIES in inputs)
     if None not in (columns, width) and columns != width:
-        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same")
-    for path in (matrix, queries):
+        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same columns")
+    for path, chosen in ((matrix, selection), (queries, of_queries)):
         if path is None:
             continue
-        counted = _check_rows(path, workload.id_column)
-        # A CSV has no header that tells them.
+        counted = _check_rows(path, chosen)
+        # The header of a CSV does not tell the number of rows.
         if path is matrix and rows is None:
             _check_neighbors(workload.top_k, counted, matrix, with_queries=QUERIES in inputs)
-
-
-def _shape(path: Path | None, id_column: str | None) -> tuple[int | None, int | None]:
-    """Return (rows, columns); None for what the headers do not tell."""
-    return (None, None) if path is None else peek(path, id_column)
 
 
 def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, with_queries: bool) -> None:
@@ -66,10 +66,10 @@ def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, wi
         raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows, so at most {rows - 1:,} others")
 
 
-def _check_rows(path: Path, id_column: str | None) -> int | None:
+def _check_rows(path: Path, selection: Selection) -> int | None:
     """Look at the first rows; return how many there are, None where not all of them were read."""
     files = matrix_files(path)
-    first = [(name, *_first_rows(file, id_column)) for name, file in files[:FIRST_FILES]]
+    first = [(name, *_first_rows(file, selection)) for name, file in files[:FIRST_FILES]]
     # A file without rows may lie beside others that have some.
     if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows, _ in first):
         raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
@@ -87,16 +87,16 @@ def _check_rows(path: Path, id_column: str | None) -> int | None:
     return sum(len(rows) for _, rows, _ in first if rows is not None) if is_whole else None
 
 
-def _first_rows(file: Path, id_column: str | None) -> tuple[NDArray[Any] | None, bool]:
+def _first_rows(file: Path, selection: Selection) -> tuple[NDArray[Any] | None, bool]:
     """Return the first rows[n, D] of a file, None of an archive, which would be unpacked; and whether those are all."""
-    name = file.name.lower()
-    if name.endswith(".npz"):
+    kind = suffix(file)
+    if kind == ".npz":
         return None, False
-    if name.endswith(".npy"):
+    if kind == ".npy":
         array = map_array(file)
         first = array[: max(1, FIRST_BYTES // (array.itemsize * array.shape[1]))]
         return first, len(first) == len(array)
-    batches = read_parquet(file, id_column) if name.endswith(".parquet") else read_csv(file, id_column)
+    batches = (read_parquet if kind == ".parquet" else read_csv)(file, selection)
     batch = next(batches, None)
     if batch is None:
         return np.empty((0, 0)), True

@@ -1,10 +1,11 @@
 """The ids of rows: which columns can name rows, and what the result shows of them.
 
-What flows in is a column of each file, what flows out is one Arrow array on the head, from which the row groups of the
-result take what they show. It is read when all is computed, and held as a whole: 16 bytes of text take 24 bytes a row,
-twice that while its pieces are joined, which is beside the norms of all rows (8 bytes each) and no matrix.
+The ids of a matrix are one Arrow array: the values of the id column, or structs if several columns name the rows. The
+head reads it once everything is computed and holds it as a whole: 16 bytes of text take 24 bytes a row, and twice that
+while the pieces are joined.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ __all__ = [
     "convert",
     "converted_type",
     "gather",
+    "joined",
+    "joined_type",
     "plain_bytes",
     "take",
     "word",
@@ -72,8 +75,8 @@ def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
     converted = _converted(kind)
     if converted is None:
         raise InvalidInput(
-            f"{file}: the id column {column!r} holds {kind}, and no single values: write it as text, or name a column "
-            "of numbers, text, bytes, dates or times"
+            f"{file}: the id column {column!r} holds {kind}; an id is a number, text, bytes, a date or a time: convert "
+            "the column, or name another one"
         )
     return converted
 
@@ -104,6 +107,19 @@ def convert(ids: pa.Array) -> pa.Array:
     if isinstance(ids, pa.DictionaryArray):
         return convert(ids.dictionary_decode())
     return ids if kind == ids.type else ids.cast(kind)
+
+
+def joined_type(types: Mapping[str, pa.DataType]) -> pa.DataType | None:
+    """Return the type of ids that these columns make together; None if there is none."""
+    return pa.struct(list(types.items())) if len(types) > 1 else next(iter(types.values()), None)
+
+
+def joined(columns: Mapping[str, pa.Array]) -> pa.Array | None:
+    """Return the ids[n] of one batch that these columns make together; None if there is none."""
+    converted = [convert(column) for column in columns.values()]
+    if len(converted) > 1:
+        return pa.StructArray.from_arrays(converted, names=list(columns))
+    return converted[0] if converted else None
 
 
 def check_missing(file: str, column: str, metadata: Any) -> None:
@@ -155,6 +171,8 @@ def plain_bytes(metadata: Any) -> int:
 
 def _mean_bytes(ids: pa.Array) -> float:
     """Return what an id takes in a Parquet file: it follows from the values alone, however they came here."""
+    if isinstance(ids, pa.StructArray):
+        return sum(map(_mean_bytes, ids.flatten()))
     values = ids.storage if isinstance(ids, pa.ExtensionArray) else ids
     if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
         # Here: it takes 3 MB and a tenth of a second in every process of a cluster, and the head alone has ids.

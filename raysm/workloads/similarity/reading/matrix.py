@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.score import Rows
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
+from raysm.workloads.similarity.reading.columns import Features, Selection, listed
 from raysm.workloads.similarity.reading.conversion import (
     DATA,
     ID_ROWS,
@@ -28,11 +29,13 @@ from raysm.workloads.similarity.reading.conversion import (
     MapArray,
     converted,
 )
-from raysm.workloads.similarity.reading.files import check_ids, matrix_files, refuse_ids, suffix
+from raysm.workloads.similarity.reading.files import ARRAYS, check_ids, features, matrix_files, refuse_names, suffix
 from raysm.workloads.similarity.reading.ids import plain_bytes
 from raysm.workloads.similarity.reading.npy import Unmappable, map_array
 
-__all__ = ["Described", "Matrix", "open_matrix"]
+__all__ = ["Described", "Matrix", "describe", "open_matrix"]
+
+NO_SELECTION = Selection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,22 @@ class Described(Protocol):
         ...
 
 
+def describe(matrix: Described, selection: Selection, features: Features | None) -> str:
+    """Return what was read, for people: ``3,000 rows x 32 columns (f0 ... f31), float64``."""
+    if features is not None:
+        names = f" ({features.describe(matrix.columns)})"
+    elif any(suffix(Path(name)) not in ARRAYS for name in matrix.names):
+        names = " (no header line)"
+    else:
+        names = ""
+    text = f"{matrix.rows:,} rows x {matrix.columns:,} columns{names}, {matrix.dtype}"
+    if selection.ids:
+        text += f"; named by {listed(selection.ids)}"
+    if features is not None and features.left_out:
+        text += f"; left out: {listed(features.left_out)}"
+    return text
+
+
 class Matrix:
     """Rows from one or several files.
 
@@ -177,7 +196,8 @@ class Matrix:
             # The client compares widths too, but reads nothing of what lies in S3.
             if part.shape[1] != self.columns:
                 raise InvalidInput(
-                    f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; one matrix has one width"
+                    f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; all files of a matrix "
+                    "need the same columns"
                 )
         self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.rows = int(self._starts[-1])
@@ -279,9 +299,10 @@ class Matrix:
 def open_matrix(
     path: Path,
     scratch: Path,
-    id_column: str | None = None,
+    selection: Selection = NO_SELECTION,
     mapped: MapArray = map_array,
     *,
+    expected: Features | None = None,
     is_share: bool = False,
 ) -> Matrix:
     """Map the matrix at ``path``; what cannot be mapped as it is, is first brought into ``scratch``, once.
@@ -289,8 +310,9 @@ def open_matrix(
     Args:
         path: A file, or a folder of files.
         scratch: Folder for what is brought, on a disk whose files can be mapped.
-        id_column: Column that names the rows.
+        selection: The user's choice of columns.
         mapped: Maps a file of the channel.
+        expected: Features in the order in which the rows have them; None is that of the first file with names.
         is_share: It is one instance's share of a matrix, which may have no rows: those of others make one.
 
     Raises:
@@ -299,19 +321,19 @@ def open_matrix(
     parts: list[_Dense | _Sparse] = []
     id_files: list[Path] = []
     files = matrix_files(path)
-    if id_column is not None:
-        # Before the first file is converted, which may take minutes.
-        check_ids(files, id_column)
+    # Before the first file is converted, which may take minutes.
+    check_ids(files, selection)
+    expected = expected or features(files, selection)
     for _, file in files:
         if suffix(file) == ".npy":
-            refuse_ids(file, id_column)
+            refuse_names(file, selection)
             array = _mapped_as_it_is(file, mapped)
             if array is not None:
                 parts.append(_Dense(array))
                 continue
-        folder = converted(file, scratch, id_column, mapped)
+        folder = converted(file, scratch, selection, expected, mapped)
         parts.append(_open_converted(folder))
-        if id_column is not None:
+        if selection.ids:
             id_files.append(folder / IDS)
     matrix = Matrix(parts, [name for name, _ in files], id_files)
     if not (matrix.rows or is_share):

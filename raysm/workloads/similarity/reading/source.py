@@ -7,9 +7,13 @@ from pathlib import Path
 from raysm.bootstrap import environment
 from raysm.contract.folders import files_below
 from raysm.workloads.file_names import is_hidden
+from raysm.workloads.similarity.reading.columns import Features, Selection
+from raysm.workloads.similarity.reading.files import features, matrix_files
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
 
 __all__ = ["Place", "Source"]
+
+NO_SELECTION = Selection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,10 @@ class Source:
 
     channel: str
     """Name of the channel."""
-    id_column: str | None = None
-    """Column that names the rows."""
+    selection: Selection = NO_SELECTION
+    """The user's choice of columns."""
+    expected: Features | None = None
+    """Features in the order in which all files have them; None is that of the first file with names."""
     sharded: bool = False
     """Each instance has its share of the files alone."""
     place: Place | None = None
@@ -47,7 +53,11 @@ class Source:
 
     def open(self, place: Place | None = None) -> Matrix:
         """Map the matrix of this instance, at ``place`` where that is known already; a process maps it once."""
-        return _open(place or self.here(), self.id_column, is_share=self.sharded)
+        return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
+
+    def features(self) -> Features | None:
+        """Return the features of this instance's first file whose columns have names; None if there is none."""
+        return features(matrix_files(self.here().channel), self.selection) if self.has_files() else None
 
     def has_files(self) -> bool:
         """Return whether this instance has any: of a sharded channel, some may have got none."""
@@ -58,5 +68,5 @@ class Source:
 
 # Two: the matrix, and the queries that look into it.
 @functools.lru_cache(maxsize=2)
-def _open(place: Place, id_column: str | None, *, is_share: bool) -> Matrix:
-    return open_matrix(place.channel, place.scratch, id_column, is_share=is_share)
+def _open(place: Place, selection: Selection, expected: Features | None, *, is_share: bool) -> Matrix:
+    return open_matrix(place.channel, place.scratch, selection, expected=expected, is_share=is_share)

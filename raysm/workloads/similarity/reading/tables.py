@@ -1,8 +1,9 @@
-"""CSV and Parquet files as streams of rows: what flows in is a file, what flows out are batches in bounded memory."""
+"""Read CSV, TSV and Parquet files as streams of rows, in bounded memory."""
 
 import csv
 import gzip
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -15,14 +16,26 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput, option
 from raysm.workloads.similarity.reading import ids as row_ids
+from raysm.workloads.similarity.reading.columns import Features, Selection, is_row_index, listed
 
 __all__ = ["Batch", "Table", "csv_table", "parquet_table", "read_csv", "read_parquet"]
 
 BATCH_BYTES = 16 << 20
-"""Size of the batches that flow."""
+"""Size of one batch of a Parquet file."""
 
-OTHER_DELIMITERS = (";", "\t", "|")
-"""Delimiters that others write between the fields of a CSV."""
+DELIMITERS = (";", "\t", "|", ",")
+"""Delimiters that programs write between fields."""
+
+MAX_TEXT_COLUMNS = 100_000
+"""Columns of a CSV or TSV: Arrow's reader takes about 4 kB of memory for each."""
+
+MAX_LINE_CHARACTERS = 16 << 20
+"""Characters of a line: a small compressed file can hold one line of many gigabytes."""
+
+MAX_LIST = 1 << 24
+"""Numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
+
+NO_SELECTION = Selection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,71 +45,109 @@ class Batch:
     rows: NDArray[Any]
     """rows[n, D]."""
     ids: pa.Array | None
-    """ids[n], where an id column was named."""
+    """ids[n] if id columns were named; a struct if there are several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """What a table's beginning, or its metadata, says."""
+    """What the beginning of a table, or its metadata, says."""
 
     rows: int | None
-    """Number of rows; None where only reading all tells."""
+    """Number of rows; None if only reading the whole file tells."""
     columns: int | None
-    """Number of the matrix's columns, the id column not counted; None where only reading tells."""
+    """Number of columns of the matrix; None if only reading tells."""
     names: tuple[str, ...]
-    """All columns."""
+    """All columns of the file."""
     dtype: np.dtype[Any]
     """Type of the matrix."""
+    positions: tuple[int, ...]
+    """Indices of the features in ``names``."""
+    features: Features | None
+    """The features by name; None for a CSV without a header line."""
     header_lines: int = 0
-    """Lines of the header, which has several where a quoted name holds a line break; 0: there is none (CSV)."""
-    nested: bool = False
-    """One list column holds the whole row (Parquet)."""
+    """Lines of a CSV's header: several if a quoted name holds a line break, 0 if there is no header."""
     ids: pa.DataType | None = None
-    """Type of the ids, as ``ids.converted_type`` has it, where an id column was named."""
+    """Type of the ids, as ``ids.converted_type`` returns it; a struct if several columns name the rows."""
+
+    @property
+    def list_column(self) -> str | None:
+        """The feature that is a list column."""
+        return None if self.features is None else self.features.list_column
+
+    def ordered(self, expected: Features | None) -> list[int]:
+        """Return the positions of the features in the order of another table's.
+
+        Raises:
+            InvalidInput: The other table has other features.
+        """
+        order = None if self.features is None or expected is None else self.features.order(expected)
+        return list(self.positions) if order is None else [self.positions[at] for at in order]
 
 
-def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidInput:
-    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return InvalidInput(
-        f"{path.name} has no column {id_column!r} that could name its rows; its columns are {shown}"
-        f"{_as_delimiter(names, names[0])}"
-    )
-
-
-def _as_ids(column: str) -> str:
-    return f"; if that column names the rows, give {option('id_column', column)}"
-
-
-def _as_delimiter(names: tuple[str, ...], text: str) -> str:
-    """Return a hint where a table of one column has another program's delimiter in this text of it."""
-    delimiter = next((one for one in OTHER_DELIMITERS if one in text), None)
-    if delimiter is None or len(names) > 1:
-        return ""
+def _id_or_exclude(column: str) -> str:
     return (
-        f"; one column was found, and its fields hold {delimiter!r}: is that the delimiter? A comma is expected: "
-        f"pandas.read_csv(…, sep={delimiter!r}).to_csv(…, index=False) writes it so"
+        f"; if it names the rows, give {option('id_column', column)}; if it is not a feature, give "
+        f"{option('exclude_columns', column)}"
     )
 
 
-def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> None:
-    # Columns of numbers may share a name, since they go by their places; the ids go by their name.
-    count = 0 if id_column is None else names.count(id_column)
-    if count > 1:
+def _refuse_row_index(path: Path, names: Sequence[str], how_to_write: str) -> None:
+    """Refuse features whose names are those of row numbers: as numbers they would pass silently for data."""
+    found = next((name for name in names if is_row_index(name)), None)
+    if found is not None:
         raise InvalidInput(
-            f"{path.name} has {count} columns {id_column!r}, of which one is to name the rows; rename all but one"
+            f"{path.name}: the column {found!r} looks like a row index, not like a feature{_id_or_exclude(found)}; if "
+            f"it is a feature, rename it or list all features with {option('columns')}. {how_to_write}"
         )
 
 
+def _other_delimiter(path: Path, names: Sequence[str], text: str) -> str:
+    """Return a hint if a table of one column has another program's delimiter in this text."""
+    delimiter = next((one for one in DELIMITERS if one in text and one != _delimiter(path)), None)
+    if delimiter is None or len(names) > 1:
+        return ""
+    remedies = {",": "Rename the file to .csv", "\t": "Rename the file to .tsv"}
+    rewrite = f"Write commas instead: pandas.read_csv(…, sep={delimiter!r}).to_csv(…, index=False)"
+    return (
+        f"; one column was found, and its fields hold {delimiter!r}: is that the delimiter? "
+        f"{remedies.get(delimiter, rewrite)}"
+    )
+
+
+# ---- CSV and TSV ------------------------------------------------------------------------------------------------
+
+
 def _is_compressed(path: Path) -> bool:
-    # In any case, as suffix has it: M.CSV.GZ was once let in there, and read as plain text here.
+    # By the lower-case name, as ``files.suffix`` compares it.
     return path.name.lower().endswith(".gz")
 
 
+def _delimiter(path: Path) -> str:
+    return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+
+
 def _text(path: Path) -> TextIO:
+    # utf-8-sig drops a byte order mark, which would become part of the first name.
     if _is_compressed(path):
         return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig", newline=""))
-    # With a mark of the byte order or without: it would be part of the first name.
     return path.open(encoding="utf-8-sig", newline="")
+
+
+def _lines(path: Path, stream: TextIO) -> Iterator[str]:
+    """Yield the lines of a text.
+
+    Raises:
+        InvalidInput: A line is too long; no more than the limit has been read of it.
+    """
+    number = 0
+    while line := stream.readline(MAX_LINE_CHARACTERS + 1):
+        number += 1
+        if len(line) > MAX_LINE_CHARACTERS:
+            raise InvalidInput(
+                f"{path.name}: line {number} has more than {MAX_LINE_CHARACTERS:,} characters; write one row on each "
+                "line, or save the matrix as .npy"
+            )
+        yield line
 
 
 def _is_number(text: str) -> bool:
@@ -107,54 +158,90 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def csv_table(path: Path, id_column: str | None) -> Table:
-    """Read the first line: a header, unless all its fields are numbers.
+def csv_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
+    """Read the first line of a CSV or TSV: it is a header unless all its fields are numbers.
 
     A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an array writes it.
 
     Raises:
-        InvalidInput: The file is empty or no text, or lacks the id column.
+        InvalidInput: The file is empty or not text, has too many columns, lacks a column that ``selection`` names, or
+            has a column that looks like a row index.
     """
     try:
         with _text(path) as stream:
-            records = csv.reader(stream)
+            records = csv.reader(_lines(path, stream), delimiter=_delimiter(path))
             first = next(records, [])
             lines = records.line_num
-    # EOFError is what gzip raises of a torn file.
+    # gzip raises EOFError for a truncated file.
     except (UnicodeDecodeError, EOFError, OSError, csv.Error) as error:
         raise InvalidInput(f"{path.name} cannot be read as CSV: {error}") from error
     if not first:
-        raise InvalidInput(f"{path.name} is empty; a CSV has one row of numbers on each line")
+        raise InvalidInput(f"{path.name} has an empty first line; a CSV has one row of numbers on each line")
+    if len(first) > MAX_TEXT_COLUMNS:
+        raise InvalidInput(
+            f"{path.name} has {len(first):,} columns; a CSV or TSV may have at most {MAX_TEXT_COLUMNS:,}: save the "
+            "matrix as .npy, or as Parquet with one list column"
+        )
     counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
     has_header = counted or not all(map(_is_number, first))
     names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
-    if id_column is not None:
-        if not has_header:
-            raise InvalidInput(f"{path.name} has no header line, so no column {id_column!r} that could name the rows")
-        if id_column not in names:
-            raise _missing_id(path, id_column, names)
-        _no_second_id(path, id_column, names)
-    columns = len(names) - (id_column is not None)
-    if columns == 0:
-        raise InvalidInput(f"{path.name} has no column of numbers beside {id_column!r}, which names the rows")
-    ids = None if id_column is None else pa.large_string()
-    header_lines = lines if has_header else 0
-    dtype = np.dtype(np.float64)
-    return Table(rows=None, columns=columns, names=names, dtype=dtype, header_lines=header_lines, ids=ids)
+    if selection.named and not has_header:
+        raise InvalidInput(
+            f"{path.name} has no header line, so no column {selection.named[0]!r}; write a header line, or drop "
+            f"{option(selection.option, selection.named[0])}"
+        )
+    selection.check(path.name, names, _other_delimiter(path, names, names[0]))
+    positions = _chosen(names, selection, index=())
+    if not positions:
+        raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
+    chosen = tuple(names[i] for i in positions)
+    if has_header and selection.columns is None:
+        _refuse_row_index(
+            path, chosen, "pandas writes no index with to_csv(…, index=False), R with write.csv(…, row.names = FALSE)"
+        )
+    used = {*chosen, *selection.ids}
+    left_out = tuple(name for name in names if name not in used)
+    return Table(
+        rows=None,
+        columns=len(positions),
+        names=names,
+        dtype=np.dtype(np.float64),
+        positions=positions,
+        # A header that only counts names nothing.
+        features=Features(path.name, chosen, left_out=left_out) if has_header and not counted else None,
+        header_lines=lines if has_header else 0,
+        ids=row_ids.joined_type({name: pa.large_string() for name in selection.ids}),
+    )
 
 
-def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
-    """Stream a CSV (``.gz`` too) as float64 rows; ids are kept as text.
+def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) -> tuple[int, ...]:
+    """Return the positions of the features: all columns but ids, excluded ones and pandas' ``index``, or the named."""
+    if selection.columns is not None:
+        chosen = set(selection.columns)
+        return tuple(i for i, name in enumerate(names) if name in chosen)
+    others = {*selection.ids, *selection.exclude, *index}
+    return tuple(i for i, name in enumerate(names) if name not in others)
+
+
+def read_csv(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Iterator[Batch]:
+    """Stream a CSV or TSV (``.gz`` too) as float64 rows; ids are kept as text.
+
+    Args:
+        path: The file.
+        selection: The user's choice of columns.
+        expected: Features in the order in which the rows have them; None is the file's own order.
 
     Raises:
-        InvalidInput: A field is missing or no number, or a line has another number of fields.
+        InvalidInput: A field is missing or not a number, or a line has another number of fields.
     """
-    table = csv_table(path, id_column)
-    # Numbers for names: column_types goes by them, and two columns may have one name.
+    table = csv_table(path, selection)
+    positions = table.ordered(expected)
+    ids = [table.names.index(name) for name in selection.ids]
+    # Numbers for names: column_types goes by names, and two columns may have the same.
     names = [str(i) for i in range(len(table.names))]
-    id_index = None if id_column is None else table.names.index(id_column)
-    # Ids are text, or their leading zeros would be lost.
-    types = {name: pa.string() if i == id_index else pa.float64() for i, name in enumerate(names)}
+    # Ids are text, which keeps leading zeros.
+    types = {names[i]: pa.float64() for i in positions} | {names[i]: pa.string() for i in ids}
+    used = sorted({*positions, *ids})
     try:
         reader = pyarrow.csv.open_csv(
             pa.input_stream(str(path), compression="gzip" if _is_compressed(path) else None),
@@ -165,149 +252,276 @@ def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
                 skip_rows=table.header_lines,
                 use_threads=False,
             ),
-            # Arrow's own list of what is missing has NaN, NA and null: the one is a number, and all may be ids.
+            parse_options=pyarrow.csv.ParseOptions(delimiter=_delimiter(path)),
+            # Arrow's own list of missing values has NaN, NA and null: NaN is a number, and all may be ids.
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types, null_values=[""], strings_can_be_null=True, check_utf8=True
+                column_types=types,
+                null_values=[""],
+                strings_can_be_null=True,
+                check_utf8=True,
+                include_columns=[names[i] for i in used],
             ),
         )
+        at = {position: i for i, position in enumerate(used)}
         for batch in reader:
-            if batch.num_rows:
-                yield _csv_batch(path, table, batch, id_index)
+            if not batch.num_rows:
+                continue
+            if any(batch.column(i).null_count for i in range(batch.num_columns)):
+                raise _csv_error(path, table, selection) or InvalidInput(f"{path.name} has an empty field")
+            rows = np.empty((batch.num_rows, len(positions)))
+            for target, i in enumerate(positions):
+                # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every process that reads.
+                rows[:, target] = np.from_dlpack(batch.column(at[i]))
+            yield Batch(rows, row_ids.joined({table.names[i]: batch.column(at[i]) for i in ids}))
     except (pa.ArrowInvalid, OSError) as error:
-        # Where Python's reader finds nothing wrong, Arrow's words are all there is.
-        raise _csv_error(path, table, id_index) or InvalidInput(
+        # If Python's reader finds nothing wrong, Arrow's message is all there is.
+        raise _csv_error(path, table, selection) or InvalidInput(
             f"{path.name} cannot be read as CSV: {error}"
         ) from error
 
 
-def _csv_batch(path: Path, table: Table, batch: pa.RecordBatch, id_index: int | None) -> Batch:
-    values = [i for i in range(batch.num_columns) if i != id_index]
-    if any(batch.column(i).null_count for i in range(batch.num_columns)):
-        raise _csv_error(path, table, id_index) or InvalidInput(f"{path.name} has an empty field")
-    rows = np.empty((batch.num_rows, len(values)))
-    for target, i in enumerate(values):
-        # Not its to_numpy, which imports pandas where that is installed: 0.3 s of a core in every process that reads.
-        rows[:, target] = np.from_dlpack(batch.column(i))
-    return Batch(rows, None if id_index is None else row_ids.convert(batch.column(id_index)))
-
-
-def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput | None:
-    """Read the file again, slowly, to say where it is wrong."""
+def _csv_error(path: Path, table: Table, selection: Selection) -> InvalidInput | None:
+    """Read the file again, slowly, to find where it is wrong."""
+    features, ids = set(table.positions), {table.names.index(name) for name in selection.ids}
     try:
         with _text(path) as stream:
-            lines = csv.reader(stream)
+            lines = csv.reader(_lines(path, stream), delimiter=_delimiter(path))
             if table.header_lines:
                 next(lines)
             for row, fields in enumerate(line for line in lines if line):
-                # The header is no row, and rows count from 0: an editor goes to the line.
+                # Rows count from 0 and without the header; an editor goes to the line.
                 at = f"row {row}, line {lines.line_num}"
                 if len(fields) != len(table.names):
+                    hint = _other_delimiter(path, table.names, table.names[0])
+                    if not hint and table.header_lines and len(fields) == len(table.names) + 1:
+                        hint = "; R's write.table writes row names without a name: give it row.names = FALSE"
                     return InvalidInput(
-                        f"{path.name}: {at}, has {len(fields)} fields, the first line has {len(table.names)}"
-                        f"{_as_delimiter(table.names, table.names[0])}"
+                        f"{path.name}: {at}, has {len(fields)} fields, the first line has {len(table.names)}{hint}"
                     )
                 for i, field in enumerate(fields):
-                    if i == id_index and field:
-                        continue
                     # Python takes 1_000 for a number, Arrow does not.
-                    if not field or not _is_number(field) or "_" in field:
-                        what = f"{field!r} is no number" if field else "the field is empty"
-                        remedy = _as_delimiter(table.names, field)
-                        if field and not remedy and table.header_lines and id_index is None:
-                            remedy = _as_ids(table.names[i])
-                        return InvalidInput(f"{path.name}: column {table.names[i]!r}, {at}: {what}{remedy}")
+                    wrong = i in features and not (_is_number(field) and "_" not in field)
+                    if not wrong and (field or i not in ids):
+                        continue
+                    what = f"{field!r} is not a number" if field else "the field is empty"
+                    remedy = _other_delimiter(path, table.names, field)
+                    if field and not remedy and table.header_lines:
+                        remedy = _id_or_exclude(table.names[i])
+                    return InvalidInput(f"{path.name}: column {table.names[i]!r}, {at}: {what}{remedy}")
+    except InvalidInput as error:
+        return error
     except (csv.Error, ValueError, EOFError, OSError):
         return None
     return None
 
 
-def parquet_table(path: Path, id_column: str | None) -> Table:
-    """Read a Parquet file's metadata: numeric columns, or one list column of numbers, and the id column.
+# ---- Parquet ----------------------------------------------------------------------------------------------------
+
+
+def parquet_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
+    """Read a Parquet file's metadata.
+
+    The features are numeric columns, or one column of lists or tensors of numbers. Both together are features only if
+    ``selection`` names them. The columns in which pandas keeps a frame's index are not features.
 
     Raises:
-        InvalidInput: It is torn, lacks the id column, or has a column of another type.
+        InvalidInput: The file is truncated, lacks a column that ``selection`` names, or has a column that is not
+            numeric or looks like a row index.
     """
     try:
         with pq.ParquetFile(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowException, OSError) as error:
-        raise InvalidInput(f"{path.name} is no whole Parquet file: {error}") from error
+        raise InvalidInput(f"{path.name} is not a whole Parquet file: {error}") from error
     names = tuple(schema.names)
-    if id_column is not None and id_column not in names:
-        raise _missing_id(path, id_column, names)
-    _no_second_id(path, id_column, names)
-    ids = None
-    if id_column is not None:
-        ids = row_ids.converted_type(path.name, id_column, schema.field(id_column).type)
-        row_ids.check_missing(path.name, id_column, metadata)
-    fields = [field for field in schema if field.name != id_column]
-    if not fields:
-        raise InvalidInput(f"{path.name} has no column of numbers beside {id_column!r}, which names the rows")
-    nested = len(fields) == 1 and _is_list(fields[0].type)
-    for field in fields:
-        kind = field.type.value_type if nested else field.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            if id_column is None and not _is_list(kind):
-                remedy = _as_ids(field.name)
-            else:
-                remedy = "; a matrix is numeric columns, or one list column of numbers"
-            raise InvalidInput(f"{path.name}: column {field.name!r} holds {field.type}, no numbers{remedy}")
-    kinds = [np.dtype((field.type.value_type if nested else field.type).to_pandas_dtype()) for field in fields]
-    size = getattr(fields[0].type, "list_size", None) if nested else len(fields)
-    rows = metadata.num_rows
-    return Table(rows=rows, columns=size, names=names, dtype=np.result_type(*kinds), nested=nested, ids=ids)
+    selection.check(path.name, names)
+    id_types = {}
+    for name in selection.ids:
+        id_types[name] = row_ids.converted_type(path.name, name, schema.field(name).type)
+        row_ids.check_missing(path.name, name, metadata)
+    index = _pandas_index(schema)
+    positions = _chosen(names, selection, index)
+    if not positions:
+        without = f" without the pandas index {listed(index)}" if index else ""
+        raise InvalidInput(f"{path.name} has no feature columns{without}; its columns are {listed(names)}")
+    fields = [schema.field(i) for i in positions]
+    _check_types(path, fields)
+    lists = [field for field in fields if _is_list(field.type)]
+    scalars = [field.name for field in fields if not _is_list(field.type)]
+    if len(lists) > 1:
+        raise InvalidInput(
+            f"{path.name} has several columns of lists: {listed(field.name for field in lists)}; choose one of them: "
+            f"{option('columns', lists[0].name)}"
+        )
+    if selection.columns is None:
+        if lists and scalars:
+            raise InvalidInput(
+                f"{path.name} has the list column {lists[0].name!r} and also {listed(scalars)}; choose the "
+                f"features: {option('columns', lists[0].name)} takes the list alone, with other names those columns too"
+            )
+        _refuse_row_index(path, scalars, "pandas writes no index with to_parquet(…, index=False)")
+    used = {*(field.name for field in fields), *selection.ids}
+    kinds = [np.dtype(_element(field.type).to_pandas_dtype()) for field in fields]
+    return Table(
+        rows=metadata.num_rows,
+        columns=_width(path, lists[0], metadata, len(scalars)) if lists else len(fields),
+        names=names,
+        dtype=np.result_type(*kinds),
+        positions=positions,
+        features=Features(
+            path.name,
+            tuple(field.name for field in fields),
+            list_column=lists[0].name if lists else None,
+            left_out=tuple(name for name in names if name not in used),
+        ),
+        ids=row_ids.joined_type(id_types),
+    )
+
+
+def _pandas_index(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns in which pandas keeps a frame's index; a RangeIndex takes none."""
+    try:
+        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+    except (ValueError, KeyError, TypeError):
+        return ()
+    return tuple(name for name in index if isinstance(name, str) and name in schema.names)
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    # Ray's tensors are an extension type only in processes that have imported Ray Data, and lists elsewhere.
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _is_list(kind: pa.DataType) -> bool:
+    kind = _storage(kind)
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
-    """Stream a Parquet file's rows, one part of a row group after the other.
+def _element(kind: pa.DataType) -> pa.DataType:
+    return _storage(kind).value_type if _is_list(kind) else kind
+
+
+def _check_types(path: Path, fields: Sequence[pa.Field]) -> None:
+    def is_numeric(kind: pa.DataType) -> bool:
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+    wrong = [field for field in fields if not is_numeric(_element(field.type))]
+    if not wrong:
+        return
+    first, others = wrong[0], [field.name for field in wrong[1:]]
+    more = f" (nor do {listed(others)})" if others else ""
+    if pa.types.is_nested(_storage(first.type)):
+        remedy = f"; leave it out with {option('exclude_columns', first.name)}"
+    else:
+        remedy = _id_or_exclude(first.name)
+    raise InvalidInput(f"{path.name}: column {first.name!r} holds {first.type}, not numbers{more}{remedy}")
+
+
+def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | None:
+    """Return the number of columns with a list column; None if only reading tells the length of the lists.
 
     Raises:
-        InvalidInput: A value is null, a list has another length than the first, or the file is torn.
+        InvalidInput: The lists are too long to be read, or differ in length and are many.
     """
-    table = parquet_table(path, id_column)
-    # How long its lists are, only reading tells; this sizes batches, no more.
-    width = table.columns or 1024
-    # By position: two columns may have one name.
-    row_columns = [i for i, name in enumerate(table.names) if name != id_column]
-    names = [table.names[i] for i in row_columns]
-    done, length = 0, table.columns if table.nested else None
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        chunks = (group.column(i) for i in range(group.num_columns))
+        values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.startswith(f"{field.name}."))
+        longest = values / max(1, group.num_rows)
+        # Lists of one length have a whole number of values for each row; of a few others, reading says which.
+        if longest > MAX_LIST or (values > MAX_LIST and values % group.num_rows):
+            what = f"lists of about {longest:,.0f} numbers" if longest > MAX_LIST else "lists of different lengths"
+            raise InvalidInput(
+                f"{path.name}: column {field.name!r} holds {what}; each list is one row of the matrix, all of one "
+                f"length, at most {MAX_LIST:,}"
+            )
+    size = getattr(_storage(field.type), "list_size", None)
+    return None if size is None else size + scalars
+
+
+def read_parquet(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Iterator[Batch]:
+    """Stream a Parquet file's rows, one part of a row group after the other.
+
+    Args:
+        path: The file.
+        selection: The user's choice of columns.
+        expected: Features in the order in which the rows have them; None is the file's own order.
+
+    Raises:
+        InvalidInput: A value is null, a list has another length than the first, or the file is truncated.
+    """
+    table = parquet_table(path, selection)
+    positions = table.ordered(expected)
+    ids = [table.names.index(name) for name in selection.ids]
+    used = sorted({*positions, *ids})
+    # Arrow takes names for paths, in which a dot separates levels: then all columns are read.
+    some = None if len(used) == len(table.names) or any("." in n for n in table.names) else [*_names(table, used)]
+    at = {position: i for i, position in enumerate(used if some else range(len(table.names)))}
+    done, length = 0, None
     try:
-        # What is read ahead would lie in memory: Arrow's default trades that for speed.
+        # What is read ahead would stay in memory: Arrow's default trades that for speed.
         with pq.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(
-                batch_size=max(1, min(65536, BATCH_BYTES // (8 * width))), use_threads=False
+                batch_size=_batch_rows(table, file.metadata), columns=some, use_threads=False
             ):
                 if not batch.num_rows:
                     continue
-                columns = [batch.column(i) for i in row_columns]
-                ids = None if id_column is None else batch.column(table.names.index(id_column))
-                for name, column in [*zip(names, columns, strict=True), (id_column, ids)]:
-                    _check_nulls(path, name, column, done)
-                if table.nested:
-                    rows = _list_rows(path, names[0], columns[0], done, length)
-                    length = rows.shape[1]
-                else:
-                    rows = np.empty((batch.num_rows, len(columns)), dtype=table.dtype)
-                    for i, column in enumerate(columns):
-                        # Booleans are single bits in Arrow: of them there is no view.
-                        rows[:, i] = column.to_numpy(zero_copy_only=False)
-                yield Batch(rows, None if ids is None else row_ids.convert(ids))
+                columns = {i: batch.column(at[i]) for i in (*positions, *ids)}
+                for i, column in columns.items():
+                    _check_nulls(path, table.names[i], column, done)
+                pieces = []
+                for i in positions:
+                    name, column = table.names[i], columns[i]
+                    if name == table.list_column:
+                        piece = _list_rows(path, name, column, done, length)
+                        length = piece.shape[1]
+                    else:
+                        # Booleans are single bits in Arrow, which no view can show.
+                        piece = column.to_numpy(zero_copy_only=False)
+                    pieces.append(piece)
+                yield Batch(_joined(pieces, table.dtype), row_ids.joined({table.names[i]: columns[i] for i in ids}))
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} cannot be read as Parquet: {error}") from error
 
 
-def _check_nulls(path: Path, name: str | None, column: pa.Array | None, done: int) -> None:
-    if column is not None and column.null_count:
+def _names(table: Table, positions: Sequence[int]) -> dict[str, None]:
+    """Return names of columns, each once."""
+    return dict.fromkeys(table.names[i] for i in positions)
+
+
+def _batch_rows(table: Table, metadata: Any) -> int:
+    """Return how many rows make a batch of ``BATCH_BYTES``."""
+    width = table.columns
+    if width is None:
+        # Without a fixed length, the number of stored values tells the mean length.
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        values = max((group.column(i).num_values for group in groups for i in range(group.num_columns)), default=0)
+        width = max(1024, values // max(1, min((group.num_rows for group in groups), default=1)))
+    return max(1, min(65536, BATCH_BYTES // (8 * width)))
+
+
+def _joined(pieces: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the rows of features[n] and lists[n, length] side by side."""
+    if len(pieces) == 1 and pieces[0].ndim == 2:
+        return pieces[0]
+    widths = [1 if piece.ndim == 1 else piece.shape[1] for piece in pieces]
+    rows = np.empty((len(pieces[0]), sum(widths)), dtype=dtype)
+    start = 0
+    for piece, width in zip(pieces, widths, strict=True):
+        rows[:, start if piece.ndim == 1 else slice(start, start + width)] = piece
+        start += width
+    return rows
+
+
+def _check_nulls(path: Path, name: str, column: pa.Array, done: int) -> None:
+    if column.null_count:
         row = done + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise InvalidInput(f"{path.name}: column {name!r}, row {row}: the value is missing")
 
 
 def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | None) -> NDArray[Any]:
+    tensors = column if isinstance(column, pa.FixedShapeTensorArray) else None
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
     if pa.types.is_fixed_size_list(column.type):
         lengths = np.full(len(column), column.type.list_size)
     else:
@@ -321,9 +535,12 @@ def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | No
             f"{path.name}: column {name!r}, row {done + int(wrong[0])}: the list has {int(lengths[wrong[0]])} numbers, "
             f"those before have {length}"
         )
-    # Not column.values, which has the lists outside this batch too.
+    # Not column.values, which also has the lists outside this batch.
     values = column.flatten()
     if values.null_count:
         at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
         raise InvalidInput(f"{path.name}: column {name!r}, row {done + at // length}: a number in the list is missing")
+    if tensors is not None:
+        # A tensor may be stored with its dimensions in another order.
+        return cast(NDArray[Any], tensors.to_numpy_ndarray().reshape(-1, length))
     return cast(NDArray[Any], values.to_numpy(zero_copy_only=False).reshape(-1, length))

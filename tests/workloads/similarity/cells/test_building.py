@@ -50,7 +50,7 @@ def test_no_block_size_changes_the_index(context, index):
 
 def test_rows_without_clusters_are_refused_where_the_recall_needs_most_pairs(tmp_path):
     context = context_of(saved(np.random.default_rng(0).standard_normal((1500, 64)), tmp_path))
-    with pytest.raises(InvalidInput, match=r"a recall of 0\.95 needs .* leave recall away"):
+    with pytest.raises(InvalidInput, match=r"a recall of 0\.95 needs .* drop recall"):
         build(context, 5, 0.95, 2, done_here(context))
 
 

@@ -57,9 +57,7 @@ def test_rows_that_chose_nothing_have_to_hold_it_too():
 
 def test_a_recall_that_needs_most_pairs_is_refused_with_what_was_reached():
     spread = np.tile(np.arange(50), (1000, 1))
-    with pytest.raises(
-        InvalidInput, match=r"0\.95 needs \d+% of all pairs.*50% of them reached 0\.5.*leave recall away"
-    ):
+    with pytest.raises(InvalidInput, match=r"0\.95 needs \d+% of all pairs.*50% of them reached 0\.5.*drop recall"):
         choose_probes(0.95, spread, spread, SHARES)
 
 
@@ -69,6 +67,6 @@ def test_a_recall_that_so_few_rows_cannot_show_is_refused():
 
 
 def test_a_result_that_holds_less_than_was_promised_is_refused():
-    with pytest.raises(InvalidInput, match=r"0\.95 was promised, and 0\.9400 .* was reached; leave recall away"):
+    with pytest.raises(InvalidInput, match=r"0\.95 was promised, and 0\.9400 .* was reached; drop recall"):
         check_kept(0.95, Measured(recall=0.94, low=0.93, high=0.96, rows=1000))
     check_kept(0.95, Measured(recall=0.95, low=0.93, high=0.96, rows=1000))

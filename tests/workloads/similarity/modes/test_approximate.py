@@ -74,7 +74,7 @@ def test_the_file_has_the_promised_share_of_the_true_neighbors_and_says_it(tmp_p
 
 def test_a_result_that_misses_more_than_was_promised_is_no_result(tmp_path):
     # As if the cells had been chosen for another matrix: in the nearest cell alone lies about half of the neighbors.
-    with pytest.raises(InvalidInput, match=r"0\.999 was promised, and 0\.\d+ .* was reached; leave recall away"):
+    with pytest.raises(InvalidInput, match=r"0\.999 was promised, and 0\.\d+ .* was reached; drop recall"):
         gathered(clustered(800, 16, noise=1.0), tmp_path, promised=0.999, probes=1)
     assert not (tmp_path / "result" / "neighbors.parquet").exists()
 
@@ -87,7 +87,7 @@ def test_each_task_has_all_rows_that_its_own_may_look_into(tmp_path):
 
 def test_sparse_rows_are_refused_before_anything_is_computed():
     matrix = SimpleNamespace(rows=100, sparse=True)
-    with pytest.raises(InvalidInput, match="sparse rows .* leave recall away, or give them as dense rows"):
+    with pytest.raises(InvalidInput, match="sparse rows .* drop recall, or give them as dense rows"):
         ApproximateTopK(3, 0.9).check(matrix, matrix)
     with pytest.raises(InvalidInput, match="ask for fewer"):
         ApproximateTopK(100, 0.9).check(matrix, matrix)

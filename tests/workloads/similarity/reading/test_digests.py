@@ -37,5 +37,5 @@ def test_what_was_begun_is_what_is_asked_for_and_only_once(tmp_path):
 
 def test_a_file_that_cannot_be_read_says_so_to_who_asks(tmp_path):
     digests.begin(tmp_path / "nothing")
-    with pytest.raises(InvalidInput, match="is not there"):
+    with pytest.raises(InvalidInput, match="does not exist"):
         digests.digest(tmp_path / "nothing").result(timeout=90)

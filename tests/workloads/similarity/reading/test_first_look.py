@@ -75,7 +75,7 @@ def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
         ("a,b\n", "m.csv has no rows below its header; there is nothing to compute"),
         (
             "id,x\none,1\ntwo,2\n",
-            "column 'id', row 0, line 2: 'one' is no number; if that column names the rows",
+            "column 'id', row 0, line 2: 'one' is not a number; if it names the rows",
         ),
         ("a,b\n1,2\n3,nan\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity, the first such row"),
         ("1,2\n3,inf\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity"),
@@ -140,6 +140,16 @@ def test_queries_of_another_width_are_refused_with_both_paths(tmp_path):
     inputs = {name: tmp_path / f"{name}.npy" for name in ("matrix", "queries")}
     with pytest.raises(InvalidInput, match=r"queries.npy has 4 columns, .*matrix.npy has 3"):
         check_inputs(Similarity(top_k=1), inputs)
+
+
+def test_queries_may_lack_a_column_that_is_excluded_from_the_matrix(refusal, tmp_path):
+    (tmp_path / "m.csv").write_text("label,a,b\nx,1,2\ny,3,4\n")
+    (tmp_path / "q.csv").write_text("a,b\n1,2\n")
+    workload = Similarity(top_k=1, exclude_columns=["label"])
+    assert refusal(workload, matrix=tmp_path / "m.csv", queries=tmp_path / "q.csv") is None
+    assert "m.csv has no column 'labels'" in refusal(
+        Similarity(top_k=1, exclude_columns="labels"), matrix=tmp_path / "m.csv", queries=tmp_path / "q.csv"
+    )
 
 
 def test_only_the_first_files_are_read(tmp_path):

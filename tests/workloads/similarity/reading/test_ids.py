@@ -13,10 +13,12 @@ from raysm.errors import InvalidInput
 from raysm.request import Similarity
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pairs
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import peek
 from raysm.workloads.similarity.reading.ids import gather
 from raysm.workloads.similarity.reading.matrix import open_matrix
 
+ITEM = Selection(ids=("item",))
 ROWS = 5
 NEIGHBORS_OF = np.array([[1, 4], [2, 0], [0, 3], [4, 1], [3, 2]])
 WIDTHS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -57,8 +59,8 @@ def a_table(ids, folder, name="m.parquet"):
 
 
 def ids_of(path, folder):
-    peek(path, "item")
-    matrix = open_matrix(path, folder / "scratch", "item")
+    peek(path, ITEM)
+    matrix = open_matrix(path, folder / "scratch", ITEM)
     return gather(matrix, matrix)
 
 
@@ -109,33 +111,33 @@ def test_uuids_stay_uuids(tmp_path):
 )
 def test_a_column_that_names_no_rows_is_refused_by_its_file_alone(tmp_path, kind, values):
     path = a_table(pa.array(values, kind), tmp_path)
-    said = "no single values: write it as text, or name a column of"
+    said = "an id is a number, text, bytes, a date or a time"
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        peek(path, "item")
+        peek(path, ITEM)
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        open_matrix(path, tmp_path / "scratch", "item")
+        open_matrix(path, tmp_path / "scratch", ITEM)
 
 
 def test_missing_ids_are_refused_by_the_files_footer_alone(tmp_path):
     path = a_table(pa.array(["a", None, "c", None, "e"]), tmp_path)
     with pytest.raises(InvalidInput, match="2 of 5 rows have no value in the id column 'item'; each row needs an id"):
-        peek(path, "item")
+        peek(path, ITEM)
 
 
 def test_missing_ids_of_a_file_without_statistics_are_refused_when_it_is_read(tmp_path):
     path = tmp_path / "m.parquet"
     table = pa.table({"x": [1.0, 2.0], "item": ["a", None]})
     pq.write_table(table, path, write_statistics=False)
-    peek(path, "item")
+    peek(path, ITEM)
     with pytest.raises(InvalidInput, match="column 'item', row 1: the value is missing"):
-        open_matrix(path, tmp_path / "scratch", "item")
+        open_matrix(path, tmp_path / "scratch", ITEM)
 
 
 def test_files_whose_ids_differ_in_type_are_refused_by_their_beginnings_alone(tmp_path):
     for part, ids in enumerate((pa.array([1, 2]), pa.array(["a", "b"]))):
         a_table(ids, tmp_path, f"m/{part}.parquet")
-    with pytest.raises(InvalidInput, match=r"the id column 'item' of 1.parquet is text, that of 0.parquet is int64"):
-        peek(tmp_path / "m", "item")
+    with pytest.raises(InvalidInput, match=r"the ids \('item'\) of 1.parquet are text, those of 0.parquet are int64"):
+        peek(tmp_path / "m", ITEM)
 
 
 def test_text_is_text_whatever_kind_of_it_a_file_has(tmp_path):
@@ -158,10 +160,8 @@ def test_the_bytes_do_not_depend_on_the_pieces_in_which_ids_come(tmp_path):
 
 
 def test_queries_have_their_own_ids_and_their_neighbors_those_of_the_matrix(tmp_path):
-    matrix = open_matrix(
-        a_table(pa.array([f"m{i}" for i in range(ROWS)]), tmp_path / "m"), tmp_path / "scratch", "item"
-    )
-    queries = open_matrix(a_table(pa.array([7, 8]), tmp_path / "q"), tmp_path / "scratch", "item")
+    matrix = open_matrix(a_table(pa.array([f"m{i}" for i in range(ROWS)]), tmp_path / "m"), tmp_path / "scratch", ITEM)
+    queries = open_matrix(a_table(pa.array([7, 8]), tmp_path / "q"), tmp_path / "scratch", ITEM)
     write_neighbors(tmp_path, keys, 2, 2, lambda done: None, gather(queries, matrix))
     found = pq.read_table(tmp_path / NEIGHBORS)
     assert found["id"].to_pylist() == [7, 8]
@@ -170,13 +170,11 @@ def test_queries_have_their_own_ids_and_their_neighbors_those_of_the_matrix(tmp_
 
 def test_queries_without_the_column_are_refused_by_their_file_alone(tmp_path):
     np.save(tmp_path / "q.npy", np.ones((2, 1)))
-    with pytest.raises(InvalidInput, match="q.npy has no columns with names, so no 'item' .* matrix and queries alike"):
-        peek(tmp_path / "q.npy", "item")
+    with pytest.raises(InvalidInput, match="columns of q.npy have no names, so there is no column 'item'"):
+        peek(tmp_path / "q.npy", ITEM)
     (tmp_path / "q.csv").write_text("x,name\n1,a\n")
-    with pytest.raises(
-        InvalidInput, match="q.csv has no column 'item' that could name its rows; its columns are x, na"
-    ):
-        peek(tmp_path / "q.csv", "item")
+    with pytest.raises(InvalidInput, match="q.csv has no column 'item'; its columns are 'x', 'na"):
+        peek(tmp_path / "q.csv", ITEM)
 
 
 def test_what_a_task_s_process_imports_ahead_leaves_out_what_only_ids_need():

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from raysm.errors import InvalidInput
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import matrix_files, peek
 from raysm.workloads.similarity.reading.matrix import open_matrix
 from raysm.workloads.similarity.reading.npy import Unmappable
@@ -18,7 +19,7 @@ ROWS = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
 
 
 def opened(path, tmp_path, id_column=None):
-    return open_matrix(path, tmp_path / "scratch", id_column)
+    return open_matrix(path, tmp_path / "scratch", Selection(() if id_column is None else (id_column,)))
 
 
 def all_rows(matrix):
@@ -97,7 +98,7 @@ def test_every_format_brings_the_same_rows(save, tmp_path):
     assert (matrix.rows, matrix.columns) == (30, 4)
     assert np.array_equal(all_rows(matrix), ROWS)
     assert np.array_equal(matrix.read(11, 13), ROWS[11:13])
-    assert peek(path) in [(30, 4), (None, 4), (30, None)]
+    assert peek(path)[:2] in [(30, 4), (None, 4), (30, None)]
 
 
 def test_an_npy_is_mapped_where_it_lies(tmp_path):
@@ -140,7 +141,7 @@ def test_a_folder_is_one_matrix_in_natural_order(tmp_path):
     assert np.array_equal(all_rows(matrix), expected)
     for start in range(0, 30, 4):
         assert np.array_equal(matrix.read(start, start + 2), expected[start : start + 2])
-    assert peek(folder) == (30, 4)
+    assert peek(folder)[:2] == (30, 4)
 
 
 def test_files_of_a_folder_may_have_different_formats_and_types(tmp_path):
@@ -208,7 +209,7 @@ def refused(path, tmp_path, pattern, id_column=None):
 
 def test_a_missing_path_is_said_before_anything_starts(tmp_path):
     for ask in (peek, matrix_files):
-        with pytest.raises(InvalidInput, match="nowhere is not there"):
+        with pytest.raises(InvalidInput, match="nowhere does not exist"):
             ask(tmp_path / "nowhere")
 
 
@@ -220,7 +221,11 @@ def test_a_folder_without_files_is_refused(tmp_path):
 def test_an_unknown_file_is_named(tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "notes.txt").write_text("x")
-    refused(tmp_path / "m", tmp_path, r"notes.txt is no matrix file: .npy, .npz, .csv, .csv.gz and .parquet are")
+    refused(
+        tmp_path / "m",
+        tmp_path,
+        r"notes.txt cannot be read as a matrix; supported are .npy, .npz, .csv, .csv.gz, .tsv, .tsv.gz, .parquet",
+    )
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".csv.gz", ".parquet"])
@@ -314,12 +319,12 @@ def test_files_of_different_widths_are_refused(tmp_path):
     [
         (
             "a,b\n1,2\n3,x\n",
-            r"column 'b', row 1, line 3: 'x' is no number; if that column names the rows, give --id-column b \(in",
+            r"column 'b', row 1, line 3: 'x' is not a number; if it names the rows, give --id-column b \(in",
         ),
         ("a,b\n1,2\n3,\n", r"column 'b', row 1, line 3: the field is empty"),
         ("a,b\n1,2\n3\n", r"row 1, line 3, has 1 fields, the first line has 2"),
         ("1,2\n3,4,5\n", r"row 1, line 2, has 3 fields, the first line has 2"),
-        ("1,2\n3,NA\n", r"row 1, line 2: 'NA' is no number"),
+        ("1,2\n3,NA\n", r"row 1, line 2: 'NA' is not a number"),
         ("\n", r"empty"),
     ],
 )
@@ -418,7 +423,7 @@ def test_a_csr_matrix_of_another_byte_order_is_read(tmp_path):
 def test_a_compressed_csv_is_known_by_its_suffix_however_it_is_written(name, tmp_path):
     (tmp_path / name).write_bytes(gzip.compress(csv_text(ROWS, "a,b,c,d").encode()))
     assert np.array_equal(all_rows(opened(tmp_path / name, tmp_path)), ROWS)
-    assert peek(tmp_path / name) == (None, 4)
+    assert peek(tmp_path / name)[:2] == (None, 4)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -430,7 +435,7 @@ def test_a_csv_whose_quoted_header_has_line_breaks_is_read(end, tmp_path):
     (tmp_path / "n.csv").write_bytes((text + f"1,2,x,4{end}").encode())
     refused_again = tmp_path / "again"
     refused_again.mkdir()
-    refused(tmp_path / "n.csv", refused_again, r"row 30, line \d+: 'x' is no number")
+    refused(tmp_path / "n.csv", refused_again, r"row 30, line \d+: 'x' is not a number")
 
 
 def test_a_csv_in_another_encoding_is_refused(tmp_path):
@@ -440,11 +445,11 @@ def test_a_csv_in_another_encoding_is_refused(tmp_path):
 
 def test_an_id_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     (tmp_path / "m.csv").write_text("a,b\n1,2\n")
-    refused(tmp_path / "m.csv", tmp_path, "no column 'name' that could name its rows; its columns are a, b", "name")
+    refused(tmp_path / "m.csv", tmp_path, "no column 'name'; its columns are 'a', 'b'", "name")
     (tmp_path / "n.csv").write_text("1,2\n")
     refused(tmp_path / "n.csv", tmp_path, "has no header line", "name")
-    refused(as_npy(tmp_path / "m"), tmp_path, "save it as CSV or Parquet", "name")
-    refused(as_parquet(tmp_path / "m"), tmp_path, "its columns are c0, c1, c2, c3", "name")
+    refused(as_npy(tmp_path / "m"), tmp_path, "save the rows as CSV or Parquet", "name")
+    refused(as_parquet(tmp_path / "m"), tmp_path, "its columns are 'c0', 'c1', 'c2', 'c3'", "name")
 
 
 def test_parquet_columns_that_are_no_numbers_are_named(tmp_path):
@@ -452,7 +457,7 @@ def test_parquet_columns_that_are_no_numbers_are_named(tmp_path):
     refused(
         tmp_path / "m.parquet",
         tmp_path,
-        "column 'city' holds string, no numbers; if that column names the rows, give --id-column city ",
+        "column 'city' holds string, not numbers; if it names the rows, give --id-column city ",
     )
 
 
@@ -473,7 +478,7 @@ def test_a_long_csv_streams_in_several_batches(tmp_path):
     (tmp_path / "m.csv").write_text(lines + "\n")
     assert np.array_equal(all_rows(opened(tmp_path / "m.csv", tmp_path)), rows)
     (tmp_path / "m.csv").write_text(lines + "\n" + ",".join(["oops"] * 25) + "\n")
-    with pytest.raises(InvalidInput, match="row 120000, line 120001: 'oops' is no number"):
+    with pytest.raises(InvalidInput, match="row 120000, line 120001: 'oops' is not a number"):
         opened(tmp_path / "m.csv", tmp_path)
 
 
@@ -481,9 +486,7 @@ def test_parquet_columns_of_one_name_are_each_read(tmp_path):
     columns = [pa.array(ROWS[:, i]) for i in range(4)]
     pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
     assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
-    with pytest.raises(
-        InvalidInput, match=r"m.parquet has 2 columns 'a', of which one is to name the rows; rename all but one"
-    ):
+    with pytest.raises(InvalidInput, match=r"m.parquet has 2 columns 'a'; rename all but one of them"):
         opened(tmp_path / "m.parquet", tmp_path / "other", "a")
 
 
@@ -505,7 +508,7 @@ def test_ids_of_different_types_are_refused_before_any_file_is_converted(tmp_pat
         else:
             pq.write_table(pa.table({"id": ids, "x": np.ones(2)}), folder / f"{number}.parquet")
     said = "text" if other == pa.string() else "int32"
-    with pytest.raises(InvalidInput, match=rf"the id column 'id' of 1\.\w+ is {said}, that of 0.parquet is int64"):
+    with pytest.raises(InvalidInput, match=rf"the ids \('id'\) of 1\.\w+ are {said}, those of 0.parquet are int64"):
         opened(folder, tmp_path, "id")
     assert not (tmp_path / "scratch").exists()
 

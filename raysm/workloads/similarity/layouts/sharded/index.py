@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 from raysm.contract.natural_order import natural
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.reading.columns import Features
 from raysm.workloads.similarity.reading.ids import plain_bytes, word
 from raysm.workloads.similarity.reading.source import Source
 
-__all__ = ["Shard", "ShardFile", "ShardIndex", "ShardReport", "join", "report"]
+__all__ = ["Shard", "ShardFile", "ShardIndex", "ShardReport", "features_here", "join", "report"]
 
 NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
 """``part-00003-of-00010.npy``: a name that says how many there are."""
@@ -164,6 +165,18 @@ def report(source: Source) -> ShardReport:
     )
 
 
+def features_here(source: Source) -> Features | None:
+    """Return the features of this instance's first file whose columns have names.
+
+    Raises:
+        InvalidInput: A file cannot be read; the message names it, and the instance.
+    """
+    try:
+        return source.features()
+    except InvalidInput as error:
+        raise InvalidInput(f"on {source.here().host}: {error}") from error
+
+
 def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> ShardIndex:
     """Join the reports of all instances.
 
@@ -263,10 +276,11 @@ def _check_alike(files: Sequence[ShardFile]) -> None:
     for file in files:
         if file.columns != first.columns:
             raise InvalidInput(
-                f"{file.name} has {file.columns} columns, {first.name} has {first.columns}; one matrix has one width"
+                f"{file.name} has {file.columns} columns, {first.name} has {first.columns}; all files of a matrix "
+                "need the same columns"
             )
         if file.ids != first.ids:
             raise InvalidInput(
-                f"the id column of {file.name} is {word(file.ids)}, that of {first.name} is {word(first.ids)} "
-                "(a CSV's is text); write all files with one type"
+                f"the ids of {file.name} are {word(file.ids)}, those of {first.name} are {word(first.ids)}; write all "
+                "files with one type (ids of a CSV are text)"
             )

@@ -12,7 +12,7 @@ rows, 8 bytes each, once to every instance, and the results to the head.
 import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.bootstrap import environment
+from raysm.contract.natural_order import natural
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.blocks import RowBlock, map_blocks
 from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
@@ -27,19 +28,37 @@ from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.layouts.sharded import asking
 from raysm.workloads.similarity.layouts.sharded.asking import SpreadMatrix
-from raysm.workloads.similarity.layouts.sharded.index import ShardIndex, join, report
+from raysm.workloads.similarity.layouts.sharded.index import ShardIndex, features_here, join, report
 from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
 from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.reading.columns import Features
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.tasks import preparing
 from raysm.workloads.similarity.tasks.context import RowShape, Shares
 from raysm.workloads.similarity.tasks.parts import Part, prepared_part
 
-__all__ = ["ShardedRows"]
+__all__ = ["ShardedRows", "with_features"]
 
 BLOCKS_A_SLOT = 2
 """Tasks that prepare rows, for each slot."""
+
+
+def with_features(source: Source, expected: Features | None = None) -> Source:
+    """Return the source with the features that all its files must have, in their order.
+
+    Args:
+        source: The channel.
+        expected: The features; None takes those of the first file whose columns have names, on whichever instance.
+
+    Raises:
+        InvalidInput: A file cannot be read, or lacks a column that was chosen.
+    """
+    found = answers(ask_every_node(features_here, source).values()) if source.sharded else [source.features()]
+    own = min((one for one in found if one is not None), key=lambda one: natural(one.file), default=None)
+    if own is not None and expected is not None:
+        own = replace(expected, left_out=own.left_out)
+    return replace(source, expected=own or expected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from raysm.workloads.presence import LOST_AFTER_S, Presence
 from raysm.workloads.similarity.layouts.sharded.asking import SpreadMatrix, asked, chunk_of, digest_of, digests
 from raysm.workloads.similarity.layouts.sharded.index import join, report
 from raysm.workloads.similarity.layouts.sharded.schedule import cut
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.digests import joined
 from raysm.workloads.similarity.reading.source import Place, Source
 
@@ -26,7 +27,12 @@ def source(tmp_path):
         ids = pa.array([f"row {number}" for number in range(start, stop)])
         values = {f"v{column}": pa.array(np.arange(start, stop) + 0.5 * column) for column in range(2)}
         pq.write_table(pa.table({"key": ids, **values}), folder / f"{name}.parquet")
-    return Source(channel="matrix", id_column="key", sharded=True, place=Place(folder, tmp_path / "scratch", "algo-1"))
+    return Source(
+        channel="matrix",
+        selection=Selection(ids=("key",)),
+        sharded=True,
+        place=Place(folder, tmp_path / "scratch", "algo-1"),
+    )
 
 
 def test_a_spread_matrix_is_described_by_what_the_instances_reported(source):

@@ -56,7 +56,7 @@ def test_a_row_is_told_by_its_file_and_its_instance():
         ({"algo_1": [], "algo_2": []}, "holds no files on any instance"),
         ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("a", 1)]}, "a lies on algo-1 and on algo-2"),
         ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]}, "b has 5 columns, a has 4"),
-        ({"algo_1": [a_file("a", 1, ids=pa.int64())], "algo_2": [a_file("b", 1, ids=pa.string())]}, "id column of b"),
+        ({"algo_1": [a_file("a", 1, ids=pa.int64())], "algo_2": [a_file("b", 1, ids=pa.string())]}, "the ids of b"),
         ({"algo_1": [a_file("a", 0)]}, "hold no rows"),
         (
             {"algo_1": [a_file("p-00000-of-00003.npy", 1)], "algo_2": [a_file("p-00002-of-00003.npy", 1)]},

@@ -27,6 +27,7 @@ from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.owning.handover import RESTARTS
 from raysm.workloads.similarity.owning.owned import RangeMerger
+from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
@@ -282,7 +283,7 @@ def test_names_of_rows_stand_beside_the_parts_of_the_full_matrix(ray_here, tmp_p
     names = pa.array([f"row {row}" for row in range(60)])
     pq.write_table(pa.table({"name": names, "x": ROWS[:60, 0], "y": ROWS[:60, 1]}), tmp_path / "matrix.parquet")
     place = Place(tmp_path / "matrix.parquet", tmp_path / "scratch", "algo-1")
-    source = Source(channel="matrix", id_column="name", place=place)
+    source = Source(channel="matrix", selection=Selection(ids=("name",)), place=place)
     manifest = go_on(tmp_path, 2, source=source, full=True, id_column="name")
     assert [file.name for file in manifest.files][2:] == ["ids.parquet"]
     assert pq.read_table(tmp_path / "result" / "ids.parquet")["id"].to_pylist() == names.to_pylist()

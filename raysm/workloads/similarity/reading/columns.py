@@ -1,0 +1,151 @@
+"""Which columns of a table are features, which name the rows, and which are left out."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raysm.errors import InvalidInput, option
+from raysm.request.similarity import MATRIX, Similarity
+
+__all__ = ["Features", "Selection", "is_row_index", "listed"]
+
+SHOWN = 8
+"""Names that a message lists."""
+
+ROW_INDEX = re.compile(
+    r"|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1|row|row[_ ]?names?|row[_ ]?nr|row[_ ]?number",
+    re.IGNORECASE,
+)
+"""Names that pandas, polars, R and raysm's own results give to a column of row numbers or row names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The user's choice of columns."""
+
+    ids: tuple[str, ...] = ()
+    """Columns that name the rows."""
+    columns: tuple[str, ...] | None = None
+    """The features; None takes every other column."""
+    exclude: tuple[str, ...] = ()
+    """Columns that are neither."""
+    may_lack_excluded: bool = False
+    """Whether a table may lack an excluded column: queries need not have the matrix's labels."""
+
+    @classmethod
+    def of(cls, workload: Similarity, channel: str = MATRIX) -> "Selection":
+        """Return what a workload chooses of a channel."""
+        return cls(
+            workload.id_columns, workload.columns, workload.exclude_columns or (), may_lack_excluded=channel != MATRIX
+        )
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every column that the user named."""
+        return (*self.ids, *(self.columns or ()), *self.exclude)
+
+    @property
+    def option(self) -> str:
+        """The first option that names a column, for messages."""
+        return "id_column" if self.ids else "columns" if self.columns else "exclude_columns"
+
+    def check(self, file: str, names: Sequence[str], hint: str = "") -> None:
+        """Refuse names that are not among a table's columns, or are there twice.
+
+        Args:
+            file: The table, for messages.
+            names: Its columns.
+            hint: What else the message says about missing names.
+
+        Raises:
+            InvalidInput: A named column is missing, or two columns have that name.
+        """
+        counts = Counter(names)
+        optional = self.exclude if self.may_lack_excluded else ()
+        missing = [name for name in self.named if name not in counts and name not in optional]
+        if missing:
+            raise InvalidInput(f"{file} has no column {listed(missing)}; its columns are {listed(names)}{hint}")
+        for name in self.named:
+            if counts[name] > 1:
+                raise InvalidInput(f"{file} has {counts[name]} columns {name!r}; rename all but one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of one table."""
+
+    file: str
+    """Name of the table."""
+    names: tuple[str, ...]
+    """The features' columns, in order."""
+    list_column: str | None = None
+    """The one of them whose values are lists or tensors."""
+    left_out: tuple[str, ...] = ()
+    """Columns of the table that are neither features nor ids."""
+
+    @property
+    def is_one_list(self) -> bool:
+        """Whether a single list column holds the whole row, so that the elements have no names."""
+        return len(self.names) == 1 and self.list_column is not None
+
+    def order(self, expected: "Features") -> list[int] | None:
+        """Return the index of each expected feature in this table; None if the order is the same.
+
+        The elements of a list column have no names: beside a table of scalar columns they count by position.
+
+        Raises:
+            InvalidInput: The two tables have other features.
+        """
+        if self.is_one_list != expected.is_one_list:
+            return None
+        lacking, unexpected = _difference(expected.names, self.names), _difference(self.names, expected.names)
+        if lacking or unexpected:
+            parts = [f"lacks {listed(lacking)}"] if lacking else []
+            parts += [f"also has {listed(unexpected)}"] if unexpected else []
+            raise InvalidInput(
+                f"{self.file} does not have the columns of {expected.file}: it {' and '.join(parts)}; rename the "
+                f"columns, or choose the same features of all files with {option('columns')}"
+            )
+        if self.list_column != expected.list_column:
+            raise InvalidInput(
+                f"the list column of {self.file} is {self.list_column!r}, that of {expected.file} is "
+                f"{expected.list_column!r}; write both tables alike"
+            )
+        if self.names == expected.names:
+            return None
+        twice = [name for name, count in Counter(self.names).items() if count > 1]
+        if twice:
+            raise InvalidInput(
+                f"{self.file} has the columns of {expected.file} in another order, and several are named "
+                f"{listed(twice)}; give each column its own name"
+            )
+        at = {name: i for i, name in enumerate(self.names)}
+        return [at[name] for name in expected.names]
+
+    def describe(self, columns: int) -> str:
+        """Return the features as text: ``f0 ... f31``.
+
+        Args:
+            columns: Number of columns of the matrix.
+        """
+        if self.is_one_list:
+            return f"the list column {self.list_column!r}"
+        width = columns - len(self.names) + 1
+        names = [f"{name}[{width}]" if name == self.list_column else name or "''" for name in self.names]
+        return ", ".join(names) if len(names) <= 4 else f"{names[0]} ... {names[-1]}"
+
+
+def is_row_index(name: str) -> bool:
+    """Return whether a column's name is one that programs give to row numbers or row names."""
+    return ROW_INDEX.fullmatch(name) is not None
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return some names for a message."""
+    shown = list(names)
+    return ", ".join(map(repr, shown[:SHOWN])) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
+
+
+def _difference(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    return list((Counter(names) - Counter(others)).elements())

@@ -1,0 +1,235 @@
+"""Which columns of a table are features, and which are not."""
+
+import gzip
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.errors import InvalidInput
+from raysm.workloads.similarity.reading.columns import Selection
+from raysm.workloads.similarity.reading.files import peek
+from raysm.workloads.similarity.reading.matrix import describe, open_matrix
+
+ROWS = np.arange(12, dtype=np.float64).reshape(4, 3) + 1
+NAMES = ["a", "b", "c"]
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return the rows of a file or folder, checked first as before a job is sent."""
+
+    def read(path, expected=None, **selection):
+        chosen = Selection(**selection)
+        peek(path, chosen, expected)
+        matrix = open_matrix(path, tmp_path / "scratch", chosen, expected=expected)
+        return matrix.read(0, matrix.rows)
+
+    return read
+
+
+def frame(**kwargs):
+    return pd.DataFrame(ROWS, columns=NAMES, **kwargs)
+
+
+def test_the_index_that_pandas_hides_in_a_parquet_file_is_not_a_feature(read, tmp_path):
+    # As frame[mask].to_parquet(…) writes it.
+    frame(index=[7, 9, 2, 4]).to_parquet(tmp_path / "m.parquet")
+    assert pq.read_schema(tmp_path / "m.parquet").names == [*NAMES, "__index_level_0__"]
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet"), ROWS)
+
+
+def test_a_named_index_of_pandas_is_not_a_feature_and_can_name_the_rows(read, tmp_path):
+    frame(index=pd.Index([7, 9, 2, 4], name="key")).to_parquet(tmp_path / "m.parquet")
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet"), ROWS)
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet", ids=("key",)), ROWS)
+    matrix = open_matrix(tmp_path / "m.parquet", tmp_path / "scratch", Selection(ids=("key",)))
+    assert [key for batch in matrix.id_batches() for key in batch.to_pylist()] == [7, 9, 2, 4]
+
+
+def test_the_index_of_pandas_is_a_feature_if_it_is_named_as_one(read, tmp_path):
+    frame(index=pd.Index([7, 9, 2, 4], name="key")).to_parquet(tmp_path / "m.parquet")
+    found = read(tmp_path / "m.parquet", columns=("key", "a"))
+    np.testing.assert_array_equal(found, np.column_stack([ROWS[:, 0], [7, 9, 2, 4]]))
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "index", "__index_level_0__", "level_0", "...1", "row", "rowname"])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv", ".parquet"])
+def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(read, tmp_path, name, suffix):
+    path = tmp_path / f"m{suffix}"
+    table = pa.table({name: np.arange(4.0)} | dict(zip(NAMES, ROWS.T, strict=True)))
+    if suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        table.to_pandas().to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
+    with pytest.raises(InvalidInput, match="looks like a row index, not like a feature; if it names the rows") as error:
+        read(path)
+    assert "--id-column" in str(error.value)
+    assert "index=False" in str(error.value)
+    np.testing.assert_array_equal(read(path, exclude=(name,)), ROWS)
+    np.testing.assert_array_equal(read(path, ids=(name,)), ROWS)
+    np.testing.assert_array_equal(read(path, columns=(name, "b")), np.column_stack([np.arange(4), ROWS[:, 1]]))
+
+
+def test_the_csv_that_pandas_writes_by_default_is_refused(read, tmp_path):
+    frame().to_csv(tmp_path / "m.csv")
+    with pytest.raises(InvalidInput, match=r"m.csv: the column '' looks like a row index.*to_csv\(…, index=False\)"):
+        read(tmp_path / "m.csv")
+
+
+def test_row_names_without_a_name_that_r_writes_are_explained(read, tmp_path):
+    (tmp_path / "m.csv").write_text("a,b\n1,5,6\n2,7,8\n")
+    with pytest.raises(InvalidInput, match=r"has 3 fields, the first line has 2; R's write.table .*row.names = FALSE"):
+        open_matrix(tmp_path / "m.csv", tmp_path / "scratch")
+
+
+def test_features_can_be_chosen_or_excluded_beside_text(read, tmp_path):
+    table = pa.table({"title": ["w", "x", "y", "z"]} | dict(zip(NAMES, ROWS.T, strict=True)))
+    pq.write_table(table, tmp_path / "m.parquet")
+    table.to_pandas().to_csv(tmp_path / "m.csv", index=False)
+    for name in ("m.parquet", "m.csv"):
+        np.testing.assert_array_equal(read(tmp_path / name, columns=("c", "a")), ROWS[:, [0, 2]])
+        np.testing.assert_array_equal(read(tmp_path / name, exclude=("title", "b")), ROWS[:, [0, 2]])
+        with pytest.raises(InvalidInput, match=r"has no column 'd'; its columns are 'title', 'a', 'b', 'c'"):
+            read(tmp_path / name, columns=("d",))
+
+
+def test_all_columns_without_numbers_are_named_at_once(read, tmp_path):
+    pq.write_table(pa.table({"sku": ["x"], "title": ["y"], "a": [1.0]}), tmp_path / "m.parquet")
+    with pytest.raises(InvalidInput, match=r"column 'sku' holds string, not numbers \(nor do 'title'\)"):
+        read(tmp_path / "m.parquet")
+
+
+def test_a_list_column_beside_scalar_columns_needs_a_choice(read, tmp_path):
+    pq.write_table(
+        pa.table({"item": [1, 2, 3, 4], "vector": list(ROWS), "price": [5, 6, 7, 8]}), tmp_path / "m.parquet"
+    )
+    with pytest.raises(InvalidInput, match=r"the list column 'vector' and also 'item', 'price'; choose the features"):
+        read(tmp_path / "m.parquet")
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("vector",)), ROWS)
+    both = np.column_stack([ROWS, [5, 6, 7, 8]])
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("price", "vector")), both)
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("price", "vector"), ids=("item",)), both)
+
+
+def test_several_list_columns_need_a_choice(read, tmp_path):
+    pq.write_table(pa.table({"text": list(ROWS), "image": list(-ROWS)}), tmp_path / "m.parquet")
+    with pytest.raises(InvalidInput, match="several columns of lists: 'text', 'image'; choose one of them"):
+        read(tmp_path / "m.parquet")
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("image",)), -ROWS)
+
+
+def save(path, names, rows):
+    path.parent.mkdir(exist_ok=True)
+    table = pa.table([rows[:, i] for i in range(rows.shape[1])], names=names)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        table.to_pandas().to_csv(path, index=False)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_same_columns_in_another_order_are_aligned_by_name(read, tmp_path, suffix):
+    save(tmp_path / "m" / f"part-0{suffix}", NAMES, ROWS)
+    save(tmp_path / "m" / f"part-1{suffix}", ["c", "a", "b"], ROWS[:, [2, 0, 1]])
+    np.testing.assert_array_equal(read(tmp_path / "m"), np.concatenate([ROWS, ROWS]))
+    expected = peek(tmp_path / "m").features
+    save(tmp_path / "q.parquet", ["b", "c", "a"], ROWS[:, [1, 2, 0]])
+    np.testing.assert_array_equal(read(tmp_path / "q.parquet", expected), ROWS)
+
+
+def test_other_columns_are_refused_with_the_names_that_differ(read, tmp_path):
+    save(tmp_path / "m.parquet", NAMES, ROWS)
+    save(tmp_path / "q.csv", ["a", "x", "c"], ROWS)
+    expected = peek(tmp_path / "m.parquet").features
+    said = "q.csv does not have the columns of m.parquet: it lacks 'b' and also has 'x'"
+    with pytest.raises(InvalidInput, match=said):
+        peek(tmp_path / "q.csv", expected=expected)
+    with pytest.raises(InvalidInput, match=said):
+        open_matrix(tmp_path / "q.csv", tmp_path / "scratch", expected=expected)
+
+
+def test_columns_in_another_order_of_which_two_have_one_name_are_refused(read, tmp_path):
+    save(tmp_path / "m" / "0.parquet", ["a", "a", "b"], ROWS)
+    save(tmp_path / "m" / "1.parquet", ["b", "a", "a"], ROWS)
+    with pytest.raises(InvalidInput, match="in another order, and several are named 'a'"):
+        peek(tmp_path / "m")
+
+
+def test_columns_without_names_count_by_position(read, tmp_path):
+    save(tmp_path / "m" / "0.csv", NAMES, ROWS)
+    np.save(tmp_path / "m" / "1.npy", ROWS)
+    np.savetxt(tmp_path / "m" / "2.csv", ROWS, delimiter=",")
+    pq.write_table(pa.table({"vector": list(ROWS)}), tmp_path / "m" / "3.parquet")
+    np.testing.assert_array_equal(read(tmp_path / "m"), np.concatenate([ROWS] * 4))
+
+
+def test_several_columns_can_name_the_rows(tmp_path):
+    # As a batch inference leaves them: a file, a row in it, and the prediction.
+    pq.write_table(
+        pa.table({"file": ["x", "x", "y", "y"], "row": [0, 1, 0, 1], "vector": list(ROWS)}), tmp_path / "m.parquet"
+    )
+    save_csv = pd.DataFrame({"file": ["x", "x", "y", "y"], "row": ["00", "01", "00", "01"]} | {"a": ROWS[:, 0]})
+    save_csv.to_csv(tmp_path / "m.csv", index=False)
+    for name, last in (("m.parquet", 1), ("m.csv", "01")):
+        matrix = open_matrix(tmp_path / name, tmp_path / "scratch", Selection(ids=("file", "row")))
+        ids = [one for batch in matrix.id_batches() for one in batch.to_pylist()]
+        assert (len(ids), ids[-1]) == (4, {"file": "y", "row": last})
+
+
+@pytest.mark.parametrize("permutation", [None, [1, 0]])
+def test_arrows_tensors_are_the_features(read, tmp_path, permutation):
+    tensors = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    column = pa.FixedShapeTensorArray.from_numpy_ndarray(tensors)
+    if permutation:
+        column = pa.ExtensionArray.from_storage(
+            pa.fixed_shape_tensor(pa.float32(), (2, 3), permutation=permutation), column.storage
+        )
+        tensors = tensors.transpose(0, 2, 1)
+    pq.write_table(pa.table({"image": column}), tmp_path / "m.parquet")
+    assert peek(tmp_path / "m.parquet")[:2] == (4, 6)
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet"), tensors.reshape(4, 6))
+
+
+@pytest.mark.parametrize("version", ["ray.data.arrow_tensor", "ray.data.arrow_tensor_v2"])
+def test_rays_tensors_are_the_features(read, tmp_path, version):
+    # As Ray Data writes them: lists in storage, with the shape in the field's metadata.
+    tensors = np.arange(24, dtype=np.float32).reshape(4, 6)
+    kind = pa.large_list(pa.float32()) if version.endswith("v2") else pa.list_(pa.float32())
+    metadata = {"ARROW:extension:name": version, "ARROW:extension:metadata": json.dumps([2, 3])}
+    schema = pa.schema([pa.field("image", kind, metadata=metadata)])
+    pq.write_table(pa.table([pa.array(list(tensors), kind)], schema=schema), tmp_path / "m.parquet")
+    np.testing.assert_array_equal(read(tmp_path / "m.parquet"), tensors)
+
+
+def test_a_matrix_is_described_with_its_columns(tmp_path):
+    def described(name, **selection):
+        chosen = Selection(**selection)
+        matrix = open_matrix(tmp_path / name, tmp_path / "scratch", chosen)
+        return describe(matrix, chosen, peek(tmp_path / name, chosen).features)
+
+    wide = np.ones((3000, 32), dtype=np.float32)
+    save(tmp_path / "wide.parquet", [f"f{i}" for i in range(32)], wide)
+    assert described("wide.parquet") == "3,000 rows x 32 columns (f0 ... f31), float32"
+    frame(index=pd.Index([7, 9, 2, 4], name="key")).to_parquet(tmp_path / "m.parquet")
+    assert described("m.parquet") == "4 rows x 3 columns (a, b, c), float64; left out: 'key'"
+    assert described("m.parquet", ids=("key",)) == "4 rows x 3 columns (a, b, c), float64; named by 'key'"
+    pq.write_table(pa.table({"vector": list(ROWS), "price": [5, 6, 7, 8]}), tmp_path / "l.parquet")
+    assert described("l.parquet", columns=("vector",)) == (
+        "4 rows x 3 columns (the list column 'vector'), float64; left out: 'price'"
+    )
+    assert described("l.parquet", columns=("vector", "price")) == "4 rows x 4 columns (vector[3], price), float64"
+    (tmp_path / "m.csv").write_text("1,2\n3,4\n")
+    assert described("m.csv") == "2 rows x 2 columns (no header line), float64"
+    np.save(tmp_path / "m.npy", wide)
+    assert described("m.npy") == "3,000 rows x 32 columns, float32"
+
+
+def test_a_tsv_is_read_by_its_tabs(read, tmp_path):
+    (tmp_path / "m.tsv").write_text("a\tb\n1\t2\n3\t4\n")
+    (tmp_path / "m.tsv.gz").write_bytes(gzip.compress(b"a\tb\n1\t2\n3\t4\n"))
+    for name in ("m.tsv", "m.tsv.gz"):
+        np.testing.assert_array_equal(read(tmp_path / name), [[1, 2], [3, 4]])
