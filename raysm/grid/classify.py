@@ -11,7 +11,17 @@ from raysm.client.description import Description, SecondaryStatus, Status
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.endings import ENDINGS, Ending
 
-__all__ = ["VERSION", "LearnedQuota", "Verdict", "of_end", "of_program", "of_refusal", "quota_in", "same_reason"]
+__all__ = [
+    "VERSION",
+    "LearnedQuota",
+    "Verdict",
+    "of_end",
+    "of_program",
+    "of_refusal",
+    "quota_in",
+    "same_reason",
+    "shortened",
+]
 
 VERSION = "2026-11-24"
 """Of the words below."""
@@ -167,6 +177,14 @@ def quota_in(reason: str) -> LearnedQuota | None:
     if numbers is None:
         return None
     return LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]), wanted=int(numbers["wanted"]))
+
+
+def shortened(reason: str, length: int) -> str:
+    """Return at most ``length`` characters of a reason: the start and the end, which names the error that caused it."""
+    if len(reason) <= length:
+        return reason
+    begin = reason.partition("\n")[0][: length // 2]
+    return f"{begin} … {reason[len(begin) + 3 - length :]}"
 
 
 def same_reason(reason: str) -> str:

@@ -33,7 +33,7 @@ class LeaseLost(RaysmError):
 
 
 class StoreFailed(RaysmError):
-    """The file of a grid cannot be read or written: the disk is full, or the file is damaged."""
+    """The file of a grid cannot be read or written: the disk is full, the file is damaged, or access is denied."""
 
 
 @contextlib.contextmanager
@@ -57,6 +57,13 @@ def naming_file(path: Path | str) -> Iterator[None]:
                 f"{path} is damaged ({error}): restore it from a backup, or move it away and run the grid under "
                 "another --name; raysm jobs lists its jobs, which keep running"
             ) from error
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            raise StoreFailed(
+                f"{path} cannot be written ({error}); give this user access to it and its folder, or set RAYSM_HOME to "
+                "another folder"
+            ) from error
+        if code == sqlite3.SQLITE_BUSY:
+            raise StoreFailed(f"another process writes to {path} without a pause; run the command again") from error
         raise
 
 
@@ -86,7 +93,8 @@ class Database:
         if path != MEMORY:
             _refuse_network(Path(path))
         # One thread at a time, whichever: a handle may be polled by one, and stopped by another.
-        self.connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
+        with naming_file(path):
+            self.connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
         self.connection.row_factory = sqlite3.Row
         try:
             with naming_file(path):

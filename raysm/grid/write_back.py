@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.grid.attempt import Attempt
+from raysm.grid.classify import shortened
 from raysm.grid.packs import sharing
 from raysm.grid.records import TaskRecord
 from raysm.grid.rows.databases.database import Database, Execute
@@ -124,5 +125,5 @@ def _row(
         "billable_s": sum(billed) if billed else None,
         "usd": sum(amounts) if costs and len(amounts) == len(costs) else None,
         "result_uri": None if last is None else result_uri(task, last),
-        "reason": task.reason[:MOST_CHARACTERS],
+        "reason": shortened(task.reason, MOST_CHARACTERS),
     }

@@ -5,7 +5,7 @@ import pytest
 from raysm.client.description import Description, SecondaryStatus, Status, read
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
-from raysm.grid.classify import LearnedQuota, of_end, of_refusal, quota_in, same_reason
+from raysm.grid.classify import LearnedQuota, of_end, of_refusal, quota_in, same_reason, shortened
 
 LIMIT = (
     "create_training_job: ResourceLimitExceeded: The account-level service limit 'ml.p4d.24xlarge for spot training "
@@ -112,6 +112,15 @@ def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
     assert same_reason(first) == same_reason("AlgorithmError: KeyError: 'lr' at algo-2:99, exit code: 1")
     assert same_reason(first) != same_reason("AlgorithmError: MemoryError")
     assert same_reason("") == ""
+
+
+def test_a_long_reason_keeps_its_last_line():
+    reason = "ValueError: first line\n" + "x" * 2000 + "\nKeyError: 'zip'"
+    short = shortened(reason, 100)
+    assert len(short) == 100
+    assert short.startswith("ValueError: first line … xxx")
+    assert short.endswith("\nKeyError: 'zip'")
+    assert shortened("short", 100) == "short"
 
 
 def test_a_row_whose_job_cannot_be_made_is_invalid():

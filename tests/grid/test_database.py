@@ -38,6 +38,12 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
         Database(path).connection.execute("SELECT count(*) FROM outbox WHERE seq = 1").fetchall()
 
 
+def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "g.db").mkdir()
+    with pytest.raises(StoreFailed, match="cannot be written .* set RAYSM_HOME to another folder"):
+        Database(tmp_path / "g.db")
+
+
 def test_a_full_disk_is_named_with_what_to_do(database):
     database.take_lease("me", 0)
     pages = database.connection.execute("PRAGMA page_count").fetchone()[0]

@@ -6,7 +6,7 @@ from raysm.client import pending
 from raysm.client.session import files, handle, mapping, wire
 from raysm.client.tunnel import plugin
 from raysm.contract import session
-from raysm.grid import attempt, concluding, grid_file, packing, placing, refreshing, rules, task, write_back
+from raysm.grid import attempt, classify, concluding, grid_file, packing, placing, refreshing, rules, task, write_back
 from raysm.grid.endings import ENDINGS
 from raysm.grid.rows import columns, source
 from raysm.grid.shared import lease
@@ -124,6 +124,11 @@ def _interactive():
         ),
         "How a session is, `Session.state`:",
         _fields(session.SessionState),
+        "### Errors that are not retried",
+        "A row is not retried if the reason of its failure begins with one of these exceptions, of any rank, or if its "
+        "script did not take its arguments (argparse):",
+        ", ".join(map(code, classify.DETERMINISTIC)) + ".",
+        "Every other failure of a program counts as one of its `retries`: another exception, an exit status, a signal.",
         "## Times",
         _values(
             ["time", "of what"],
@@ -244,6 +249,11 @@ def _grid():
                 for each in ENDINGS.values()
             ],
         ),
+        "### Errors that are not retried",
+        "A row is not retried if the reason of its failure begins with one of these exceptions, of any rank, or if its "
+        "script did not take its arguments (argparse):",
+        ", ".join(map(code, classify.DETERMINISTIC)) + ".",
+        "Every other failure of a program counts as one of its `retries`: another exception, an exit status, a signal.",
         "## Times",
         _values(
             ["time", "of what"],

@@ -10,6 +10,7 @@ from itertools import islice
 
 from raysm.client.costs.bill import dollars
 from raysm.grid.attempt import TaskState
+from raysm.grid.classify import shortened
 from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
 from raysm.views.grid.curves import curves
@@ -164,7 +165,7 @@ def _line(row: GridRow) -> str:
         f'<td class="text">{row.region or "-"}</td><td class="text">{html.escape(row.instance_type or "-")}</td>'
         # Cut before it is escaped: half of an entity would be shown as text.
         f"<td>{row.attempts}</td><td>{rate}</td><td>{cost}</td>"
-        f'<td class="text">{html.escape(brief(row.reason)[:300])}</td></tr>'
+        f'<td class="text">{html.escape(shortened(brief(row.reason), 300))}</td></tr>'
     )
 
 
