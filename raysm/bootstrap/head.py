@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from raysm.bootstrap import messages
@@ -44,11 +44,12 @@ from raysm.bootstrap.lifecycle import (
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher, nodes_socket
-from raysm.bootstrap.outputs import Owners, read_outputs
+from raysm.bootstrap.outputs import Owners, complete_manifest, model_key, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.contract.dashboard_record import DASHBOARD_RECORD, HISTORY, pack
 from raysm.contract.events import State
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
+from raysm.contract.result import ResultFile, described_file, own_manifest
 from raysm.contract.store import put
 from raysm.errors import ClusterNotFormed
 
@@ -58,6 +59,8 @@ END_GRACE_S = 0.6
 """Seconds that Ray has to end by itself once the job is over; its raylet and GCS need 0.2."""
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
+DIGEST_BYTES_PER_S = 50e6
+"""How fast the slowest worker computes the digests of its files; the head waits for them that long."""
 LOOPBACK = "127.0.0.1"
 PROBE_S = 0.05
 """How often to see whether the GCS answers, and whether the last worker has left: a job ends in a second or two."""
@@ -91,6 +94,8 @@ class Head:
         self._ray: RayNode | None = None
         self._driver: DriverRun | None = None
         self._owners: Owners | None = None
+        self._described: set[str] | None = None
+        self._files_left: list[ResultFile] = []
         self._farewell_until_s = 0.0
         # Through another process: Ray's client would bring its threads and 90 MB into this one, which must outlive Ray.
         self._watcher = NodeWatcher(nodes_socket(instance.environment.ray_temp_dir, instance.ports.gcs))
@@ -129,6 +134,9 @@ class Head:
         self._network.call(self._control.tell_all, messages.tell_end(status.exit_code, status.headline))
         # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
+        # A full disk is no reason to end a job otherwise than it ended: the manifest lists the head's files then.
+        with contextlib.suppress(OSError):
+            complete_manifest(self._instance.environment.paths.model, self._files_left)
         if self._driver:
             self._driver.close()
         await self._network.carry_out(self._control.close())
@@ -147,9 +155,11 @@ class Head:
         match report:
             case MessageReceived(host, message):
                 match messages.read_from_worker(host, message):
-                    case messages.OutputsClaimed(keys=keys):
+                    case messages.OutputsClaimed(keys=keys, size_bytes=size_bytes):
                         # At once, and not by the queue: it is asked when nothing is decided any more.
-                        self._settle_outputs(host, keys)
+                        self._settle_outputs(host, keys, size_bytes)
+                    case messages.FileLeft(name, size_bytes, sha256):
+                        self._files_left.append(described_file(name, size_bytes, sha256))
                     # A kind of message that a later version may send: the line is authenticated, so nobody's else.
                     case None:
                         pass
@@ -158,13 +168,23 @@ class Head:
             case _:
                 self._inbox.put(report)
 
-    def _settle_outputs(self, host: str, keys: Iterable[str]) -> None:
+    def _settle_outputs(self, host: str, keys: Sequence[str], size_bytes: int) -> None:
+        paths = self._instance.environment.paths
         if self._owners is None:
             # Not before: the result is whole by now, and most workers have nothing to ask.
-            self._owners = Owners(self._instance.name, read_outputs(self._instance.environment.paths))
-        self._control.tell(host, messages.tell_taken(self._owners.claim(host, keys)))
-        # Who has many files asks again: it is not to find the line closed.
-        self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + FAREWELL_S)
+            self._owners = Owners(self._instance.name, read_outputs(paths))
+            if (manifest := own_manifest(paths.model)) is not None:
+                self._described = {model_key(file.name) for file in manifest.files}
+        taken = set(self._owners.claim(host, keys))
+        undescribed: list[str] = []
+        # A worker with many files asks again: it is not to find the line closed.
+        wait_s = FAREWELL_S
+        # Without a manifest no file has to be described.
+        if self._described is not None:
+            undescribed = [key for key in keys if key not in taken and key not in self._described]
+            wait_s += size_bytes / DIGEST_BYTES_PER_S
+        self._control.tell(host, messages.tell_taken(taken, undescribed))
+        self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + wait_s)
 
     async def _probe_gcs(self) -> None:
         while not await port_answers(LOOPBACK, self._instance.ports.gcs):

@@ -200,6 +200,8 @@ class OutputsTaken:
 
     keys: frozenset[str]
     """As ``outputs.read_outputs`` makes them."""
+    undescribed: frozenset[str] = frozenset()
+    """Those of its other outputs that the manifest does not list yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from raysm.bootstrap.lifecycle import Happening, Invited, JobEnded, Lost, OutputsTaken, RayLost
 
 __all__ = [
+    "FileLeft",
     "OutputsClaimed",
     "claim_outputs",
     "invite_to_ray",
@@ -18,6 +19,7 @@ __all__ = [
     "read_from_worker",
     "tell_end",
     "tell_failure",
+    "tell_file",
     "tell_ray_loss",
     "tell_taken",
 ]
@@ -38,9 +40,14 @@ def tell_end(exit_code: int, reason: str) -> Message:
     return {"kind": "done", "exit_code": exit_code, "reason": reason[:MAX_TEXT]}
 
 
-def tell_taken(keys: Iterable[str]) -> Message:
-    """Return the head's answer to ``claim_outputs``: those that the job has from another instance."""
-    return {"kind": "taken", "keys": list(keys)}
+def tell_taken(keys: Iterable[str], undescribed: Iterable[str] = ()) -> Message:
+    """Return the head's answer to ``claim_outputs``.
+
+    Args:
+        keys: The outputs that the job has from another instance.
+        undescribed: Other outputs, which the manifest does not list yet.
+    """
+    return {"kind": "taken", "keys": list(keys), "undescribed": list(undescribed)}
 
 
 def read_from_head(message: Message) -> Happening | None:
@@ -51,8 +58,8 @@ def read_from_head(message: Message) -> Happening | None:
             return Invited(port)
         case {"kind": "done"}:
             return JobEnded(str(message.get("reason", "")))
-        case {"kind": "taken", "keys": [*keys]}:
-            return OutputsTaken(frozenset(map(str, keys)))
+        case {"kind": "taken", "keys": [*keys], "undescribed": [*undescribed]}:
+            return OutputsTaken(frozenset(map(str, keys)), frozenset(map(str, undescribed)))
     return None
 
 
@@ -73,18 +80,37 @@ class OutputsClaimed:
     host: str
     keys: tuple[str, ...]
     """As ``outputs.read_outputs`` makes them."""
+    size_bytes: int
+    """Size of all outputs of this worker, of which it may have to compute digests."""
 
 
-def claim_outputs(keys: Iterable[str]) -> Message:
+def claim_outputs(keys: Iterable[str], size_bytes: int) -> Message:
     """Return a worker's question whose its outputs are; ``tell_taken`` is the answer."""
-    return {"kind": "outputs", "keys": list(keys)}
+    return {"kind": "outputs", "keys": list(keys), "bytes": size_bytes}
 
 
-def read_from_worker(host: str, message: Message) -> Happening | OutputsClaimed | None:
+@dataclass(frozen=True, slots=True)
+class FileLeft:
+    """A worker leaves a file of the result that the manifest does not list yet. Nothing is decided by it."""
+
+    name: str
+    """Relative to the model folder."""
+    size_bytes: int
+    sha256: str
+
+
+def tell_file(file: FileLeft) -> Message:
+    """Return a worker's description of a file, for the manifest."""
+    return {"kind": "file", "name": file.name, "bytes": file.size_bytes, "sha256": file.sha256}
+
+
+def read_from_worker(host: str, message: Message) -> Happening | OutputsClaimed | FileLeft | None:
     """Return what a message of the worker ``host`` means to the head; None for an unknown one."""
     match message:
-        case {"kind": "outputs", "keys": [*keys]}:
-            return OutputsClaimed(host, tuple(map(str, keys)))
+        case {"kind": "outputs", "keys": [*keys], "bytes": int(size_bytes)}:
+            return OutputsClaimed(host, tuple(map(str, keys)), size_bytes)
+        case {"kind": "file", "name": str(name), "bytes": int(size_bytes), "sha256": str(sha256)}:
+            return FileLeft(name, size_bytes, sha256)
     # As text, whatever came: a worker that is going has to be heard, and must not fail the head.
     reason = str(message.get("reason", ""))
     match message.get("kind"):

@@ -14,11 +14,13 @@ without clashes.
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from raysm.contract.paths import Paths
+from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 
-__all__ = ["Owners", "give_way", "in_pieces", "read_outputs"]
+__all__ = ["Owners", "complete_manifest", "give_way", "in_pieces", "model_key", "read_outputs"]
 
 PIECE = 200
 """Keys of one message, which has at most 8 KiB."""
@@ -44,10 +46,36 @@ def read_outputs(paths: Paths) -> dict[str, Path]:
     # Numbered: the two go to archives of their own, so that a name in both is no clash.
     for number, folder in enumerate((paths.model, paths.output_data)):
         for path in _files(folder):
-            # A key, not the name: as JSON one name may be longer than a line of the control channel.
-            name = b"%d/" % number + os.fsencode(path.relative_to(folder))
-            files[hashlib.blake2b(name, digest_size=12).hexdigest()] = path
+            files[_key(number, os.fsencode(path.relative_to(folder)))] = path
     return files
+
+
+def model_key(name: str) -> str:
+    """Return the key of a file of the model folder, as ``read_outputs`` makes it."""
+    return _key(0, os.fsencode(name))
+
+
+def complete_manifest(model: Path, files: Iterable[ResultFile]) -> None:
+    """Add the files that workers leave to the manifest of the head; there is none if it lists no file at all.
+
+    Args:
+        model: The head's model folder. The manifest in it may be the user's own, which stays as it is.
+        files: What the workers described.
+    """
+    manifest = own_manifest(model)
+    if manifest is None:
+        return
+    names = {file.name for file in manifest.files}
+    others = sorted((file for file in files if file.name not in names), key=lambda file: file.name)
+    if others:
+        replace(manifest, files=(*manifest.files, *others)).write(model)
+    elif not manifest.files:
+        (model / MANIFEST).unlink()
+
+
+def _key(folder: int, name: bytes) -> str:
+    # A key, not the name: as JSON one name may be longer than a line of the control channel.
+    return hashlib.blake2b(b"%d/" % folder + name, digest_size=12).hexdigest()
 
 
 def in_pieces(keys: Iterable[str]) -> Iterator[list[str]]:

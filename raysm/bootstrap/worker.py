@@ -5,6 +5,7 @@ flows out is the ``ExitStatus`` of this instance.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec
@@ -43,7 +44,7 @@ from raysm.bootstrap.outputs import give_way, in_pieces, read_outputs
 from raysm.bootstrap.ray_node import LATER, RayNode
 from raysm.bootstrap.wire import MAX_LINE, ProtocolError, TokenRefused
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
-from raysm.contract.store import remove_unfinished
+from raysm.contract.store import remove_unfinished, sha256_of
 from raysm.errors import InvalidPayload
 
 __all__ = ["Worker"]
@@ -122,24 +123,33 @@ class Worker:
             task.cancel()
 
     async def _give_way(self, line: WorkerControl) -> None:
-        """Leave out of this instance's outputs what the job has from another one; most have none."""
+        """Leave out of this instance's outputs what the job has from another one, and describe the others."""
         paths = self._instance.environment.paths
         # Of what was written here for the job's result, as the head's driver removes it there.
         remove_unfinished(paths.model)
         files = read_outputs(paths)
+        size_bytes = sum(path.lstat().st_size for path in files.values())
         of_others: set[str] = set()
+        undescribed: list[str] = []
         # One piece after the other: a head that has to queue much for somebody drops him.
         for keys in in_pieces(files):
-            line.tell(messages.claim_outputs(keys))
+            line.tell(messages.claim_outputs(keys, size_bytes))
             answer = await self._hear_taken()
             if answer is None:
                 break
             of_others |= answer.keys
+            undescribed += [key for key in keys if key in answer.undescribed and files[key].is_relative_to(paths.model)]
         try:
             for text in give_way(paths, self._instance.name, files, of_others):
                 remark(text)
         except OSError as error:  # the job has its result: which file the service keeps is all that is open
             remark(f"{self._instance.name}: outputs of one name in several instances could not be told apart: {error}")
+        for path in (files[key] for key in undescribed):
+            # Beside the loop: of a large model this takes long, and a stop must still be heard.
+            with contextlib.suppress(OSError):
+                digest = await asyncio.to_thread(sha256_of, path)
+                file = messages.FileLeft(path.relative_to(paths.model).as_posix(), path.stat().st_size, digest)
+                self._network.call(line.tell, messages.tell_file(file))
 
     async def _hear_taken(self) -> OutputsTaken | None:
         """Return the head's answer; None where it is lost, or says nothing in time."""

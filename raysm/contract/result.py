@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from raysm.contract.store import put, read_json
@@ -24,6 +24,8 @@ __all__ = [
     "Manifest",
     "Measured",
     "ResultFile",
+    "described_file",
+    "own_manifest",
 ]
 
 MANIFEST = "manifest.json"
@@ -53,6 +55,13 @@ SERVICE_REASON = 1024
 # SageMaker writes AlgorithmError: before it and the exit code behind it, and cuts the whole.
 MAX_REASON = 950
 """Characters that raysm writes into the failure file: with what the service puts around it, all of them are kept."""
+
+
+READERS = {
+    ".parquet": 'import pyarrow.parquet as pq; table = pq.read_table("{}")',
+    ".npy": 'import numpy; array = numpy.load("{}", mmap_mode="r")',
+}
+"""How a file is read whose name says what it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,6 +219,25 @@ class Manifest:
     def read(folder: Path) -> "Manifest":
         """Read the manifest in ``folder``."""
         return from_json(Manifest, read_json(folder / MANIFEST), "manifest")
+
+
+def own_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest that raysm wrote into a folder; None if there is none, or a user's own file of that name."""
+    path = folder / MANIFEST
+    # A user's own can be a list of millions of files: raysm's begins with the job.
+    try:
+        with path.open("rb") as file:
+            if not file.read(64).lstrip().startswith(b'{\n "job": '):
+                return None
+        return Manifest.read(folder)
+    except (OSError, ValueError):
+        return None
+
+
+def described_file(name: str, size_bytes: int, sha256: str) -> ResultFile:
+    """Return what the manifest says of a file of which only name, size and digest are known."""
+    how_to_read = READERS.get(PurePath(name).suffix, "").format(name)
+    return ResultFile(name=name, shape=(), bytes=size_bytes, sha256=sha256, how_to_read=how_to_read)
 
 
 def _cut(text: str, length: int) -> str:

@@ -7,19 +7,13 @@ from importlib import metadata
 from pathlib import Path
 
 import raysm
-from raysm.contract.result import MANIFEST, Manifest, ResultFile
+from raysm.contract.result import MANIFEST, Manifest, ResultFile, described_file
 from raysm.contract.store import PARTIAL, sha256_of
 from raysm.request import JobRequest
 from raysm.request.codec import to_json
 from raysm.workloads.beginning import Beginning
 
 __all__ = ["write_manifest"]
-
-READERS = {
-    ".parquet": 'import pyarrow.parquet as pq; table = pq.read_table("{}")',
-    ".npy": 'import numpy; array = numpy.load("{}", mmap_mode="r")',
-}
-"""How a file is read whose name says what it is."""
 
 
 def write_manifest(
@@ -46,7 +40,8 @@ def write_manifest(
         summary: For people.
 
     Returns:
-        The manifest; None where nothing was left, or where the user's own code has written a file of that name.
+        The manifest, without the files of other instances; None if the only instance left nothing, or if the user's own
+        code has written a file of that name.
     """
     # A user's own file of that name is his result; ours would destroy it.
     if (folder / MANIFEST).exists():
@@ -56,7 +51,8 @@ def write_manifest(
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL))
     others = [path for path in paths if path.relative_to(folder).as_posix() not in names]
     files = (*described, *(_file(path, folder) for path in others))
-    if not files:
+    # Other instances may leave files, which the head adds at the end of the job.
+    if not files and len(instances) == 1:
         return None
     manifest = Manifest(
         job=request.name,
@@ -84,11 +80,4 @@ def _versions(*packages: str) -> dict[str, str]:
 
 
 def _file(path: Path, folder: Path) -> ResultFile:
-    name = path.relative_to(folder).as_posix()
-    return ResultFile(
-        name=name,
-        shape=(),
-        bytes=path.stat().st_size,
-        sha256=sha256_of(path),
-        how_to_read=READERS.get(path.suffix, "").format(name),
-    )
+    return described_file(path.relative_to(folder).as_posix(), path.stat().st_size, sha256_of(path))

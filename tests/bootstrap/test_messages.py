@@ -17,7 +17,7 @@ from raysm.contract.paths import Paths
         (messages.invite_to_ray(6379), Invited(6379)),
         (messages.tell_end(0, ""), JobEnded("")),
         (messages.tell_end(3, "ValueError: no"), JobEnded("ValueError: no")),
-        (messages.tell_taken(["a", "b"]), OutputsTaken(frozenset({"a", "b"}))),
+        (messages.tell_taken(["a", "b"], ["c"]), OutputsTaken(frozenset({"a", "b"}), frozenset({"c"}))),
     ],
 )
 def test_a_worker_reads_what_the_head_writes(message, event):
@@ -29,7 +29,8 @@ def test_a_worker_reads_what_the_head_writes(message, event):
     [
         (messages.tell_ray_loss("restart 1 of 3"), RayLost("algo-2", "restart 1 of 3")),
         (messages.tell_failure("Ray on algo-2 ended"), Lost("algo-2", "Ray on algo-2 ended")),
-        (messages.claim_outputs(["a", "b"]), messages.OutputsClaimed("algo-2", ("a", "b"))),
+        (messages.claim_outputs(["a", "b"], 7), messages.OutputsClaimed("algo-2", ("a", "b"), 7)),
+        (messages.tell_file(messages.FileLeft("a/b.pt", 7, "0f")), messages.FileLeft("a/b.pt", 7, "0f")),
     ],
 )
 def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(message, event):
@@ -45,6 +46,7 @@ def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(message, even
         {"kind": "ray", "port": "6379"},
         {"kind": "taken", "keys": "a"},
         {"kind": "outputs"},
+        {"kind": "file", "name": "a"},
     ],
 )
 def test_what_is_not_known_or_has_another_form_is_passed_over(message):
@@ -66,5 +68,9 @@ def test_the_keys_that_are_asked_about_at_a_time_fit_one_line_and_so_does_the_an
         (paths.model / f"{number}").touch()
     pieces = list(in_pieces(read_outputs(paths)))
     assert [len(keys) for keys in pieces] == [PIECE, 1]
-    for tell in (messages.claim_outputs, messages.tell_taken):
-        assert len(json.dumps(tell(pieces[0]))) < MAX_LINE - 100
+    half = PIECE // 2
+    for message in (
+        messages.claim_outputs(pieces[0], 2**62),
+        messages.tell_taken(pieces[0][:half], pieces[0][half:]),
+    ):
+        assert len(json.dumps(message)) < MAX_LINE - 100

@@ -1,10 +1,13 @@
 """What several instances leave under one name: the head's is the job's, and nothing of the others' takes its place."""
 
+import hashlib
+
 import pytest
 
-from raysm.bootstrap.outputs import Owners, give_way, read_outputs
+from raysm.bootstrap.outputs import Owners, complete_manifest, give_way, read_outputs
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
+from raysm.contract.result import MANIFEST, Manifest, described_file
 from tests.support.bootstraps import Cluster, request
 
 
@@ -58,6 +61,46 @@ def test_of_many_names_a_few_are_told(tmp_path):
     files = read_outputs(paths)
     (said,) = give_way(paths, "algo-2", files, files)
     assert "the result has 0.bin, 1.bin, 2.bin and 2 more files from another instance" in said
+
+
+def manifest_of(*files):
+    return Manifest(
+        job="a-job",
+        workload={},
+        inputs={},
+        files=tuple(described_file(name, 1, "0") for name in files),
+        versions={},
+        instances=("algo-1", "algo-2"),
+        phases_s={},
+    )
+
+
+def test_the_manifest_lists_the_files_of_all_instances_with_their_digests(tmp_path):
+    with Cluster(tmp_path, request(3)) as cluster:
+        head, second, third = (Paths(cluster.base(host)) for host in cluster.hosts)
+        write(head, model={"part-0.parquet": "head"})
+        manifest_of("part-0.parquet", "of-the-owner.parquet").write(head.model)
+        write(second, model={"part-1.parquet": "second", "part-0.parquet": "clash", "of-the-owner.parquet": "known"})
+        write(third, model={f"shards/{number}.distcp": f"third {number}" for number in range(300)}, data={"x.log": ""})
+        assert cluster.start().wait(60) == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
+        files = {file.name: file for file in Manifest.read(head.model).files}
+    shards = {f"shards/{number}.distcp" for number in range(300)}
+    assert files.keys() == {"part-0.parquet", "of-the-owner.parquet", "part-1.parquet", *shards}
+    # What the job has described itself stays as it is.
+    assert files["of-the-owner.parquet"].sha256 == files["part-0.parquet"].sha256 == "0"
+    assert files["part-1.parquet"].sha256 == hashlib.sha256(b"second").hexdigest()
+    assert files["part-1.parquet"].bytes == 6
+    assert files["part-1.parquet"].how_to_read.endswith('pq.read_table("part-1.parquet")')
+    assert files["shards/299.distcp"].sha256 == hashlib.sha256(b"third 299").hexdigest()
+
+
+def test_a_manifest_without_a_file_is_removed_and_a_users_own_stays_as_it_is(tmp_path):
+    manifest_of().write(tmp_path)
+    complete_manifest(tmp_path, [])
+    assert names(tmp_path) == []
+    (tmp_path / MANIFEST).write_text('{"images": ["a.png"]}')
+    complete_manifest(tmp_path, [described_file("a", 1, "0")])
+    assert (tmp_path / MANIFEST).read_text() == '{"images": ["a.png"]}'
 
 
 def test_at_the_end_of_a_job_no_instance_has_a_file_that_another_one_has(tmp_path):

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import raysm
-from raysm.contract.result import MANIFEST, ResultFile
+from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 from raysm.request import Cluster, Input, JobRequest
 from raysm.workloads.left_files import write_manifest
 
@@ -49,6 +49,12 @@ def test_of_packages_that_are_not_installed_no_version_is_told(tmp_path):
     versions = written(tmp_path, packages=("numpy", "no-such-package")).versions
     assert "numpy" in versions
     assert "no-such-package" not in versions
+
+
+def test_of_several_instances_the_manifest_is_written_though_the_head_has_no_file(tmp_path):
+    options = {"instances": ("algo-1", "algo-2"), "phases_s": {"script": 1.0}}
+    assert write_manifest(REQUEST, tmp_path, **options).files == ()
+    assert own_manifest(tmp_path).instances == ("algo-1", "algo-2")
 
 
 def test_an_empty_folder_and_a_users_own_manifest_get_none(tmp_path):
