@@ -13,10 +13,12 @@ from raysm.request.codec import from_json, to_json
 __all__ = [
     "EXCEPTION",
     "FAILURE",
+    "IDS",
     "MANIFEST",
     "MARK",
     "MAX_REASON",
     "MODEL_FILE",
+    "QUERY_IDS",
     "SERVICE_REASON",
     "TRAINING",
     "VALUE",
@@ -36,6 +38,10 @@ MARK = ".raysm"
 
 VALUE = "result.pkl"
 """Name of a function's value, pickled by cloudpickle, in the result's folder."""
+
+IDS = "ids.parquet"
+QUERY_IDS = "query_ids.parquet"
+"""Names of the ids of the rows and columns of a full similarity matrix, beside it."""
 
 FAILURE = "raysm/failure.json"
 """Name of the whole ``Failure`` of a workload, among the other outputs: FailureReason is cut at 1024 characters."""

@@ -10,7 +10,7 @@ from raysm.contract.events import Trial
 from raysm.contract.store import put, read_json
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["BEST", "TABLE", "TRIALS", "Trials", "best_of"]
+__all__ = ["BEST", "TABLE", "TRIALS", "Trials", "best_of", "own_trials"]
 
 TRIALS = "trials.json"
 """Name of the file, in the result's folder."""
@@ -47,6 +47,14 @@ class Trials:
     def read(folder: Path) -> "Trials":
         """Read what ``write`` wrote."""
         return from_json(Trials, read_json(folder / TRIALS), TRIALS)
+
+
+def own_trials(folder: Path) -> Trials | None:
+    """Return the trials that a sweep left in a folder; None if there are none, or a user's own file of that name."""
+    try:
+        return Trials.read(folder)
+    except (OSError, ValueError):
+        return None
 
 
 def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:

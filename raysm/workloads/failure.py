@@ -12,7 +12,7 @@ from types import TracebackType
 from raysm.contract.result import Failure
 from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidRequest, TrialFailed, WorkerFailed
 
-__all__ = ["cause_in_task", "failure_of", "task_traceback"]
+__all__ = ["cause_in_task", "failure_of", "is_only_described", "task_traceback"]
 
 TERMINATED = 128 + signal.SIGTERM
 """How who is ended by SIGTERM exits, and who has a handler that leaves in good order."""
@@ -52,7 +52,7 @@ def failure_of(error: BaseException) -> Failure | None:
     # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.
     first = cause_in_task(error)
     kind, message = _name_of(first), str(first)
-    if kind in ("ray.exceptions.UnserializableException", "ray.exceptions.RayError"):
+    if is_only_described(error):
         kind, message = _described_by_ray(kind, message)
     return Failure(error_type=kind, message=message, remote_traceback=lines, exit_code=code)
 
@@ -80,6 +80,11 @@ def cause_in_task(error: BaseException) -> BaseException:
     is_of_task = _name_of(error).startswith("ray.exceptions.RayTaskError")
     cause = getattr(error, "cause", None) if is_of_task else None
     return cause if isinstance(cause, BaseException) else error
+
+
+def is_only_described(error: BaseException) -> bool:
+    """Return whether Ray has an exception only as text: it cannot be pickled, or not be unpickled here."""
+    return _name_of(cause_in_task(error)) in ("ray.exceptions.UnserializableException", "ray.exceptions.RayError")
 
 
 def task_traceback(error: BaseException) -> str:

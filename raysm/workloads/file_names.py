@@ -1,14 +1,56 @@
-"""Which files of a channel are the user's, by their names alone: names flow in, answers flow out.
+"""Which files of a channel are the user's data: not those that hold only descriptions of a result.
 
 Apart from what reads files, so that a client without Ray and NumPy can look at its inputs as the job will.
 """
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
-__all__ = ["is_hidden"]
+from raysm.contract import result, trials
+from raysm.contract.folders import files_below
+from raysm.contract.result import VALUE, own_manifest
+
+__all__ = ["data_files", "input_files", "is_hidden"]
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file is none of the user's data: ``.DS_Store``, ``_SUCCESS``, all of a folder ``_temporary``."""
+    """Return whether a name is hidden: ``.DS_Store``, ``_SUCCESS``, all of a folder ``_temporary``."""
     # As Spark leaves them beside its parts: _SUCCESS, and checksums in hidden files.
     return any(part.startswith((".", "_")) for part in PurePath(name).parts)
+
+
+def input_files(path: Path) -> list[tuple[str, Path]]:
+    """List the files of an input as (name, path), sorted by path.
+
+    Another job's result is an input like any other: what raysm has written beside its data is left out. That is the
+    manifest, the trials of a sweep as JSON and the ids of a full matrix, which are tables of their own, and the pickled
+    value of a function that left other files.
+
+    Args:
+        path: A folder, or the one file of the input.
+    """
+    if path.is_file():
+        return [(path.name, path)]
+    files = [(file.relative_to(path).as_posix(), file) for file in sorted(files_below(path))]
+    files = [(name, file) for name, file in files if not _is_description(file)]
+    others = [(name, file) for name, file in files if name != VALUE]
+    return others if any(not is_hidden(name) for name, _ in others) else files
+
+
+def data_files(path: Path) -> list[tuple[str, Path]]:
+    """List the files of an input that are not hidden, as (name, path), sorted by path."""
+    return [(name, file) for name, file in input_files(path) if path.is_file() or not is_hidden(name)]
+
+
+def _is_description(file: Path) -> bool:
+    # By what stands in it, for a user's data may have a file of that name.
+    match file.name:
+        case result.MARK:
+            return True
+        case result.MANIFEST:
+            return own_manifest(file.parent) is not None
+        case trials.TRIALS:
+            return trials.own_trials(file.parent) is not None
+        case result.IDS | result.QUERY_IDS:
+            manifest = own_manifest(file.parent)
+            return manifest is not None and file.name in [item.name for item in manifest.files]
+    return False

@@ -7,8 +7,8 @@ import ray
 
 from raysm.bootstrap import environment
 from raysm.contract import payload
-from raysm.contract.folders import files_below
 from raysm.errors import InvalidRequest
+from raysm.workloads.file_names import input_files
 from raysm.workloads.nodes import ask_every_node
 from raysm.workloads.placed import PlacedBlock
 
@@ -74,8 +74,8 @@ def _list_here(channel: str) -> list[FileBlock]:
 
 
 def list_files(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
-    """List the files below ``folder``; an instance may have no share at all."""
+    """List the files of an input below ``folder``; an instance may have no share at all."""
     return [
-        FileBlock(channel=channel, name=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, host=host)
-        for file in sorted(files_below(folder))
+        FileBlock(channel=channel, name=name, size_bytes=file.stat().st_size, host=host)
+        for name, file in input_files(folder)
     ]

@@ -6,11 +6,10 @@ What flows in are files of this machine, what flows out is nothing, or the first
 from collections.abc import Mapping
 from pathlib import Path
 
-from raysm.contract.folders import files_below
 from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import format_of
-from raysm.workloads.file_names import is_hidden
+from raysm.workloads.file_names import data_files
 
 __all__ = ["check_inputs"]
 
@@ -30,9 +29,7 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
     path = inputs[channel]
     if path is None:
         return
-    files = sorted(files_below(path))
-    names = [item.name if path.is_file() else item.relative_to(path).as_posix() for item in files]
-    names = [name for name in names if not is_hidden(name)]
+    names = [name for name, _ in data_files(path)]
     if not names:
         raise InvalidInput(f"{path}, the input {channel!r}, has no files")
     if workload.read is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from raysm.contract.session import Outcome, RemoteError
 from raysm.errors import RaysmError
-from raysm.workloads.failure import failure_of
+from raysm.workloads.failure import failure_of, is_only_described
 from raysm.workloads.pickles import pickled_exception, pickled_value
 
 __all__ = ["death_of", "failed", "interrupted", "outcome_of", "outcome_of_error", "refused"]
@@ -45,8 +45,9 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
     failure = failure_of(error)
     if failure is None:  # sys.exit(0) is an end like any other
         return Outcome(pickled=pickled_value(None, ""))
-    # One that is no Exception would end the client's own program.
-    pickled = pickled_exception(error.with_traceback(None)) if isinstance(error, Exception) else None
+    # One that is no Exception would end the client's own program. Ray's text of one would hide the user's own words.
+    is_whole = isinstance(error, Exception) and not is_only_described(error)
+    pickled = pickled_exception(error.with_traceback(None)) if is_whole else None
     described = RemoteError(
         type=failure.error_type, message=failure.message, traceback=failure.remote_traceback, host=host, item=item
     )

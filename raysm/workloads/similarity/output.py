@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raysm.contract.result import ResultFile
+from raysm.contract.result import IDS, QUERY_IDS, ResultFile
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.gather import regroup
 from raysm.workloads.parquet import write_parquet
@@ -50,8 +50,6 @@ PAIRS = "pairs.parquet"
 PAIRS_FOLDER = "pairs"
 SIMILARITY = "similarity.npy"
 SIMILARITY_FOLDER = "similarity"
-IDS = "ids.parquet"
-QUERY_IDS = "query_ids.parquet"
 
 GROUP_BYTES = 16 << 20
 """Size of a row group of ``neighbors.parquet``, where ids are as long as their mean."""

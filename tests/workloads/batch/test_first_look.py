@@ -26,7 +26,7 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="the input 'data', has no files"):
         check_inputs(asked(), {"data": tmp_path})
     (tmp_path / "a.bin").write_text("1\n")
-    with pytest.raises(InvalidInput, match="not all of one format"):
+    with pytest.raises(InvalidInput, match="not all of one known format"):
         check_inputs(asked(), {"data": tmp_path})
     check_inputs(asked(read="files"), {"data": tmp_path})
 
@@ -40,7 +40,7 @@ def test_what_lies_behind_a_link_to_a_folder_is_looked_at_too(tmp_path):
     (tmp_path / "disk" / "a.txt").write_text("1\n")
     check_inputs(asked(), {"data": tmp_path / "data"})
     (tmp_path / "disk" / "b.bin").write_text("1\n")
-    with pytest.raises(InvalidInput, match="not all of one format"):
+    with pytest.raises(InvalidInput, match="not all of one known format"):
         check_inputs(asked(), {"data": tmp_path / "data"})
 
 

@@ -4,6 +4,7 @@ import pickle
 import threading
 
 import pytest
+from ray.exceptions import UnserializableException
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.session.outcomes import death_of, failed, interrupted, outcome_of, refused
@@ -34,6 +35,12 @@ def test_an_exception_travels_itself_with_its_place():
     assert (error.type, error.message, error.host, error.item) == ("KeyError", "'lr'", "algo-1", 3)
     assert "in work\n    raise error" in error.traceback
     assert isinstance(pickle.loads(outcome.pickled), KeyError)
+
+
+def test_what_a_task_raised_that_cannot_be_unpickled_travels_in_its_own_words():
+    text = "ray::f()\n  File 'a.py', line 1, in f\n    raise Unknown()\nstore.Unknown: no row: 7"
+    outcome = outcome_of(raising(UnserializableException(text)), name="f")
+    assert (outcome.error.type, outcome.error.message, outcome.pickled) == ("store.Unknown", "no row: 7", b"")
 
 
 def test_an_exception_that_does_not_survive_travels_as_text():

@@ -63,9 +63,11 @@ def format_of(files: Sequence[str], channel: str) -> str:
     if len(formats) > 1 or None in formats:
         endings = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
         examples = " and ".join(sorted(formats.values())[:2])
+        known = next((file for kind, file in formats.items() if kind is not None), None)
+        one = f"; or give one of them as the input: job.output('model/{known}') of a result" if known else ""
         raise InvalidInput(
-            f"the files of the channel {channel!r} are not all of one format that is known ({endings}): {examples}; "
-            "say how to read them: raysm.Batch(…, read='text'), or read='files' for their bytes"
+            f"the files of the channel {channel!r} are not all of one known format ({endings}): {examples}. Say how to "
+            f"read them, raysm.Batch(..., read='text'), or read='files' for their bytes{one}"
         )
     return next(name for name in formats if name is not None)
 

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from raysm.contract.folders import files_below
 from raysm.contract.natural_order import natural
 from raysm.errors import InvalidInput, option
-from raysm.workloads.file_names import is_hidden
+from raysm.workloads.file_names import data_files
 from raysm.workloads.similarity.reading import archives, tables
 from raysm.workloads.similarity.reading.columns import Features, Selection, listed
 from raysm.workloads.similarity.reading.ids import word
@@ -56,12 +55,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     """
     if not path.exists():
         raise InvalidInput(f"{path} does not exist; give a file, or a folder of files, with the rows of the matrix")
-    if path.is_file():
-        files = [(path.name, path)]
-    else:
-        names = [(file.relative_to(path).as_posix(), file) for file in files_below(path)]
-        shown = [(name, file) for name, file in names if not is_hidden(name)]
-        files = sorted(shown, key=lambda item: natural(item[0]))
+    files = sorted(data_files(path), key=lambda item: natural(item[0]))
     if not files:
         raise InvalidInput(f"the folder {path} holds no files; put the rows of the matrix there")
     for name, file in files:

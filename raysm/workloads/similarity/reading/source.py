@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.bootstrap import environment
-from raysm.contract.folders import files_below
-from raysm.workloads.file_names import is_hidden
+from raysm.workloads.file_names import data_files
 from raysm.workloads.similarity.reading.columns import Features, Selection
 from raysm.workloads.similarity.reading.files import features, matrix_files
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
@@ -63,7 +62,7 @@ class Source:
         """Return whether this instance has any: of a sharded channel, some may have got none."""
         folder = self.here().channel
         # Not by matrix_files, to which a folder without files is an error.
-        return any(not is_hidden(file.relative_to(folder).as_posix()) for file in files_below(folder))
+        return bool(data_files(folder))
 
 
 # Two: the matrix, and the queries that look into it.

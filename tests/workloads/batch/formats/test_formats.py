@@ -24,7 +24,7 @@ def test_a_format_goes_by_the_names(files, format):
 
 @pytest.mark.parametrize("files", [["a.png", "b.csv"], ["a.png", "model.bin"], ["README"]])
 def test_files_of_several_or_unknown_formats_are_refused_with_what_to_say(files):
-    with pytest.raises(InvalidInput, match=r"'data' are not all of one format .*read='files'"):
+    with pytest.raises(InvalidInput, match=r"'data' are not all of one known format .*read='files'"):
         format_of(files, "data")
 
 
