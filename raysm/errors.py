@@ -12,7 +12,8 @@
     ├── ClusterError
     │   ├── ClusterNotFormed            instances did not join before the deadline
     │   ├── InstanceLost                an instance died while the job ran
-    │   └── RayFailed                   a Ray process ended that had to live
+    │   ├── RayFailed                   a Ray process ended that had to live
+    │   └── ForeignListener (ConnectionError)  another user's process listens where the job's own should
     ├── BlockFailed                     a share-nothing block's function raised, or its attempts are used up
     ├── WorkerFailed                    a worker of a training ended otherwise than well, as often as it may
     ├── TrialFailed                     every trial of a sweep failed; or one did, where it is about that one
@@ -40,6 +41,7 @@ __all__ = [
     "ClusterError",
     "ClusterNotFormed",
     "CredentialsExpired",
+    "ForeignListener",
     "InstanceLost",
     "InvalidConfig",
     "InvalidInput",
@@ -125,6 +127,10 @@ class InstanceLost(ClusterError):
 
 class RayFailed(ClusterError):
     """A Ray process ended that had to live."""
+
+
+class ForeignListener(ClusterError, ConnectionError):
+    """Another user's process listens at a port of this machine where a process of the job should."""
 
 
 class BlockFailed(RaysmError):

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from raysm.bootstrap.interfaces import Interface, choose_interface, default_route, list_interfaces
+from raysm.contract.listeners import has_own_listener
+from raysm.errors import ForeignListener
 
 __all__ = [
     "MisleadingName",
@@ -21,6 +23,7 @@ __all__ = [
     "find_own_address",
     "is_loopback",
     "look_up",
+    "own_port_answers",
     "port_answers",
     "resolve",
     "resolve_peer",
@@ -102,6 +105,17 @@ async def port_answers(address: str, port: int) -> bool:
     with contextlib.suppress(OSError):
         await writer.wait_closed()
     return True
+
+
+async def own_port_answers(address: str, port: int) -> bool:
+    """Return whether a process of the job accepts connections there.
+
+    At an address of this machine it has to be a process of this user: another one's could only want the token.
+    """
+    try:
+        return has_own_listener(address, port) and await port_answers(address, port)
+    except ForeignListener:
+        return False
 
 
 async def find_own_address(

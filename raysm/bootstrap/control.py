@@ -48,7 +48,7 @@ LATE_BEATS = 3.5
 MAX_BACKLOG = 256 * 1024
 """Bytes that may wait for one peer: more than that, and it has stopped reading."""
 SPARE_STRANGERS = 64
-"""Connections beyond one for each worker that may be greeting at a time."""
+"""Connections beyond one for each worker that may be in their handshake at a time; one more ends the oldest of them."""
 
 WELCOME_TIMEOUT_S = 30.0
 """Seconds that a head has to take a worker: a thousand may ask in the same second."""
@@ -169,7 +169,8 @@ class HeadControl:
         self._peers: dict[str, _Peer] = {}
         # Also those who are gone: a worker's second life would not have its first one's Ray node, nor its files.
         self._seen: set[str] = set()
-        self._strangers = 0
+        # In the order in which they came.
+        self._strangers: dict[asyncio.StreamWriter, None] = {}
         self._server: asyncio.Server | None = None
         self._pulse: asyncio.Task[None] | None = None
         self._serving: set[asyncio.Task[None]] = set()
@@ -251,11 +252,13 @@ class HeadControl:
             self._serving.discard(task)
 
     async def _host(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Each may hold a socket for ten seconds: who opens many must not keep the workers out.
-        if self._strangers >= len(self._expected) + SPARE_STRANGERS:
-            writer.transport.abort()
-            return
-        self._strangers += 1
+        # Each may be silent for ten seconds. The oldest goes and never the newcomer, which may be a worker: a handshake
+        # takes milliseconds, so a stranger would have to open all of these connections within one.
+        if len(self._strangers) >= len(self._expected) + SPARE_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+        self._strangers[writer] = None
         try:
             peer = await self._admit(reader, writer)
         except TokenRefused:
@@ -264,7 +267,7 @@ class HeadControl:
         except (TimeoutError, ProtocolError, OSError):
             peer = None
         finally:
-            self._strangers -= 1
+            self._strangers.pop(writer, None)
         if peer:
             await self._attend(peer)
 

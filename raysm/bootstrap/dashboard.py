@@ -1,35 +1,45 @@
 """The dashboard, which is started when somebody asks at its port: where it is, and when it is there."""
 
 import asyncio
-import contextlib
 import time
 from pathlib import Path
 
 from raysm.bootstrap.log import emit_event, remark
-from raysm.contract.events import DASHBOARD_NOT_YET, State
+from raysm.contract.events import State
+from raysm.contract.listeners import check_listener, connect_to_own
+from raysm.errors import ForeignListener
 
 __all__ = ["announce_dashboard", "await_dashboard", "await_start"]
+
+LOOPBACK = "127.0.0.1"
 
 PROBE_S = 0.2
 LOOK_S = 1.0
 """Between two looks whether somebody has asked for it."""
 DASHBOARD_LOG = "dashboard.log"
 """Ray's own name of the log that its dashboard begins with."""
-ANSWER_S = 5.0
-"""Seconds for one answer."""
 LIMIT_S = 60.0
 """Ray's own: it does not wait for its dashboard any longer."""
 
 
-def announce_dashboard(host: str, address: str, port: int) -> None:
-    """Say where the dashboard is, or will be a few seconds after it is first asked.
+def announce_dashboard(host: str, address: str, port: int) -> bool:
+    """Announce where the dashboard is, or will be a few seconds after its first caller.
 
     Args:
         host: The head.
         address: Where users find it.
         port: Where it listens.
+
+    Returns:
+        Whether it was announced: it is not if another user's process has the port.
     """
+    try:
+        check_listener(LOOPBACK, port)
+    except ForeignListener as error:
+        remark(f"{error}; the job goes on without its dashboard")
+        return False
     emit_event(State(name="dashboard", host=host, address=f"http://{address}:{port}"))
+    return True
 
 
 async def await_start(logs: Path, limit_s: float) -> None:
@@ -47,7 +57,7 @@ async def await_start(logs: Path, limit_s: float) -> None:
 
 
 async def await_dashboard(port: int, limit_s: float = LIMIT_S) -> bool:
-    """Ask for the dashboard until it answers; say so where it does not.
+    """Ask for the dashboard until it answers; say so if it does not.
 
     Args:
         port: Where it listens, on loopback too.
@@ -57,24 +67,37 @@ async def await_dashboard(port: int, limit_s: float = LIMIT_S) -> bool:
         Whether it answers.
     """
     until = time.monotonic() + limit_s
-    while not await _answers(port):
-        if time.monotonic() > until:
-            # Not worth a job: it shows what happens, and nothing waits for it.
-            remark(f"the dashboard has not come up within {limit_s:g} s; the job goes on without it")
-            return False
+    reason = f"the dashboard has not come up within {limit_s:g} s"
+    while (left_s := until - time.monotonic()) > 0:
+        try:
+            # A caller waits in the queue of the port until the dashboard is there.
+            if await _answers(port, left_s):
+                return True
+        except ForeignListener as error:
+            reason = str(error)
+            break
         await asyncio.sleep(PROBE_S)
-    return True
+    # Not worth a job: it shows what happens, and nothing waits for it.
+    remark(f"{reason}; the job goes on without it")
+    return False
 
 
-async def _answers(port: int) -> bool:
-    """Return whether the dashboard itself answers: a connection alone may be to what keeps its port."""
-    with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(ANSWER_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def _answers(port: int, limit_s: float) -> bool:
+    """Return whether the dashboard answers within ``limit_s``.
+
+    Raises:
+        ForeignListener: Another user's process listens at its port.
+    """
+    try:
+        connection = await asyncio.to_thread(connect_to_own, LOOPBACK, port, limit_s)
+        async with asyncio.timeout(limit_s):
+            reader, writer = await asyncio.open_connection(sock=connection)
             try:
                 writer.write(b"HEAD / HTTP/1.0\r\n\r\n")
-                status = (await reader.readline()).split()[1:2]
+                return bool(await reader.readline())
             finally:
                 writer.close()
-        return bool(status) and status != [str(DASHBOARD_NOT_YET).encode()]
-    return False
+    except ForeignListener:
+        raise
+    except OSError:  # also TimeoutError
+        return False

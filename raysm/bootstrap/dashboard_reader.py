@@ -4,10 +4,14 @@ import asyncio
 import json
 from typing import Any
 
+from raysm.contract.listeners import connect_to_own
+
 __all__ = ["read_dashboard"]
 
 MOST_BYTES = 8 << 20
 """Of one answer; what is larger is not kept."""
+LOOPBACK = "127.0.0.1"
+CONNECT_S = 10.0
 
 
 async def read_dashboard(port: int, token: str, key: str) -> Any:
@@ -19,10 +23,11 @@ async def read_dashboard(port: int, token: str, key: str) -> Any:
         key: ``nodes?view=summary``.
 
     Raises:
-        OSError: Nobody answers, the answer is too large, or not 200.
+        OSError: Nothing answers, another user's process listens there, or the answer is too large or not 200.
         ValueError: The answer is no JSON.
     """
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MOST_BYTES)
+    connection = await asyncio.to_thread(connect_to_own, LOOPBACK, port, CONNECT_S)
+    reader, writer = await asyncio.open_connection(sock=connection, limit=MOST_BYTES)
     try:
         # HTTP/1.0: the answer comes in one piece, and ends with the connection.
         request = f"GET /{key} HTTP/1.0\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"

@@ -1,9 +1,9 @@
-"""Run a program whose server takes over a socket that listens already: ``python -P handed_socket.py FD PROGRAM …``.
+"""Run a program whose server takes over a listening socket: ``python -P handed_socket.py FD PROGRAM …``.
 
-The agent opens a socket of its own and binds it to the port that it was told; here that very bind takes the handed one
-in its place, with all callers that wait in its queue. systemd hands its sockets over by their numbers, and servers know
-of it (https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html); this is for one that does not. Run
-by path and without raysm: what flows in is an open descriptor, what flows out is the program with its arguments.
+The program opens a socket of its own and binds it to its address; here that bind is replaced by the socket that was
+handed over, with all callers that wait in its queue. systemd hands its sockets over by their numbers, and servers
+support it (https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html); this is for programs that do
+not. It is run by its path and imports the standard library alone.
 """
 
 import os
@@ -15,31 +15,37 @@ from typing import Any
 __all__ = ["hand_over", "main"]
 
 OriginalSocket = socket.socket
+STDIN = 0
 
 
 def hand_over(descriptor: int) -> None:
-    """Let the next socket that is bound to the address of ``descriptor`` be that one."""
+    """Let the next socket that is bound to the address of ``descriptor`` become that socket."""
     handed = OriginalSocket(fileno=descriptor)
+    place = handed.getsockname()[:2]
 
     class Socket(OriginalSocket):
-        """A socket as ever, but for its bind."""
+        """A socket with another bind."""
 
         def bind(self, address: Any) -> None:
-            """Take over what listens there already, or bind."""
-            if address[:2] != handed.getsockname()[:2]:
+            """Take over the handed socket if the address is its own, else bind as usual."""
+            if address[:2] != place or handed.fileno() < 0:
                 super().bind(address)
                 return
-            os.dup2(handed.detach(), self.fileno(), inheritable=False)
-            os.close(descriptor)
-            # Only that one: whatever else the program opens is none of ours.
+            os.dup2(handed.fileno(), self.fileno(), inheritable=False)
+            handed.close()
+            # Only this once: the program's other sockets are ordinary ones.
             socket.socket = OriginalSocket  # type: ignore[misc]
 
     socket.socket = Socket  # type: ignore[misc]
 
 
 def main(arguments: list[str]) -> None:
-    """Hand over, and be the program."""
+    """Hand the socket over and run the program."""
     descriptor, program = int(arguments[0]), arguments[1]
+    if descriptor == STDIN:
+        descriptor = os.dup(STDIN)
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), STDIN)
     sys.argv[:] = arguments[1:]
     hand_over(descriptor)
     runpy.run_path(program, run_name="__main__")

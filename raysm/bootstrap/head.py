@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from raysm.bootstrap import messages
-from raysm.bootstrap.address import find_own_address, is_loopback, port_answers
+from raysm.bootstrap.address import find_own_address, is_loopback, own_port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
 from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard, await_start
@@ -187,7 +187,7 @@ class Head:
         self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + wait_s)
 
     async def _probe_gcs(self) -> None:
-        while not await port_answers(LOOPBACK, self._instance.ports.gcs):
+        while not await own_port_answers(LOOPBACK, self._instance.ports.gcs):
             await asyncio.sleep(PROBE_S)
         self._inbox.put(GcsAnswers())
 
@@ -282,7 +282,8 @@ class Head:
     async def _show_dashboard(self, address: str) -> None:
         """Say where the dashboard is, start it in a while unless someone else does, and keep what it shows."""
         port, token = self._instance.ports.dashboard, self._instance.payload.token().decode()
-        announce_dashboard(self._instance.name, address, port)
+        if not announce_dashboard(self._instance.name, address, port):
+            return
         logs = self._instance.environment.ray_temp_dir / RAY_LOGS
         after_s = self._instance.request.workload.dashboard_after_s
         await await_start(logs, after_s)

@@ -18,6 +18,7 @@ from typing import Any
 
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
+from raysm.contract.listeners import has_own_listener
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import MissingDependency
 
@@ -126,6 +127,10 @@ def _tell(caller: socket.socket, address: str) -> None:
         if select.select([caller], [], [], POLL_S)[0]:
             raise ConnectionAbortedError("nobody wants to know any more")
 
+    host, _, port = address.rpartition(":")
+    # Ray's client sends the token to whatever listens there.
+    if not has_own_listener(host, int(port)):
+        raise ConnectionRefusedError(f"the GCS does not listen at {address} yet")
     try:
         client_class = ray_internals.GCS_CLIENT.find()
         ray_internals.ALL_NODES.find()
@@ -147,8 +152,16 @@ def _list_nodes(client: Any) -> Mapping[str, Any]:
 
 
 def await_first(address: str, limit_s: float) -> None:
-    """Return once a node is registered with the GCS at ``address``, after ``limit_s``, or if it cannot be asked."""
+    """Return once a node is registered with the GCS at ``address``, after ``limit_s``, or if it cannot be asked.
+
+    Raises:
+        ConnectionError: On this machine, no process of this user listens there.
+    """
     until = time.monotonic() + limit_s
+    host, _, port = address.rpartition(":")
+    # A worker is told the address once the GCS listens there: on this machine, as a process of this user.
+    if not has_own_listener(host, int(port)):
+        raise ConnectionRefusedError(f"the GCS no longer listens at {address}")
     with contextlib.suppress(Exception):  # whoever waits asks for more next, and says then what is wrong
         client = ray_internals.GCS_CLIENT.find()(address=address)
         while not client.get_all_node_info(timeout=CALL_TIMEOUT_S) and time.monotonic() < until:

@@ -225,6 +225,8 @@ PRESTART = "--num_prestart_python_workers="
 DASHBOARD_AGENT = "--dashboard_agent_command="
 RUNTIME_ENV_AGENT = "--runtime_env_agent_command="
 """The raylet's options of what it starts as its agents."""
+GCS_PORT = "--gcs_server_port="
+"""The GCS's own option."""
 RAYLET = "raylet"
 GCS = "gcs_server"
 DASHBOARD = "dashboard"
@@ -259,8 +261,33 @@ AGENT_TEXTS = (
         module="ray._private.runtime_env.agent.main",
         purpose="hand that agent the socket that its first caller waits at",
     ),
+    Text(
+        words="site = aiohttp.web.TCPSite(",
+        module="ray.dashboard.http_server_agent",
+        purpose="hand that agent the socket whose port was announced",
+    ),
 )
 """How a raylet is told of its agents, and what these do; without one of them they begin with their node."""
+
+DASHBOARD_TEXTS = (
+    # The calls that ``handed_socket`` replaces.
+    Text(
+        words="port_test_socket.bind((host, port))",
+        module="ray._private.services",
+        purpose="listen at the dashboard's port before the dashboard does",
+    ),
+    Text(
+        words="site = aiohttp.web.TCPSite(self.runner, self.http_host, self.http_port)",
+        module="ray.dashboard.http_server_head",
+        purpose="hand the dashboard the socket that its first caller waits at",
+    ),
+    Text(
+        words="stdin=subprocess.PIPE if pipe_stdin else None",
+        module="ray._private.services",
+        purpose="hand the dashboard that socket as its standard input",
+    ),
+)
+"""How the dashboard takes its port; without one of them it is started with its node."""
 
 TEXTS = (
     Text(words=ENDED, module="ray.scripts.scripts", purpose="say which process of Ray ended, not only that one did"),
@@ -268,6 +295,8 @@ TEXTS = (
     Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
     Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
     *AGENT_TEXTS,
+    *DASHBOARD_TEXTS,
+    Text(words=f'"{GCS_PORT}', module="ray._private.services", purpose="see whose process the GCS's port has"),
     # The calls, not only the methods: what nobody calls any more would be postponed for ever.
     Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor when it is wanted"),
     Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard when it is wanted"),

@@ -9,9 +9,11 @@ command:
 - What only shows and tells (the dashboard, the log monitor, the autoscaler's monitor) lets others go first, and is
   killed at the end, where Ray would ask it to leave and wait for it. So is the GCS, behind the raylet: of what it keeps
   nobody reads anything any more, and it may take a second to leave.
-- The dashboard and the autoscaler's monitor are started when somebody asks at the dashboard's port, see ``doorbell``:
-  Ray would wait for two seconds until the dashboard answers before it starts the raylet, and both take 5 s of a core to
-  come up, which is more than most short jobs compute.
+- The dashboard and the autoscaler's monitor are started for the first caller at the dashboard's port, on which this
+  process listens from the start, see ``dashboard_port``: Ray would wait for two seconds until the dashboard answers
+  before it starts the raylet, and both take 5 s of a core to come up, which is more than most short jobs compute.
+- On the head nothing connects to the GCS before this user's process listens at its port: Ray's clients send the token
+  to any process that does.
 - The agents of the raylet are started when they are wanted, see ``ray_agents``: together they take 2 s of a core, and
   the raylet registers its node only behind them.
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
@@ -30,6 +32,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,11 +43,23 @@ from typing import Any
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
 from raysm.bootstrap.commands import WAIT
-from raysm.bootstrap.doorbell import await_caller
+from raysm.bootstrap.dashboard_port import DashboardPort
+from raysm.bootstrap.log import remark
 from raysm.bootstrap.node_watcher import await_first, nodes_socket, tell_nodes
 from raysm.bootstrap.ray_agents import RayAgents
+from raysm.bootstrap.ray_names import has_all
+from raysm.contract.listeners import has_own_listener
 
-__all__ = ["WORKERS", "adapt_get_node", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
+__all__ = [
+    "WORKERS",
+    "adapt_get_node",
+    "adapt_initialize",
+    "adapt_kill",
+    "adapt_start",
+    "await_gcs",
+    "main",
+    "postpone_dashboard",
+]
 
 WORKERS = "--workers="
 """Before the arguments of ``ray``: how many workers are started ahead."""
@@ -56,6 +71,10 @@ NICE = 19
 DASHBOARD_NICE = 5
 """A quarter of a core that a training (nice 0) keeps busy: with the least it would come up after minutes, and Ray gives
 it one."""
+LOOPBACK = "127.0.0.1"
+GCS_S = 60.0
+"""Seconds for the GCS to listen; it takes a fifth of one on an idle machine."""
+GCS_POLL_S = 0.01
 HEAD_S = 30.0
 """How long a node looks for the head's before Ray looks itself, and says what is wrong."""
 
@@ -71,11 +90,11 @@ def main() -> None:
     # Ray starts its Client's server wherever gRPC can be imported.
     ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
     spectators: list[Any] = []
-    ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators))
+    dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
+    ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators, dashboard_port))
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
-    await_wanted = partial(await_caller, _option("--dashboard-host="), int(_option("--dashboard-port=") or 0))
     ray_internals.GET_NODE.replace(adapt_get_node)
-    postpone_dashboard(await_wanted, RayAgents())
+    postpone_dashboard(dashboard_port, RayAgents())
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
     command = ray_internals.COMMAND.find()
@@ -105,10 +124,28 @@ def _option(name: str) -> str:
     return next((word.removeprefix(name) for word in sys.argv if word.startswith(name)), "")
 
 
-def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list[Any]) -> Callable[..., Any]:
-    """Return Ray's ``start_ray_process``, which starts ``workers`` ahead (None: Ray's choice) and makes some nice.
+def _listen_for_dashboard() -> DashboardPort | None:
+    """Return the listener at the dashboard's port; None if it is taken, or if this Ray could not take it over."""
+    if not has_all(ray_internals.DASHBOARD_TEXTS):
+        return None
+    host, port = _option("--dashboard-host="), int(_option("--dashboard-port=") or 0)
+    try:
+        return DashboardPort(host, port)
+    except OSError as error:
+        remark(f"warning: cannot listen at the dashboard's port {port}: {error.strerror}")
+        return None
 
-    Those are added to ``spectators``.
+
+def adapt_start(
+    start: Callable[..., Any], workers: int | None, spectators: list[Any], port: DashboardPort | None = None
+) -> Callable[..., Any]:
+    """Return an adapted version of Ray's ``start_ray_process``.
+
+    Args:
+        start: Ray's own.
+        workers: How many workers are started ahead; None is Ray's choice.
+        spectators: Gets the processes that only show and tell, which are made nice.
+        port: The dashboard takes this listener over.
     """
 
     def start_adapted(command: Sequence[str], process_type: str, *args: Any, **named: Any) -> Any:
@@ -117,7 +154,13 @@ def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list
                 f"{ray_internals.PRESTART}{workers}" if word.startswith(ray_internals.PRESTART) else word
                 for word in command
             ]
-        started = start(command, process_type, *args, **named)
+        if process_type == ray_internals.DASHBOARD and port is not None:
+            with port.as_stdin():
+                started = start(port.command(command), process_type, *args, **named)
+        else:
+            started = start(command, process_type, *args, **named)
+        if process_type == ray_internals.GCS:
+            await_gcs(command, started)
         if process_type in ray_internals.SPECTATORS:
             # One that is gone already, or is told in another form by another Ray, is no reason to have no node.
             with contextlib.suppress(OSError, AttributeError):
@@ -127,6 +170,26 @@ def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list
         return started
 
     return start_adapted
+
+
+def await_gcs(command: Sequence[str], started: Any) -> None:
+    """Return once the GCS that was just started listens at its port.
+
+    Args:
+        command: Its command line.
+        started: Ray's record of its process.
+
+    Raises:
+        ForeignListener: Another user's process listens there; it must not be sent the token.
+        RuntimeError: The GCS has ended.
+    """
+    port = int(next((word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)), 0))
+    until = time.monotonic() + GCS_S
+    while port and not has_own_listener(LOOPBACK, port) and time.monotonic() < until:
+        # Nothing is connected to a port that is free now, and that another user could take.
+        if started.process.poll() is not None:
+            raise RuntimeError(f"Ray's GCS ended with code {started.process.returncode} before it listened at {port}")
+        time.sleep(GCS_POLL_S)
 
 
 def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Callable[..., Any]:
@@ -159,14 +222,13 @@ def adapt_get_node(get_node: Callable[..., Any]) -> Callable[..., Any]:
     return get_node_adapted
 
 
-def postpone_dashboard(await_wanted: Callable[[], object], agents: RayAgents) -> None:
+def postpone_dashboard(port: DashboardPort | None, agents: RayAgents) -> None:
     """Make Ray start the monitor, the dashboard and the agents of a node when they are wanted, once it is registered.
 
-    Ray watches the dashboard from when it answers, as ever: one that does not come up is left out, one that ends later
-    ends the node.
+    Ray watches the dashboard once it answers: one that does not come up is left out, one that ends later ends the node.
 
     Args:
-        await_wanted: Returns when they are; an OSError says that this cannot be known, and they are started at once.
+        port: Its first caller wants the dashboard. None: nobody can call, and all is started with the node.
         agents: Those of the node.
     """
     parts = (ray_internals.INITIALIZE, ray_internals.START_MONITOR, ray_internals.START_DASHBOARD)
@@ -177,36 +239,36 @@ def postpone_dashboard(await_wanted: Callable[[], object], agents: RayAgents) ->
     ray_internals.START_MONITOR.replace(lambda start: lambda self: waiting.append(start))
     ray_internals.START_DASHBOARD.replace(lambda start: lambda self, **named: waiting.append(partial(start, **named)))
     agents.postpone()
-    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting, await_wanted, agents))
+    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting, port, agents))
 
 
 def adapt_initialize(
     initialize: Callable[..., None],
     waiting: Sequence[Callable[[Any], object]],
-    await_wanted: Callable[[], object],
+    port: DashboardPort | None,
     agents: RayAgents,
 ) -> Callable[..., None]:
-    """Return Ray's ``Node.__init__``, behind which what ``waiting`` holds by then is done once it is wanted."""
+    """Return Ray's ``Node.__init__``, after which the functions in ``waiting`` are called once they are wanted."""
 
     def initialize_adapted(self: Any, *args: Any, **named: Any) -> None:
         initialize(self, *args, **named)
-        # A node that is not the head has none of them.
+        # Only the head's node has any.
         if waiting:
-            _start_beside([lambda node: agents.ring(), *waiting], self, await_wanted)
+            _start_beside([lambda node: agents.ring(), *waiting], self, port)
         else:
             agents.follow_dashboard(self)
 
     return initialize_adapted
 
 
-def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, await_wanted: Callable[[], object]) -> None:
+def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: DashboardPort | None) -> None:
     """Wait, start, and wait for what is started, in a thread: the others want to be watched meanwhile."""
     apart = copy.copy(node)
 
     def run() -> None:
-        # Of a port that is taken Ray says itself what is wrong.
-        with contextlib.suppress(OSError):
-            await_wanted()
+        if port is not None:
+            port.await_caller()
+            port.pass_test()
         for start in starts:
             apart.all_processes = {}
             try:

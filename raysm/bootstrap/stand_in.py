@@ -6,10 +6,11 @@ two agents, waits until both have said where they listen, registers its node onl
 raylet watches, and keeps its pid when it becomes the agent. What flows in is the agent's own command line behind:
 
     until-rung BELL NAME,NAME,…   the services of these names are out of use, as Ray says it by port -1, but for the
-                                  last, which is told where it will listen; a byte from the FIFO BELL says that the
-                                  agent is wanted
-    until-called NAME             the service of this name listens already, and its first caller says so; the caller
-                                  waits in the queue of the socket, which the agent takes over (``handed_socket``)
+                                  last, which listens already; a byte from the FIFO BELL says that the agent is wanted
+    until-called NAME             the service of this name listens already, and its first caller says so
+
+Callers wait in the queue of the socket, which the agent takes over (``handed_socket``). It listens from the moment its
+port is announced: a socket that is only bound keeps no other user from listening at its port.
 """
 
 import os
@@ -39,7 +40,7 @@ def option(command: Sequence[str], name: str) -> str:
 
 
 def await_ring(bell: str, names: str, command: Sequence[str]) -> list[str]:
-    """Say which services are out of use and where the last will be; return the agent's command line once it rings.
+    """Announce which services are out of use and where the last one listens; return the agent's command line on a ring.
 
     Raises:
         OSError: A file cannot be written, the port is taken, or there is no bell.
@@ -50,17 +51,12 @@ def await_ring(bell: str, names: str, command: Sequence[str]) -> list[str]:
     *unused, shown = names.split(",")
     # The node is known by this port for good: a program submitted to Ray's Jobs API says by it where its log is read,
     # and told "out of use" its log could not be followed, though the agent had come long before.
-    place = _bound(command, SHOWN_PORT)
-    port = place.getsockname()[1]
-    _say_port(command, shown, port)
+    listener = _listening(command, SHOWN_PORT)
+    _say_port(command, shown, listener.getsockname()[1])
     for name in unused:
         _say_port(command, name, OUT_OF_USE)
     _wait_for(bell_file)
-    # On Linux a second socket may be bound beside one that does not listen: the port stays taken until the agent, which
-    # imports for a second, is there. Elsewhere it is free meanwhile.
-    place.set_inheritable(sys.platform == "linux")
-    place.detach()
-    return [*command, f"{SHOWN_PORT}={port}"]
+    return _taking_over(command, SHOWN_PORT, listener)
 
 
 def await_call(name: str, command: Sequence[str]) -> list[str]:
@@ -69,26 +65,31 @@ def await_call(name: str, command: Sequence[str]) -> list[str]:
     Raises:
         OSError: The port is taken.
     """
-    listener = _bound(command, CALLED_PORT)
-    listener.listen(QUEUE)
-    port = listener.getsockname()[1]
-    _say_port(command, name, port)
+    listener = _listening(command, CALLED_PORT)
+    _say_port(command, name, listener.getsockname()[1])
     _wait_for(listener.fileno())
+    return _taking_over(command, CALLED_PORT, listener)
+
+
+def _listening(command: Sequence[str], port: str) -> socket.socket:
+    """Return a socket that listens at the node's address, at the port of the command line, or at a free one for 0."""
+    host, number = option(command, "--node-ip-address"), int(option(command, port) or 0)
+    family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(address)
+    listener.listen(QUEUE)
+    return listener
+
+
+def _taking_over(command: Sequence[str], port: str, listener: socket.socket) -> list[str]:
+    """Return the command line of the agent that takes over a socket of this process."""
+    number = listener.getsockname()[1]
     listener.set_inheritable(True)
     python, unbuffered, program, *options = command
     # -P: beside this file lie modules whose names Ray's own may have. The last port counts: the one that was said.
     handed = [python, unbuffered, "-P", HANDED_SOCKET, str(listener.detach())]
-    return [*handed, program, *options, f"{CALLED_PORT}={port}"]
-
-
-def _bound(command: Sequence[str], port: str) -> socket.socket:
-    """Return a socket at the node's address and the port that the command line has, or a free one for 0."""
-    host, number = option(command, "--node-ip-address"), int(option(command, port) or 0)
-    family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
-    place = socket.socket(family, kind, protocol)
-    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    place.bind(address)
-    return place
+    return [*handed, program, *options, f"{port}={number}"]
 
 
 def _say_port(command: Sequence[str], name: str, port: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec
 
 from raysm.bootstrap import control, messages
-from raysm.bootstrap.address import backoff, explain, is_loopback, port_answers, resolve, resolve_peer
+from raysm.bootstrap.address import backoff, explain, is_loopback, own_port_answers, resolve, resolve_peer
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import MessageReceived, WorkerControl
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
@@ -233,7 +233,7 @@ class Worker:
     async def _reach_gcs(self, address: str, port: int) -> None:
         """Make sure that the head's Ray can be reached from here: Ray itself would try for minutes in silence."""
         attempt = 0
-        while not await port_answers(address, port):
+        while not await own_port_answers(address, port):
             await asyncio.sleep(backoff(attempt))
             attempt += 1
         self._inbox.put(GcsReachable(f"{address}:{port}"))

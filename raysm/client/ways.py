@@ -9,13 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from raysm.client.dashboard_place import Place, last_place, place_told
 from raysm.client.follow import JobStream
 from raysm.client.job import Job
-from raysm.contract.events import DASHBOARD_NOT_YET, parse
+from raysm.contract.events import parse
+from raysm.contract.listeners import connect_to_own, has_own_listener
 from raysm.errors import InvalidRequest, NotDone
+
+if TYPE_CHECKING:
+    from raysm.client.tunnel.tunnel import Tunnel
 
 __all__ = ["Reached", "Say", "place_of", "tell", "waiting_for", "way_to"]
 
@@ -27,6 +31,8 @@ LIMIT_S = 60.0
 PROBE_S = 0.3
 ANSWER_S = 20.0
 """Of one answer: through a tunnel the first connection takes a handshake of several seconds."""
+SOON_S = 2.0
+"""After so long without an answer, the user is told that the dashboard is being started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,41 +98,52 @@ def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell)
         say: Is told that it waits.
 
     Raises:
+        ForeignListener: The instances share this machine, and another user's process has the dashboard's port.
         InvalidRequest: The job lets nobody in.
         NotDone: The dashboard has not come up in time.
         ServiceError: The service refuses.
     """
-    if job.api.update is None and not job.service.target.is_billed:
-        # SageMaker lets nobody into a Processing job; here its instances are in this machine's own networks.
-        _await_answer(job, place.address, limit_s, say)
-        yield Reached(place.address)
-        return
-    with job.tunnel(place.port, on=place.host or None) as tunnel:
+    with _tunnel(job, place) as tunnel:
         _await_answer(job, tunnel.address, limit_s, say)
         yield Reached(tunnel.address)
 
 
+def _tunnel(job: Job, place: Place) -> "Tunnel":
+    if not job.service.target.is_billed:
+        # What connects to the tunnel sends the token, and would learn of a refusal only that nothing answers.
+        has_own_listener(place.address.rpartition(":")[0], place.port)
+    if job.api.update is not None or job.service.target.is_billed:
+        return job.tunnel(place.port, on=place.host or None)
+    # SageMaker lets nobody into a Processing job; here its instances are in this machine's own networks.
+    from raysm.client.tunnel.tunnel import Tunnel
+
+    host = place.address.rpartition(":")[0]
+    # A tunnel all the same: whose process listens is checked for each connection.
+    return Tunnel(lambda: connect_to_own(host, place.port, ANSWER_S))
+
+
 def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:
-    deadline_s, is_told = time.monotonic() + limit_s, False
-    while not _answers(address):
+    deadline_s, is_told, answer_s = time.monotonic() + limit_s, False, SOON_S
+    while not _answers(address, answer_s):
         if job.done():
             # What the caller asks next fails at once, and says so better.
             return
         if not is_told:
             # Only now: of a dashboard that is up nobody waits for anything.
             say(f"waiting for the dashboard of {job.name} to answer: it is started when somebody first asks for it")
-            is_told = True
+            is_told, answer_s = True, ANSWER_S
         if time.monotonic() >= deadline_s:
             raise NotDone(f"the dashboard of {job.name} has not come up within {limit_s:g} s; the job goes on")
         time.sleep(PROBE_S)
 
 
-def _answers(address: str) -> bool:
-    connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
+def _answers(address: str, limit_s: float) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=limit_s)
     try:
         connection.request("HEAD", "/")
-        return connection.getresponse().status != DASHBOARD_NOT_YET
+        connection.getresponse()
     except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
+    return True

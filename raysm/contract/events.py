@@ -13,14 +13,11 @@ from typing import Any, ClassVar, TypeAlias
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["DASHBOARD_NOT_YET", "MARK", "Event", "Metric", "Progress", "State", "Trial", "line", "parse"]
+__all__ = ["MARK", "Event", "Metric", "Progress", "State", "Trial", "line", "parse"]
 
 # The number is in the mark, so that lines of a later version are passed over and not misread.
 MARK = '{"raysm": 1, '
 """How every event's line begins; the number is the format's version."""
-
-DASHBOARD_NOT_YET = 503
-"""HTTP status where a ``State`` says that the dashboard is, while it is started; itself it answers with others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

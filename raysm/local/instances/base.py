@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from raysm.contract.listeners import connect_to_own
 from raysm.errors import InvalidRequest
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Scenario
@@ -111,10 +112,11 @@ class Instance(abc.ABC):
         """Return a connection to ``port`` on the loopback of the instance.
 
         Raises:
+            ForeignListener: The instance shares this machine's loopback, and another user's process listens there.
             OSError: Nobody listens there.
         """
-        # Of what shares this machine's loopback; kinds whose instances have one of their own enter it first.
-        return to_loopback(port)
+        # Kinds whose instances have a loopback of their own enter it first, and nobody else's process is there.
+        return connect_to_own("localhost", port, CONNECT_S)
 
     def listen(self, port: int) -> socket.socket | None:
         """Return what listens on ``port`` of the loopback of the instance, for a server of this process.

@@ -235,8 +235,12 @@ class Upstream:
     def _connected(self) -> "aiohttp.ClientSession":
         import aiohttp
 
+        from raysm.contract.checked_connections import CheckedConnector, open_to_own
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
+                # Each connection gets the token: the way may have ended, and its port be another user's by now.
+                connector=CheckedConnector(open_to_own),
                 # What the head compressed is passed on as it is.
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),

@@ -10,6 +10,8 @@ from typing import Any
 
 import aiohttp
 
+from raysm.contract.checked_connections import CheckedConnector, open_to_own
+
 __all__ = ["RayJobs", "Seen", "seen_in"]
 
 # https://docs.ray.io/en/latest/cluster/running-applications/job-submission/doc/ray.job_submission.JobStatus.html
@@ -45,10 +47,11 @@ class RayJobs:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session:
+            connector = CheckedConnector(open_to_own)
+            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
                 async with session.get(self._address, headers=headers) as answer:
                     return seen_in(await answer.json() if answer.status == 200 else (), time.time())
-        # The dashboard may be starting, or may not have been asked for at all.
+        # The dashboard may be starting, or may not have been asked for at all, or another user's process has its port.
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return Seen(0, None)
 

@@ -1,12 +1,18 @@
 """Who has not been given the dashboard's address: another user of the machine, and whoever guesses or replays."""
 
+import asyncio
+import contextlib
 import logging
+import socket
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from raysm.views.dashboard.live import LiveSite
 from raysm.views.dashboard.server import DashboardServer
+from raysm.views.dashboard.upstream import Upstream
+from tests.support.another_user import thief
 from tests.support.dashboard_head import TOKEN, Answer, way_to
 from tests.support.strangers import asked_by_another_user, needs_two_users
 from tests.views.dashboard.test_live import Watched, left_nothing
@@ -55,3 +61,23 @@ def test_neither_the_path_nor_the_token_is_in_a_log_or_known_to_the_head(server,
     assert server.prefix not in caplog.text
     assert TOKEN not in caplog.text
     assert not any(server.prefix in f"{asked.path} {asked.headers}" for asked in head.requests)
+
+
+@needs_two_users
+def test_the_token_is_not_sent_to_a_port_that_another_user_has_once_the_way_is_gone(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    gone = SimpleNamespace(address=f"127.0.0.1:{port}")
+
+    async def read():
+        upstream = Upstream(lambda: contextlib.nullcontext(gone), TOKEN)
+        try:
+            await upstream.read("api/version")
+        finally:
+            await upstream.close()
+
+    with thief(port) as other:
+        other.await_port(port)
+        with pytest.raises(ConnectionError, match=rf"another user \(uid 65534\) listens at 127.0.0.1, port {port}"):
+            asyncio.run(read())
+        assert other.end() == ""

@@ -1,0 +1,135 @@
+"""Which user's process listens at a port of this machine, so that a secret goes only to a process of one's own.
+
+A port is no identity: any user of a machine can listen at one that is free. The kernel lists the owner of each
+listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html). Other systems than Linux have no
+such list, and there the functions below check nothing. Standard library alone.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from raysm.errors import ForeignListener
+
+__all__ = ["check_listener", "connect_to_own", "has_own_listener", "is_of_this_machine"]
+
+# Of the thread, not of the process: a thread may have entered the network namespace of an instance.
+TABLES = Path("/proc/thread-self/net")
+LISTENS = "0A"
+"""TCP_LISTEN, as the tables write it."""
+ADDRESSES = {socket.AF_INET: ("0.0.0.0", "tcp"), socket.AF_INET6: ("::", "tcp6")}
+"""The wildcard address and the table of a family."""
+
+
+def is_of_this_machine(address: str) -> bool:
+    """Return whether an IP address is one of this machine's (of this network namespace's)."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; the kernel only chooses the route and with it the source.
+            probe.connect((address, 9))
+        except OSError:
+            return False
+        source: str = probe.getsockname()[0]
+    return source == address or address.startswith("127.")
+
+
+def check_listener(address: str, port: int) -> frozenset[int]:
+    """Return the inodes of the sockets that listen for ``address`` and ``port``, which are all of this process's user.
+
+    Args:
+        address: An IP address of this machine.
+        port: The port.
+
+    Returns:
+        Empty where nothing listens there, and always on systems that do not tell.
+
+    Raises:
+        ForeignListener: Another user's process listens there.
+    """
+    if sys.platform != "linux":
+        return frozenset()
+    found = list(_listeners(address, port))
+    foreign = next((uid for uid, _ in found if uid != os.geteuid()), None)
+    if foreign is not None:
+        raise ForeignListener(
+            f"a process of another user (uid {foreign}) listens at {address}, port {port}, where the job's own should: "
+            "nothing was sent to it"
+        )
+    return frozenset(inode for _, inode in found)
+
+
+def has_own_listener(address: str, port: int) -> bool:
+    """Return whether a process of this user listens there; True as well where this machine cannot tell.
+
+    It cannot tell for an address of another machine, and on systems without the kernel's list.
+
+    Raises:
+        ForeignListener: Another user's process listens there.
+    """
+    if sys.platform != "linux" or not is_of_this_machine(address):
+        return True
+    return bool(check_listener(address, port))
+
+
+def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
+    """Return a connection to a port; at an address of this machine, only to a process of this user.
+
+    Args:
+        host: A name or an IP address, of this machine or of another one.
+        port: The port.
+        timeout_s: Seconds for each of the host's addresses; also the timeout of the connection that is returned.
+
+    Raises:
+        ForeignListener: Another user's process listens there.
+        OSError: Nothing answers.
+    """
+    failure: OSError = ConnectionRefusedError(f"nothing listens at {host}, port {port}")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        is_local = is_of_this_machine(str(address[0]))
+        before = check_listener(str(address[0]), port) if is_local else None
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(address)
+            # The same socket before and after: so it is the one that has taken this connection.
+            if is_local and check_listener(str(address[0]), port) != before:
+                raise ConnectionResetError(f"the listener at {host}, port {port}, was replaced meanwhile")
+            return connection
+        except BaseException as error:
+            connection.close()
+            if not isinstance(error, OSError) or isinstance(error, ForeignListener):
+                raise
+            failure = error
+    raise failure
+
+
+def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
+    """Yield owner and inode of each socket that listens for an address; only the more specific family's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    wildcard, table = ADDRESSES[family]
+    found = list(_read(table, {_hex(family, address), _hex(family, wildcard)}, port))
+    if not found and family == socket.AF_INET:
+        # An IPv6 socket serves IPv4 as well, unless an IPv4 socket has the port.
+        mapped, any6 = _hex(socket.AF_INET6, f"::ffff:{address}"), _hex(socket.AF_INET6, "::")
+        found = list(_read("tcp6", {mapped, any6}, port))
+    yield from found
+
+
+def _read(table: str, addresses: set[str], port: int) -> Iterator[tuple[int, int]]:
+    with (TABLES / table).open(encoding="ascii") as lines:
+        next(lines)
+        for line in lines:
+            columns = line.split()
+            local, _, number = columns[1].partition(":")
+            if columns[3] == LISTENS and int(number, 16) == port and local in addresses:
+                yield int(columns[7]), int(columns[9])
+
+
+def _hex(family: int, address: str) -> str:
+    """Return an address as the tables have it: words of 32 bits, each in the byte order of this machine."""
+    packed = socket.inet_pton(family, address)
+    words = [int.from_bytes(packed[start : start + 4], sys.byteorder) for start in range(0, len(packed), 4)]
+    return "".join(f"{word:08X}" for word in words)
