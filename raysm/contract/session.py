@@ -7,8 +7,6 @@ WebSocket, each question with a number that its answer repeats; large ones go by
 """
 
 import functools
-import hashlib
-import hmac
 import json
 import platform
 from collections.abc import Mapping
@@ -39,7 +37,6 @@ __all__ = [
     "SessionState",
     "Versions",
     "frame",
-    "proof",
     "unframe",
 ]
 
@@ -255,17 +252,6 @@ class Outcome:
         head, pickled = unframe(content)
         error = None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
         return Outcome(error=error, pickled=pickled, shown=head.get("shown", {}))
-
-
-def proof(token: str, challenge: str, port: int) -> str:
-    """Return what shows that whoever listens at ``port`` has the token, without telling it.
-
-    Args:
-        token: The job's.
-        challenge: Of the asker's choosing.
-        port: So that the proof of one session is none for a program at another port, which may have asked for it there.
-    """
-    return hmac.new(token.encode(), f"raysm session {port} {challenge}".encode(), hashlib.sha256).hexdigest()
 
 
 def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import aiohttp
     from aiohttp import web
 
+    from raysm.contract.checked_connections import OpenConnection
+
 __all__ = ["open_relay", "pass_on", "relay"]
 
 # https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
@@ -28,17 +30,20 @@ CONNECT_S = 20.0
 """Through a tunnel the first connection takes a handshake of several seconds."""
 
 
-def open_relay(socket: str | None = None) -> "aiohttp.ClientSession":
-    """Return what requests are passed on by.
+def open_relay(way: "str | OpenConnection") -> "aiohttp.ClientSession":
+    """Return a client that passes requests on.
 
     Args:
-        socket: Path of the Unix socket at which the other server listens; None is the address of each request's URL.
+        way: The path of the Unix socket at which the other server listens, or what connects to the address of each
+            request's URL.
     """
     import aiohttp
 
+    from raysm.contract.checked_connections import CheckedConnector
+
     return aiohttp.ClientSession(
         # Of a kernel that computes nothing comes for hours, over as many WebSockets as there are notebooks.
-        connector=aiohttp.UnixConnector(socket, limit=0) if socket else aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.UnixConnector(way, limit=0) if isinstance(way, str) else CheckedConnector(way),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
         # What the other server compressed is passed on as it is.
         auto_decompress=False,

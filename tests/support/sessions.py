@@ -2,15 +2,20 @@
 
 import asyncio
 import contextlib
+import functools
 import io
 import pickle
 import sys
 import threading
 import time
 
+import aiohttp
+
 import raysm
 from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
+from raysm.contract.checked_connections import CheckedConnector
+from raysm.contract.handshake import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, SessionState, Versions
 from raysm.workloads.session import work
@@ -28,6 +33,7 @@ __all__ = [
     "StubService",
     "connected_session",
     "executors_of",
+    "proved",
     "served",
     "state",
     "until",
@@ -209,12 +215,18 @@ def served(folder, **how):
         server.close()
 
 
+def proved(server, token=TOKEN):
+    """Return aiohttp's client of a running server; to be made in a coroutine."""
+    open_connection = functools.partial(connect_proved, token=token, server_port=server.port)
+    return aiohttp.ClientSession(connector=CheckedConnector(open_connection))
+
+
 @contextlib.contextmanager
-def wired(port, *, token=TOKEN, client="me", why_ended=lambda: None, hear=lambda message: None):
-    """Yield a Line to the server at ``port``, open; ``port`` may be a function."""
+def wired(port, *, server_port=None, token=TOKEN, client="me", why_ended=lambda: None, hear=lambda message: None):
+    """Yield a Line to the server at ``port``, open; ``port`` may be a function, beside ``server_port``."""
     address = port if callable(port) else lambda: f"127.0.0.1:{port}"
     loop = LoopThread("test")
-    wire = Wire(address, token, client, why_ended, hear)
+    wire = Wire(address, token, server_port or port, client, why_ended, hear)
     try:
         loop.run(wire.open(), WAIT_S)
         yield Line(loop, wire, "digits")

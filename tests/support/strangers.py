@@ -23,8 +23,11 @@ answers = []
 for method, path, headers in asked:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path, headers=headers)
-    answer = connection.getresponse()
-    answers.append([answer.status, answer.read().decode()])
+    try:
+        answer = connection.getresponse()
+        answers.append([answer.status, answer.read().decode()])
+    except http.client.BadStatusLine:
+        answers.append(["BadStatusLine", ""])
     connection.close()
 shown = subprocess.run(["ps", "axeww"], capture_output=True, text=True, errors="replace").stdout
 print(json.dumps([answers, shown]))
@@ -34,7 +37,7 @@ print(json.dumps([answers, shown]))
 def asked_by_another_user(port, *asked):
     """Return what the server at ``port`` answers to requests of another user, and what that one sees in ``ps``.
 
-    A request is method, path and headers; an answer is status and body.
+    A request is method, path and headers; an answer is status and body, the status of one that is not HTTP a word.
     """
     # By stdin: what it replays must not stand in its own arguments, which it sees in ``ps``, too.
     done = subprocess.run(

@@ -233,7 +233,7 @@ class Session(SessionFunctions, SessionNamespace):
         """
         opened = self._opened
         return pkgutil.resolve_name("raysm.views.jupyter.opening:open_jupyter")(
-            self.name, address=opened.address, token=opened.token, start=opened.start_jupyter
+            self.name, address=opened.address, open_connection=opened.open_connection, start=opened.start_jupyter
         )
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:

@@ -4,6 +4,7 @@ What flows in are requests of the handle, in any thread; what flows out are answ
 """
 
 import contextlib
+import functools
 import logging
 import secrets
 import time
@@ -22,6 +23,7 @@ from raysm.client.session.starting import why_ended
 from raysm.client.session.way import way_to_server
 from raysm.client.session.wire import Wire
 from raysm.client.token import token_of
+from raysm.contract.handshake import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
@@ -54,14 +56,16 @@ class Opened:
         self._sending: set[Any] = set()
         self._is_ended_here = False
         self._exit = contextlib.ExitStack()
-        self.token = token = token_of(job).strip()
+        token = token_of(job).strip()
         self.address = address = self._exit.enter_context(way_to_server(job, token, place))
         self._loop = LoopThread(f"session {name}")
         # Behind the way on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
+        self.open_connection = functools.partial(connect_proved, token=token, server_port=place[1])
         wire = Wire(
             address,
             token,
+            place[1],
             # One name for each handle: the session counts clients by it, and two of one process are two.
             secrets.token_hex(8),
             lambda: why_ended(job, name),

@@ -1,11 +1,15 @@
 """The connection to a session's server: requests that are repeated until they are answered, and what comes by itself.
 
+On each new connection both ends prove that they have the job's token (``contract.handshake``) before anything else is
+sent; it may lead elsewhere than the one before, once the server or its machine is gone.
+
 Every request may be repeated, since the server knows calls by their ids; so a connection that breaks costs time and
 nothing else. What flows in are requests, what flows out are answers, pieces of output and notices.
 """
 
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import math
@@ -14,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raysm.client.session.exchange import Exchange
+from raysm.contract.handshake import connect_proved
 from raysm.contract.session import HEARTBEAT_S, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
 from raysm.request.codec import to_json
@@ -30,6 +35,9 @@ PATIENCE_S = 120.0
 
 LOOK_S = 2.0
 """How often the service is asked meanwhile whether it does."""
+
+IDLE_LOOK_S = 10.0
+"""How often it is asked while no request waits, and the connection is away."""
 
 # Short at first: a tunnel's WebSocket that is replaced is back within milliseconds.
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
@@ -73,6 +81,7 @@ class Wire:
         self,
         address: Callable[[], str],
         token: str,
+        server_port: int,
         client: str,
         why_ended: Callable[[], str | None],
         hear: Callable[[Mapping[str, Any]], None],
@@ -82,13 +91,17 @@ class Wire:
         Args:
             address: Returns ``127.0.0.1:PORT``, which leads to the server.
             token: The job's.
+            server_port: Where the server listens, on the loopback of its own machine.
             client: A name of its own.
             why_ended: Asks the service; returns why the session has ended, None while it runs.
             hear: Called in the loop with what the server says by itself.
         """
         self._aiohttp = require_aiohttp()
         self.client = client
-        self._address, self._token, self._why_ended, self._hear = address, token, why_ended, hear
+        self._address, self._why_ended, self._hear = address, why_ended, hear
+        self._open_connection = functools.partial(connect_proved, token=token, server_port=server_port)
+        self._ended: str | None = None
+        """Why the session has ended, once the service has said so."""
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -97,15 +110,11 @@ class Wire:
 
     async def open(self) -> None:
         """Begin to listen, and to say that this client is there."""
+        from raysm.contract.checked_connections import CheckedConnector
+
         # No total: a file of gigabytes takes as long as it takes while bytes still come.
         timeout = self._aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
-        # The bearer goes to this one address, so no proxy of the environment's is asked.
-        self._session = self._aiohttp.ClientSession(
-            timeout=timeout,
-            headers={"Authorization": f"Bearer {self._token}"},
-            # aiohttp's 100 connections would be taken by 100 calls that are waited for, and nothing else get through.
-            connector=self._aiohttp.TCPConnector(limit=0),
-        )
+        self._session = self._aiohttp.ClientSession(timeout=timeout, connector=CheckedConnector(self._open_connection))
         self._listening = asyncio.create_task(self._listen())
 
     async def close(self) -> None:
@@ -205,6 +214,8 @@ class Wire:
         # Never looked: the first failure asks at once, so that a session that has ended is not waited for.
         began_s, looked_s, pause_s = time.monotonic(), -math.inf, FIRST_PAUSE_S
         while True:
+            if self._ended is not None:
+                raise SessionEnded(self._ended)
             try:
                 return await attempt()
             except (self._aiohttp.ClientConnectionError, self._aiohttp.ClientPayloadError, OSError) as error:
@@ -228,6 +239,7 @@ class Wire:
         # One look for all that wait just now: of a thousand calls whose connection breaks each would take its own.
         why = await asyncio.shield(self._looking)
         if why is not None:
+            self._ended = why
             raise SessionEnded(why)
 
     # What comes by itself
@@ -242,8 +254,8 @@ class Wire:
 
     async def _listen(self) -> None:
         assert self._session is not None
-        pause_s = FIRST_PAUSE_S
-        while True:
+        pause_s, looked_s = FIRST_PAUSE_S, -math.inf
+        while self._ended is None:
             with contextlib.suppress(self._aiohttp.ClientError, OSError, TimeoutError):
                 url = f"http://{self._address()}/events"
                 async with self._session.ws_connect(
@@ -252,6 +264,11 @@ class Wire:
                     # Begun anew: a head that was away and is back does not pay for the pauses of before.
                     self._socket, pause_s = socket, FIRST_PAUSE_S
                     await self._live(socket, Exchange(socket))
+            if time.monotonic() - looked_s > IDLE_LOOK_S:
+                looked_s = time.monotonic()
+                # An end is kept for whoever asks next, and ends this loop; a service that is away is asked again.
+                with contextlib.suppress(RaysmError):
+                    await self._check_end()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
 

@@ -1,7 +1,7 @@
 """From a session to JupyterLab on its head, at an address of this machine.
 
 What flows in are a browser's requests below a secret path, as of a dashboard; what flows out are the answers of a
-Jupyter server on the head, asked through the session's own server with the job's token, which no browser sees.
+Jupyter server on the head, asked through the session's own server, on connections that both ends have proved.
 """
 
 import html
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import aiohttp
     from aiohttp import web
 
+    from raysm.contract.checked_connections import OpenConnection
+
 __all__ = ["JupyterSite", "RemoteJupyter", "open_jupyter"]
 
 # As a dashboard's; but JupyterLab compiles the schemas of its settings: https://github.com/jupyterlab/jupyterlab/issues/8350
@@ -27,14 +29,14 @@ POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-s
 class JupyterSite:
     """What the proxy shows: one Jupyter server of a session."""
 
-    def __init__(self, address: Callable[[], str], token: str) -> None:
+    def __init__(self, address: Callable[[], str], open_connection: "OpenConnection") -> None:
         """Lead nowhere yet.
 
         Args:
             address: Returns where the session's server is reached from here.
-            token: The job's.
+            open_connection: Connects to it.
         """
-        self._address, self._token = address, token
+        self._address, self._open_connection = address, open_connection
         self._name: str | None = None
         self._client: aiohttp.ClientSession | None = None
 
@@ -44,14 +46,14 @@ class JupyterSite:
 
     async def begin(self) -> None:
         """Open what requests are passed on by."""
-        self._client = open_relay()
+        self._client = open_relay(self._open_connection)
 
     async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
         """Pass a request on; None before it is known to which server."""
         if self._name is None or self._client is None:
             return None
         url = f"http://{self._address()}/jupyter/{self._name}/{page_request.key}"
-        return await relay(page_request.request, self._client, url, {"Authorization": f"Bearer {self._token}"})
+        return await relay(page_request.request, self._client, url)
 
     async def end(self) -> None:
         """Close it."""
@@ -102,19 +104,21 @@ class RemoteJupyter:
         return f'<div><a href="{url}" target="_blank" rel="noopener">JupyterLab of the session {name}</a>{where}</div>'
 
 
-def open_jupyter(name: str, *, address: Callable[[], str], token: str, start: Callable[[str], str]) -> RemoteJupyter:
+def open_jupyter(
+    name: str, *, address: Callable[[], str], open_connection: "OpenConnection", start: Callable[[str], str]
+) -> RemoteJupyter:
     """Start JupyterLab on the head of a session, and show it here.
 
     Args:
         name: The session's.
         address: Returns where its server is reached from here.
-        token: The job's.
+        open_connection: Connects to it.
         start: Starts a Jupyter server on the head, told its base path; returns its name.
 
     Raises:
         RaysmError: It does not start.
     """
-    site = JupyterSite(address, token)
+    site = JupyterSite(address, open_connection)
     server = DashboardServer(lambda: site, policy=POLICY)
     try:
         place = seen_from_notebook(server.port, server.prefix)

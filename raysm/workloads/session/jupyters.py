@@ -1,8 +1,8 @@
 """Jupyter servers on the head of a session: their base paths flow in, and what browsers ask of them; answers flow out.
 
 Each listens on a Unix socket in the session's private folder, which nobody else of the machine can enter, so it needs
-no token of its own: there is none that could stand in its page, in a URL or in a log. Who asks has shown the job's
-token to the session's server, which passes his requests on.
+no token of its own: there is none that could stand in its page, in a URL or in a log. A client that asks has proved to
+the session's server that it has the job's token, and that server passes its requests on.
 """
 
 import asyncio

@@ -1,12 +1,10 @@
 """The server of a session: HTTP for whatever is asked of it, and the way in for clients, on the head's loopback.
 
-What flows in are requests with the job's token, which is asked before any byte of a body is read; what flows out are
-frames and JSON, as ``contract.session`` has them. Nothing that a client sent is unpickled here.
+It reads requests only on connections whose client has proved that it has the job's token (``door``). They are answered
+with frames and JSON, as ``contract.session`` has them. Nothing that a client sent is unpickled here.
 """
 
-import hmac
 import json
-import re
 import rlcompleter
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -14,12 +12,13 @@ from typing import Any
 
 from aiohttp import web
 
-from raysm.contract.session import CallRequest, frame, proof, unframe
+from raysm.contract.session import CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.workloads.session.answers import answer, seconds_of, status_of
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.clients import Clients
+from raysm.workloads.session.door import Door
 from raysm.workloads.session.files import Transfers, receive, send, size_of
 from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import Jupyters
@@ -28,9 +27,6 @@ __all__ = ["SessionServer"]
 
 MOST_BYTES = 2 << 30
 """Of one request's body that is held in memory; files have no limit."""
-
-PROOF = "/proof"
-CHALLENGE = re.compile(r"[0-9a-f]{64}")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -50,32 +46,32 @@ class SessionServer:
         self._clients = Clients(host)
         self._transfers = Transfers()
         self._runner: web.AppRunner | None = None
-        self._port = 0
+        self._door: Door | None = None
 
     async def start(self) -> int:
         """Listen on the loopback; return the port."""
         # No log of requests: their paths hold names of files of the user's.
         self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self._port = self._runner.addresses[0][1]
-        return self._port
+        assert self._runner.server is not None, "it is set up"
+        self._door = Door(self._runner.server, self._token)
+        return self._door.port
 
     async def close(self) -> None:
         """End what clients wait for, and listen no more."""
         self._clients.wake_all()
         await self._jupyters.close()
         await self._transfers.close()
+        if self._door is not None:
+            await self._door.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     def application(self) -> web.Application:
         """Return the routes."""
-        app = web.Application(middlewares=[self._guard], client_max_size=MOST_BYTES)
+        app = web.Application(middlewares=[self._refuse], client_max_size=MOST_BYTES)
         app.add_routes(
             [
-                web.get(PROOF, self._proof),
                 web.get("/session", self._state),
                 web.post("/calls/{id}", self._ask),
                 # By GET, and as often as wanted: what is asked again here has never begun anything.
@@ -98,27 +94,14 @@ class SessionServer:
         )
         return app
 
-    # Who is let in, and how refusals are told
+    # How refusals are told
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        # The one question that anybody may ask: its answer proves the token, and does not tell it.
-        if request.path == PROOF:
-            return await handler(request)
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        # In constant time, and before the body: whoever has no token has nothing read, least of all unpickled.
-        if scheme != "Bearer" or not hmac.compare_digest(token.strip().encode(errors="replace"), self._token):
-            return web.json_response({"error": "the job's token is missing or wrong"}, status=401)
+    async def _refuse(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except (RaysmError, OSError) as error:
             return web.json_response({"error": str(error), "type": type(error).__name__}, status=status_of(error))
-
-    async def _proof(self, request: web.Request) -> web.Response:
-        challenge = request.query.get("challenge", "")
-        if not CHALLENGE.fullmatch(challenge):
-            raise web.HTTPBadRequest(text="a challenge is 64 hexadecimal digits")
-        return web.Response(text=proof(self._token.decode(), challenge, self._port))
 
     # The session
 

@@ -1,41 +1,41 @@
 """The way to a session's server."""
 
-import http.server
+import contextlib
+import socket
 import threading
 
 import pytest
 
 from raysm.client.session.way import way_to_server
-from raysm.contract.session import proof
+from raysm.contract.handshake import GREETING
 from tests.support.sessions import TOKEN, StubJob, served
-
-
-class Listens(http.server.BaseHTTPRequestHandler):
-    """Answers as ``server.answer`` says, and remembers what it was told."""
-
-    def do_GET(self):
-        self.server.heard.append((self.path, dict(self.headers)))
-        status, content = self.server.answer(self.path.rpartition("=")[2])
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
 def stranger():
-    """Another program of this machine, at a port."""
-    server = http.server.HTTPServer(("127.0.0.1", 0), Listens)
-    server.heard = []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    """Another program of this machine at a port: it says ``server.says``, and keeps what it is told."""
+
+    class Stranger:
+        def __init__(self):
+            self.says, self.heard = b"", b""
+            self.server = socket.create_server(("127.0.0.1", 0))
+            self.port = self.server.getsockname()[1]
+            self.thread = threading.Thread(target=self.serve)
+            self.thread.start()
+
+        def serve(self):
+            caller, _ = self.server.accept()
+            with caller, contextlib.suppress(OSError):
+                caller.sendall(self.says)
+                caller.settimeout(60)
+                while piece := caller.recv(4096):
+                    self.heard += piece
+                    caller.sendall(b"x" * 32)
+
+    server = Stranger()
     yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    server.thread.join()
+    server.server.close()
 
 
 def ways(job, port):
@@ -59,44 +59,16 @@ def test_where_nobody_listens_the_way_is_a_tunnel_to_the_head_which_is_closed_wi
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        lambda challenge: (404, b""),
-        lambda challenge: (200, b""),
-        lambda challenge: (200, challenge.encode()),
-        lambda challenge: (200, b"x" * 10_000),
-        lambda challenge: (200, "ü".encode("latin-1")),
-    ],
-    ids=["knows nothing", "empty", "echo", "long", "no text"],
+    "says", [b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 64, GREETING + b"n" * 32], ids=["HTTP", "as a session"]
 )
-def test_a_stranger_at_that_port_is_left_alone_and_hears_no_token(tmp_path, stranger, answer):
-    stranger.answer, port = answer, stranger.server_address[1]
+def test_a_stranger_at_that_port_is_left_alone_and_hears_no_token(tmp_path, stranger, says):
+    stranger.says = says
     job = StubJob(tmp_path, 1)
     job.leads_to = 4321
-    assert ways(job, port) == ("127.0.0.1:4321", [(port, "algo-1")])
-    ((path, headers),) = stranger.heard
-    assert TOKEN not in path + str(headers)
-    assert "Authorization" not in headers
-
-
-def test_a_proof_that_a_stranger_had_from_the_servers_own_port_is_none_at_his(tmp_path, stranger):
-    port = stranger.server_address[1]
-    stranger.answer = lambda challenge: (200, proof(TOKEN, challenge, port + 1).encode())
-    job = StubJob(tmp_path, 1)
-    assert ways(job, port)[1] == [(port, "algo-1")]
-
-
-def test_a_proof_of_yesterday_is_none_today(tmp_path, stranger):
-    port, answers = stranger.server_address[1], []
-
-    def answer(challenge):
-        answers.append(proof(TOKEN, challenge, port).encode())
-        return 200, answers[0]
-
-    stranger.answer = answer
-    job = StubJob(tmp_path, 1)
-    assert ways(job, port)[1] == []
-    assert ways(job, port)[1] == [(port, "algo-1")]
+    assert ways(job, stranger.port) == ("127.0.0.1:4321", [(stranger.port, "algo-1")])
+    stranger.thread.join()
+    assert TOKEN.encode() not in stranger.heard
+    assert len(stranger.heard) in (0, 64)
 
 
 def test_the_server_of_another_job_is_not_taken_for_this_ones(tmp_path):

@@ -10,9 +10,10 @@ import pytest
 
 from raysm.client.session.wire import SMALL_BYTES, NoSuchCall, require_aiohttp
 from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions, frame
-from raysm.errors import InvalidRequest, ServiceError, SessionEnded
+from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import to_json
-from tests.support.sessions import served, until, wired
+from raysm.workloads.session.door import Door
+from tests.support.sessions import TOKEN, served, until, wired
 
 pytestmark = pytest.mark.usefixtures("by_value")
 
@@ -35,8 +36,6 @@ def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
             line.loop.run(line.wire.json("POST", "/keep", json={"seconds": -1}))
         with pytest.raises(NoSuchCall):
             line.loop.run(line.wire.request("GET", "/calls/unheard"))
-    with wired(server.port, token="wrong") as line, pytest.raises(ServiceError, match="token is missing or wrong"):
-        line.loop.run(line.wire.json("GET", "/session"))
 
 
 def test_who_is_connected_is_attached_until_it_says_goodbye(server):
@@ -136,11 +135,11 @@ class Broken:
 
     async def live(self):
         self.stop, self.loop = asyncio.Event(), asyncio.get_running_loop()
-        server = await asyncio.start_server(self.answer, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        door = Door(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self.answer), TOKEN.encode())
+        self.port = door.port
         self.ready.set()
-        async with server:
-            await self.stop.wait()
+        await self.stop.wait()
+        await door.close()
 
     async def answer(self, reader, writer):
         line = await reader.readline()
@@ -179,9 +178,23 @@ def test_a_session_whose_job_has_ended_is_not_waited_for():
             line.loop.run(line.wire.json("GET", "/session"), 60)
 
 
+def test_a_client_that_nobody_asks_stops_connecting_once_the_job_has_ended():
+    asked = []
+
+    def why_ended():
+        asked.append(1)
+        return "the session digits has ended: its driver was killed"
+
+    with wired(1, why_ended=why_ended) as line:
+        until(lambda: line.wire._listening.done())
+        with pytest.raises(SessionEnded, match="its driver was killed"):
+            line.loop.run(line.wire.json("GET", "/session"), 60)
+    assert len(asked) == 1
+
+
 def test_the_address_is_asked_each_time_so_that_a_way_may_change(server):
     addresses = iter(["127.0.0.1:1"] * 3)
-    with wired(lambda: next(addresses, f"127.0.0.1:{server.port}")) as line:
+    with wired(lambda: next(addresses, f"127.0.0.1:{server.port}"), server_port=server.port) as line:
         assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
 
 

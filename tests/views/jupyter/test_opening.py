@@ -6,6 +6,7 @@ import json
 import aiohttp
 import pytest
 
+from raysm.contract.checked_connections import open_to_own
 from raysm.errors import InvalidRequest
 from raysm.views.jupyter.opening import POLICY, open_jupyter
 from tests.support import fake_jupyter
@@ -70,11 +71,6 @@ def test_strangers_get_nothing(jupyter, prefix, headers, status):
     assert asked(jupyter.url.replace(secret, prefix or secret), **headers)[0] == status
 
 
-def test_who_has_no_token_gets_nothing_of_the_sessions_own_server(jupyter, server):
-    assert asked(f"http://127.0.0.1:{server.port}/jupyter/1/{jupyter._server.prefix}/lab")[0] == 401
-    assert asked(f"http://127.0.0.1:{server.port}/jupyter/1/api/kernels", Cookie=f"token={TOKEN}")[0] == 401
-
-
 def test_it_is_closed_alone_and_gone_with_its_session(session, server):
     first = session.jupyter()
     first.close()
@@ -96,4 +92,4 @@ def test_where_it_does_not_start_nothing_stays_open():
         raise InvalidRequest("no JupyterLab")
 
     with pytest.raises(InvalidRequest, match="no JupyterLab"):
-        open_jupyter("digits", address=lambda: "127.0.0.1:1", token=TOKEN, start=refuse)
+        open_jupyter("digits", address=lambda: "127.0.0.1:1", open_connection=open_to_own, start=refuse)

@@ -11,9 +11,7 @@ import pytest
 from raysm.contract.session import CALL, CallRequest, Outcome, Versions, frame, unframe
 from raysm.request.codec import to_json
 from raysm.workloads.session.clients import MOST_BYTES
-from tests.support.sessions import TOKEN, served, until
-
-HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+from tests.support.sessions import proved, served, until
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +24,7 @@ def connected(server, script, client="a"):
     """Run the coroutine function ``script(socket)`` with a WebSocket to the server."""
 
     async def go():
-        async with aiohttp.ClientSession(headers=HEADERS) as session:
+        async with proved(server) as session:
             url = f"http://127.0.0.1:{server.port}/events"
             async with session.ws_connect(url, params={"client": client}, max_msg_size=0) as socket:
                 return await asyncio.wait_for(script(socket), 60)
