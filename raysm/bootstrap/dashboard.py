@@ -6,7 +6,7 @@ from pathlib import Path
 
 from raysm.bootstrap.log import emit_event, remark
 from raysm.contract.events import State
-from raysm.contract.listeners import check_listener, connect_to_own
+from raysm.contract.listeners import check_listener, open_to_own
 from raysm.errors import ForeignListener
 
 __all__ = ["announce_dashboard", "await_dashboard", "await_start"]
@@ -89,9 +89,8 @@ async def _answers(port: int, limit_s: float) -> bool:
         ForeignListener: Another user's process listens at its port.
     """
     try:
-        connection = await asyncio.to_thread(connect_to_own, LOOPBACK, port, limit_s)
         async with asyncio.timeout(limit_s):
-            reader, writer = await asyncio.open_connection(sock=connection)
+            reader, writer = await asyncio.open_connection(sock=await open_to_own(LOOPBACK, port))
             try:
                 writer.write(b"HEAD / HTTP/1.0\r\n\r\n")
                 return bool(await reader.readline())

@@ -4,14 +4,13 @@ import asyncio
 import json
 from typing import Any
 
-from raysm.contract.listeners import connect_to_own
+from raysm.contract.listeners import open_to_own
 
 __all__ = ["read_dashboard"]
 
 MOST_BYTES = 8 << 20
 """Of one answer; what is larger is not kept."""
 LOOPBACK = "127.0.0.1"
-CONNECT_S = 10.0
 
 
 async def read_dashboard(port: int, token: str, key: str) -> Any:
@@ -26,7 +25,7 @@ async def read_dashboard(port: int, token: str, key: str) -> Any:
         OSError: Nothing answers, another user's process listens there, or the answer is too large or not 200.
         ValueError: The answer is no JSON.
     """
-    connection = await asyncio.to_thread(connect_to_own, LOOPBACK, port, CONNECT_S)
+    connection = await open_to_own(LOOPBACK, port)
     reader, writer = await asyncio.open_connection(sock=connection, limit=MOST_BYTES)
     try:
         # HTTP/1.0: the answer comes in one piece, and ends with the connection.

@@ -5,6 +5,8 @@ listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp
 such list, and there the functions below check nothing. Standard library alone.
 """
 
+import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from raysm.errors import ForeignListener
 
-__all__ = ["check_listener", "connect_to_own", "has_own_listener", "is_of_this_machine"]
+__all__ = ["check_listener", "connect_to_own", "has_own_listener", "is_of_this_machine", "open_to_own"]
 
 # Of the thread, not of the process: a thread may have entered the network namespace of an instance.
 TABLES = Path("/proc/thread-self/net")
@@ -87,23 +89,52 @@ def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
         OSError: Nothing answers.
     """
     failure: OSError = ConnectionRefusedError(f"nothing listens at {host}, port {port}")
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        is_local = is_of_this_machine(str(address[0]))
-        before = check_listener(str(address[0]), port) if is_local else None
-        connection = socket.socket(family, kind, protocol)
+    for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
-            connection.settimeout(timeout_s)
-            connection.connect(address)
-            # The same socket before and after: so it is the one that has taken this connection.
-            if is_local and check_listener(str(address[0]), port) != before:
-                raise ConnectionResetError(f"the listener at {host}, port {port}, was replaced meanwhile")
-            return connection
-        except BaseException as error:
-            connection.close()
-            if not isinstance(error, OSError) or isinstance(error, ForeignListener):
-                raise
+            with contextlib.ExitStack() as stack:
+                with _same_listener(str(address[0]), port):
+                    connection = socket.create_connection((str(address[0]), port), timeout_s)
+                    stack.callback(connection.close)
+                stack.pop_all()
+                return connection
+        except ForeignListener:
+            raise
+        except OSError as error:
             failure = error
     raise failure
+
+
+async def open_to_own(address: str, port: int) -> socket.socket:
+    """Return a non-blocking connection to a port; at an address of this machine, only to a process of this user.
+
+    Args:
+        address: An IP address.
+        port: The port.
+
+    Raises:
+        ForeignListener: Another user's process listens there.
+        OSError: Nothing answers.
+    """
+    connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    connection.setblocking(False)
+    try:
+        with _same_listener(address, port):
+            await asyncio.get_running_loop().sock_connect(connection, (address, port))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def _same_listener(address: str, port: int) -> Iterator[None]:
+    """Check before and after the body, which connects, that the same socket of this user listens there."""
+    is_local = is_of_this_machine(address)
+    before = check_listener(address, port) if is_local else None
+    yield
+    # Only so is it known which socket has taken the connection.
+    if is_local and check_listener(address, port) != before:
+        raise ConnectionResetError(f"the listener at {address}, port {port}, was replaced meanwhile")
 
 
 def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:

@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from raysm.contract.checked_connections import OpenConnection, checked_connector
+
 if TYPE_CHECKING:
     import aiohttp
     from aiohttp import web
-
-    from raysm.contract.checked_connections import OpenConnection
 
 __all__ = ["open_relay", "pass_on", "relay"]
 
@@ -30,7 +30,7 @@ CONNECT_S = 20.0
 """Through a tunnel the first connection takes a handshake of several seconds."""
 
 
-def open_relay(way: "str | OpenConnection") -> "aiohttp.ClientSession":
+def open_relay(way: str | OpenConnection) -> "aiohttp.ClientSession":
     """Return a client that passes requests on.
 
     Args:
@@ -39,11 +39,9 @@ def open_relay(way: "str | OpenConnection") -> "aiohttp.ClientSession":
     """
     import aiohttp
 
-    from raysm.contract.checked_connections import CheckedConnector
-
     return aiohttp.ClientSession(
         # Of a kernel that computes nothing comes for hours, over as many WebSockets as there are notebooks.
-        connector=aiohttp.UnixConnector(way, limit=0) if isinstance(way, str) else CheckedConnector(way),
+        connector=aiohttp.UnixConnector(way, limit=0) if isinstance(way, str) else checked_connector(way),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
         # What the other server compressed is passed on as it is.
         auto_decompress=False,

@@ -14,7 +14,7 @@ import aiohttp
 import raysm
 from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
-from raysm.contract.checked_connections import CheckedConnector
+from raysm.contract.checked_connections import checked_connector
 from raysm.contract.handshake import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, SessionState, Versions
@@ -218,7 +218,7 @@ def served(folder, **how):
 def proved(server, token=TOKEN):
     """Return aiohttp's client of a running server; to be made in a coroutine."""
     open_connection = functools.partial(connect_proved, token=token, server_port=server.port)
-    return aiohttp.ClientSession(connector=CheckedConnector(open_connection))
+    return aiohttp.ClientSession(connector=checked_connector(open_connection))
 
 
 @contextlib.contextmanager

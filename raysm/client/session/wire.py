@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raysm.client.session.exchange import Exchange
+from raysm.contract.checked_connections import checked_connector
 from raysm.contract.handshake import connect_proved
 from raysm.contract.session import HEARTBEAT_S, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
@@ -110,11 +111,9 @@ class Wire:
 
     async def open(self) -> None:
         """Begin to listen, and to say that this client is there."""
-        from raysm.contract.checked_connections import CheckedConnector
-
         # No total: a file of gigabytes takes as long as it takes while bytes still come.
         timeout = self._aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
-        self._session = self._aiohttp.ClientSession(timeout=timeout, connector=CheckedConnector(self._open_connection))
+        self._session = self._aiohttp.ClientSession(timeout=timeout, connector=checked_connector(self._open_connection))
         self._listening = asyncio.create_task(self._listen())
 
     async def close(self) -> None:

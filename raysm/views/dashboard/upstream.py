@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from raysm.contract.checked_connections import checked_connector
+from raysm.contract.listeners import open_to_own
 from raysm.contract.web_relay import pass_on
 from raysm.errors import RaysmError
 from raysm.views.dashboard.headers import downstream_headers, upstream_headers
@@ -235,12 +237,10 @@ class Upstream:
     def _connected(self) -> "aiohttp.ClientSession":
         import aiohttp
 
-        from raysm.contract.checked_connections import CheckedConnector, open_to_own
-
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 # Each connection gets the token: the way may have ended, and its port be another user's by now.
-                connector=CheckedConnector(open_to_own),
+                connector=checked_connector(open_to_own),
                 # What the head compressed is passed on as it is.
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),

@@ -10,7 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from raysm.contract.checked_connections import CheckedConnector, open_to_own
+from raysm.contract.checked_connections import checked_connector
+from raysm.contract.listeners import open_to_own
 
 __all__ = ["RayJobs", "Seen", "seen_in"]
 
@@ -47,7 +48,7 @@ class RayJobs:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
-            connector = CheckedConnector(open_to_own)
+            connector = checked_connector(open_to_own)
             async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
                 async with session.get(self._address, headers=headers) as answer:
                     return seen_in(await answer.json() if answer.status == 200 else (), time.time())
