@@ -82,7 +82,7 @@ def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
     Args:
         host: A name or an IP address, of this machine or of another one.
         port: The port.
-        timeout_s: Seconds for each of the host's addresses; also the timeout of the connection that is returned.
+        timeout_s: Seconds to connect, for each of the host's addresses; the connection that is returned has no timeout.
 
     Raises:
         ForeignListener: Another user's process listens there.
@@ -96,6 +96,7 @@ def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
                     connection = socket.create_connection((str(address[0]), port), timeout_s)
                     stack.callback(connection.close)
                 stack.pop_all()
+                connection.settimeout(None)
                 return connection
         except ForeignListener:
             raise

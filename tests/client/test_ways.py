@@ -10,8 +10,9 @@ from raysm.client.dashboard_place import Place
 from raysm.client.submit import submit
 from raysm.client.ways import SOON_S, Reached, place_of, tell, waiting_for, way_to
 from raysm.contract.events import State, line
-from raysm.errors import InvalidRequest, NotDone
+from raysm.errors import ForeignListener, InvalidRequest, NotDone
 from raysm.request import Script
+from tests.support.another_user import needs_two_users, thief
 from tests.support.client_jobs import NOW_MS
 from tests.support.dashboard_head import Answer, Head, serving_head
 
@@ -33,6 +34,22 @@ def test_a_processing_job_of_this_machine_is_reached_where_it_says(local, script
         place = Place(host="algo-1", port=head.port, address=head.address)
         with way_to(job, place) as way:
             assert http_status(way.address) == 401
+
+
+@needs_two_users
+def test_what_another_user_has_at_the_dashboards_port_later_hears_nothing(local, script):
+    job = submit(Script(str(script)), on=local.service, kind="processing")
+    with contextlib.ExitStack() as stack:
+        with serving_head() as head:
+            place = Place(host="algo-1", port=head.port, address=head.address)
+            way = stack.enter_context(way_to(job, place))
+        other = stack.enter_context(thief(place.port))
+        other.await_port(place.port)
+        with pytest.raises((http.client.HTTPException, OSError)):
+            http_status(way.address)
+        with pytest.raises(ForeignListener, match="another user"):
+            stack.enter_context(way_to(job, place))
+        assert other.end() == ""
 
 
 class Tunnelled:

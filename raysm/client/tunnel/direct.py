@@ -15,6 +15,7 @@ from raysm.client.service import Service
 from raysm.client.tunnel.access import InstanceAccess
 from raysm.client.tunnel.terminal import SHELL, Terminal
 from raysm.client.tunnel.tunnel import Tunnel
+from raysm.contract.listeners import connect_to_own
 from raysm.errors import ServiceError
 
 __all__ = ["DirectAccess"]
@@ -82,8 +83,10 @@ class DirectAccess(InstanceAccess):
             f"Content-Length: {len(content)}\r\n\r\n"
         )
         try:
-            connection = socket.create_connection((str(parts.hostname), int(parts.port or 80)), CONNECT_S)
+            # What passes here may be a job's token; the server may have ended, and its port be another user's.
+            connection = connect_to_own(str(parts.hostname), int(parts.port or 80), CONNECT_S)
             try:
+                connection.settimeout(CONNECT_S)
                 connection.sendall(head.encode() + content)
                 answer = _read_head(connection)
                 if answer.startswith(b"HTTP/1.1 101"):

@@ -22,6 +22,7 @@ from raysm.client.tunnel.exit_code import MarkedCommand
 from raysm.client.tunnel.terminal import Terminal
 from raysm.client.tunnel.tunnel import LOOPBACK, Tunnel
 from raysm.contract.job_api import TRAINING
+from raysm.contract.listeners import connect_to_own
 from raysm.errors import MissingDependency, ServiceError
 
 __all__ = ["INSTALL", "PluginAccess"]
@@ -44,6 +45,7 @@ OPEN_S = 60.0
 AGENT_S = 60.0
 """An agent that was just switched on takes some time to connect."""
 AGENT_PAUSE_S = 1.0
+CONNECT_S = 10.0
 END_S = 5.0
 NOT_CONNECTED = (
     "the agent of the instance has not come up: the job's role needs the four permissions of ssmmessages (raysm doctor "
@@ -261,7 +263,8 @@ class _Plugin:
         return self._process.poll() is None
 
     def connect(self) -> socket.socket:
-        return socket.create_connection((LOOPBACK, self._port), timeout=None)
+        # The plugin may have ended just now, and its port be another user's.
+        return connect_to_own(LOOPBACK, self._port, CONNECT_S)
 
     def close(self) -> None:
         _end(self._process)

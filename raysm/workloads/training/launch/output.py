@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from raysm.contract.events import parse
+from raysm.contract.listeners import connect_to_own
 
 __all__ = ["AGENT", "END", "ERROR", "OUT", "STOP", "Relay", "Wire"]
 
@@ -59,7 +60,9 @@ class Wire:
         Raises:
             OSError: The head cannot be reached.
         """
-        connection = socket.create_connection((self.address, self.port), timeout=CONNECT_S)
+        # The key goes there: on a machine with other users, only to a process of this one.
+        connection = connect_to_own(self.address, self.port, CONNECT_S)
+        connection.settimeout(CONNECT_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(f"{self.key} {rank} {stream}\n".encode())
         # Only once the head has said so does it wait for this connection's end before the job's.
