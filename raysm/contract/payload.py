@@ -234,7 +234,7 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     if not (source / script.script).is_file():
         raise InvalidRequest(f"{source} holds no script {script.script!r}")
     folder.mkdir(parents=True, mode=0o700)
-    # rglob does not follow it: digested is what raysm made here, not the code, which is the SDK's to bring.
+    # Only the link is digested: the SDK brings the code itself.
     (folder / SOURCE).symlink_to(source, target_is_directory=True)
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
     # Not by _own_files: a token that is made here would be another one in every instance.
@@ -308,10 +308,13 @@ def _importable(source: Path) -> Iterator[None]:
 
     Only meanwhile: a module of the user's that is named like one of Python's must not take its place in the bootstrap.
     """
+    # Bytecode in the payload would count as added when the next process of the job verifies it.
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.path.insert(0, str(source))
     try:
         yield
     finally:
+        sys.dont_write_bytecode = writes_bytecode
         with contextlib.suppress(ValueError):  # what was imported has changed the path itself
             sys.path.remove(str(source))
 

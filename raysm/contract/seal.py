@@ -5,6 +5,7 @@ cannot change them, and so nothing else of the payload either.
 """
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -49,7 +50,8 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
         needed: Files that must be there.
 
     Raises:
-        InvalidPayload: A file is missing, was added or changed.
+        InvalidPayload: A file is missing, was added or changed. Every file counts, hidden ones, bytecode and links too:
+            Python would prefer a module's bytecode to the verified module.
     """
     try:
         expected = read_json(folder / DIGESTS)
@@ -66,16 +68,23 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
         if name not in actual:
             raise InvalidPayload(f"the payload's file {name!r} is missing")
         if name not in expected:
-            raise InvalidPayload(f"the payload's file {name!r} is not listed in {DIGESTS}: somebody added it")
+            raise InvalidPayload(
+                f"the payload's file {name!r} is not listed in {DIGESTS}: it was added after the job was sent"
+            )
         if actual[name] != expected[name]:
             raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
     return actual
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file of ``folder`` by its name, but of DIGESTS itself."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / DIGESTS)
-    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files if not _is_cache(path)}
+    """Return the digest of everything in ``folder`` that is not a folder, by its name; DIGESTS itself is left out.
+
+    The digest of a file is its SHA-256, that of a link the SHA-256 of where it leads. Links are not followed.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path != folder / DIGESTS)
+    return {
+        path.relative_to(folder).as_posix(): _digest(path) for path in paths if path.is_symlink() or not path.is_dir()
+    }
 
 
 def sha256_of_content(content: bytes | Path) -> str:
@@ -83,6 +92,8 @@ def sha256_of_content(content: bytes | Path) -> str:
     return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
 
 
-def _is_cache(path: Path) -> bool:
-    # Python writes these beside the user's modules once they are imported: after the verification, before the driver's.
-    return path.parent.name == "__pycache__" and path.suffix == ".pyc"
+def _digest(path: Path) -> str:
+    if path.is_symlink():
+        return sha256_of_content(b"link to " + os.fsencode(path.readlink()))
+    # A pipe or a device has no content that could be verified, and opening it might block.
+    return sha256_of(path) if path.is_file() else "not a file"

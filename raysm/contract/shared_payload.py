@@ -82,7 +82,7 @@ def join(shared: Path, job_part: Path, folder: Path) -> Path:
     except (InvalidConfig, OSError, KeyError, TypeError) as error:
         raise InvalidPayload(f"no payload: the job's own part in {job_part} cannot be read: {error}") from error
     # Copied, not linked: Python takes the folder of what a link leads to for a script's own.
-    shutil.copytree(shared, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(shared, folder)
     folder.chmod(0o700)
     put(folder / REQUEST, request)
     for name, content in files.items():

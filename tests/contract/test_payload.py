@@ -1,14 +1,18 @@
 import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from raysm.contract import payload, seal
+from raysm.contract.shared_payload import Parted, join
 from raysm.contract.source import source_of_modules
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import Input, JobRequest, Script, Similarity
+from tests.support import strangers
 from tests.support.kinds import imported_from
 
 
@@ -136,7 +140,58 @@ def test_a_kind_whose_module_did_not_travel_is_refused_by_name(tmp_path):
         payload.load(tmp_path / "payload")
 
 
+def test_reading_a_kind_of_the_users_own_leaves_no_file_in_the_payload(tmp_path):
+    with imported_from(tmp_path / "own") as sweep:
+        source = source_of_modules(["sweep", "sweep_runner"], tmp_path / "own")
+        payload.pack(JobRequest(name="a", workload=sweep(trials=3)), tmp_path / "payload", source=source)
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", READ, str(tmp_path / "payload")], capture_output=True, text=True)
+        assert done.stdout.strip() == "Sweep 3 the sweep True", done.stderr
+
+
 # The seal
+
+# Bytecode behind a header that says that Python need not compare it with its source (PEP 552).
+PLANT = """
+import importlib.util, marshal
+source, = values
+cache = importlib.util.cache_from_source(source)
+os.mkdir(os.path.dirname(cache))
+code = compile("print('stolen')", source, "exec")
+with open(cache, "wb") as file:
+    file.write(importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(code))
+"""
+
+
+@strangers.needs_two_users
+def test_bytecode_that_another_user_plants_in_the_bucket_is_not_run():
+    # pytest's own folders are closed to other users.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "train.py").write_text("import helper")
+        (folder / "helper.py").write_text("print('sent')")
+        made = payload.contents_of(JobRequest(name="a", workload=Script(str(folder / "train.py"))), token=b"t")
+        shared, own = folder / "raysm", folder / "raysm-job"
+        Parted(made).write_shared(shared)
+        own.mkdir()
+        for part, content in Parted(made).own().items():
+            (own / part).write_bytes(content)
+        shared.chmod(0o755)
+        (shared / "source").chmod(0o777)
+        strangers.run_by_another_user(PLANT, shared / "source" / "helper.py")
+        with pytest.raises(InvalidPayload, match=r"'source/__pycache__/helper\.[\w-]+\.pyc' is not listed"):
+            payload.load(join(shared, own, folder / "joined"))
+        made.write(folder / "whole")
+        folder_of_cache = folder / "whole" / "source" / "__pycache__"
+        folder_of_cache.mkdir()
+        for cache in (shared / "source" / "__pycache__").iterdir():
+            (folder_of_cache / cache.name).write_bytes(cache.read_bytes())
+        # The attack works: Python prefers what was planted.
+        done = subprocess.run([sys.executable, str(folder / "whole" / "source" / "train.py")], capture_output=True)
+        assert done.stdout == b"stolen\n"
+        with pytest.raises(InvalidPayload, match=r"'source/__pycache__/helper\.[\w-]+\.pyc' is not listed"):
+            payload.load(folder / "whole")
 
 
 def contents(tmp_path, **fields):

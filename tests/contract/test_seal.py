@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import PurePosixPath
@@ -45,17 +47,61 @@ def test_a_whole_folder_is_told_by_its_digests(folder):
     assert verify(folder, START) == digests_of(folder)
 
 
-def test_what_python_writes_beside_imported_modules_is_not_taken_for_added(folder):
-    (folder / "source" / "__pycache__").mkdir()
-    (folder / "source" / "__pycache__" / "user.cpython-311.pyc").write_bytes(b"bytecode")
-    assert verify(folder) == digests_of(folder)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "source/__pycache__/user.cpython-311.pyc",
+        "source/user.pyc",
+        "source/.hidden",
+        ".hidden/user.py",
+        "source/sitecustomize.py",
+        "source/extra.pth",
+        "user.cpython-311-x86_64-linux-gnu.so",
+        "wheels/pip.conf",
+    ],
+)
+def test_every_file_that_is_not_listed_is_refused(folder, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"")
+    with pytest.raises(InvalidPayload, match=re.escape(f"{name!r} is not listed in digests.json: it was added")):
+        verify(folder)
+
+
+def test_links_that_are_not_listed_are_refused_whatever_they_lead_to(folder):
+    for target in ("user.py", "/", "nowhere"):
+        (folder / "source" / "link").symlink_to(target)
+        with pytest.raises(InvalidPayload, match="'source/link' is not listed"):
+            verify(folder)
+        (folder / "source" / "link").unlink()
+
+
+def test_a_file_that_became_a_link_or_a_pipe_is_refused(folder):
+    user = folder / "source" / "user.py"
+    user.rename(folder.parent / "user.py")
+    user.symlink_to(folder.parent / "user.py")
+    with pytest.raises(InvalidPayload, match="'source/user.py' does not match"):
+        verify(folder)
+    user.unlink()
+    os.mkfifo(user)
+    with pytest.raises(InvalidPayload, match="'source/user.py' does not match"):
+        verify(folder)
+
+
+def test_a_link_that_is_listed_must_still_lead_to_the_same_place(folder):
+    (folder / "code").symlink_to("source")
+    (folder / DIGESTS).write_text(json.dumps(digests_of(folder)))
+    verify(folder)
+    (folder / "code").unlink()
+    (folder / "code").symlink_to("/tmp")
+    with pytest.raises(InvalidPayload, match="'code' does not match"):
+        verify(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("source/user.py", b"two", "'source/user.py' does not match its digest"),
-        ("source/more.py", b"", "'source/more.py' is not listed in digests.json: somebody added it"),
+        ("source/more.py", b"", "'source/more.py' is not listed in digests.json: it was added after the job was sent"),
         (DIGESTS, b"[]", "is not a JSON object of digests"),
         (DIGESTS, b"{", "no payload: "),
     ],

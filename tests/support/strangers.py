@@ -34,6 +34,22 @@ print(json.dumps([answers, shown]))
 """
 
 
+def run_by_another_user(code, *values):
+    """Run Python code as another user, with ``values`` as its ``values``; return what it prints."""
+    program = (
+        "import json, os, socket, sys\nvalues = json.load(sys.stdin)\n"
+        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n{code}"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(values, default=str),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+
+
 def asked_by_another_user(port, *asked):
     """Return what the server at ``port`` answers to requests of another user, and what that one sees in ``ps``.
 
