@@ -23,10 +23,11 @@ from typing import Any
 from raysm.contract.clock import Clock
 from raysm.contract.folders import make_folder
 from raysm.contract.job_api import JobApi, api_of
-from raysm.contract.store import put, read_json
+from raysm.contract.store import read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.local.job_spec import REGION
 from raysm.local.server.api_error import ApiError, not_found
+from raysm.local.server.record_files import RecordFiles
 
 __all__ = ["FINAL", "JobRecord", "Records", "Transition"]
 
@@ -126,11 +127,13 @@ class Records:
 
     Attributes:
         clock: By which changes are dated.
+        files: Writes them.
     """
 
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """Read what is there; a file that cannot be read is passed over, as if the job were not there."""
         self.clock = clock or Clock()
+        self.files = RecordFiles()
         self._jobs = home / "jobs"
         self._jobs.mkdir(parents=True, exist_ok=True)
         # The folder itself, not its path: another one may come to stand there.
@@ -162,13 +165,14 @@ class Records:
                     f"{record.api.title} job names must be unique within an AWS account and region, and a "
                     f"{record.kind} job with this name already exists ({existing.arn})",
                 )
+            folder = self.folder(record.api, record.name, record.region)
             # Written first: a job that no file tells of would be there until the server ends, and never run.
             try:
                 self._check_home()
-                make_folder(self.folder(record.api, record.name, record.region), within=self._jobs)
-                self._write(record)
+                make_folder(folder, within=self._jobs)
+                self.files.write(folder / "record.json", json.dumps(asdict(record)), folder)
             except OSError:
-                shutil.rmtree(self.folder(record.api, record.name, record.region), ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
                 raise
             self._records[record.region, record.api, record.name] = record
 
@@ -177,11 +181,15 @@ class Records:
         if not os.path.samestat(os.stat(self._jobs), self._opened):
             raise FileNotFoundError(f"{self._jobs} is another folder now")
 
-    def _write(self, record: JobRecord) -> None:
-        self._check_home()
+    def _write_or_retry(self, record: JobRecord) -> None:
+        title = f"{record.api.kind} job {record.name}"
         folder = self.folder(record.api, record.name, record.region)
-        # Whole or not at all, and closed to others: a request holds the job's environment.
-        put(folder / "record.json", json.dumps(asdict(record)), mode=0o600, within=folder)
+        try:
+            self._check_home()
+        except OSError as error:
+            LOG.warning("the record of the %s was not written: %s", title, error)
+        else:
+            self.files.write_or_retry(title, folder / "record.json", json.dumps(asdict(record)), folder)
 
     def get(self, api: JobApi, name: str, region: str = REGION) -> JobRecord:
         """Return a job as it is now.
@@ -223,15 +231,12 @@ class Records:
             yield
 
     def update(self, api: JobApi, name: str, region: str = REGION, **changes: Any) -> JobRecord:
-        """Change fields of a job; on a full disk in memory alone, for what happened has happened."""
+        """Change fields of a job; if the disk is full the change is in memory until ``files`` can write it."""
         with self._lock:
             record = replace(self.get(api, name, region), modified_s=self.clock.now(), **changes)
             # In memory first: the disk may refuse it.
             self._records[region, api, name] = record
-            try:
-                self._write(record)
-            except OSError as error:
-                LOG.warning("the record of the %s job %s was not written: %s", api.kind, name, error)
+            self._write_or_retry(record)
             return record
 
     def advance(self, record: JobRecord, secondary: str, message: str, **changes: Any) -> JobRecord:
@@ -261,4 +266,5 @@ class Records:
         with self._lock:
             self.get(api, name, region)
             del self._records[region, api, name]
+            self.files.forget(self.folder(api, name, region))
             shutil.rmtree(self.folder(api, name, region), ignore_errors=True)

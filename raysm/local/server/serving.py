@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from raysm.local.server.moto_internals import ACCOUNT, request_handler
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
+from raysm.local.server.record_files import RecordFiles
 from raysm.local.server.records import Records
 from raysm.local.server.services import Services
 from raysm.local.server.stock import Stock
@@ -170,8 +171,10 @@ def serve(options: Options) -> None:
         entering = Entering(records, operations.instances, is_permitted=scenario.ssm.permitted)
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
-        tuning = TuningOperations(TuningRecords(options.home, clock), operations)
+        tuning_records = TuningRecords(options.home, clock)
+        tuning = TuningOperations(tuning_records, operations)
         batch = BatchService(options.home, clock, operations, moto)
+        files = (records.files, tuning_records.files, batch.files)
         mlflow = services.mlflow
         sagemaker = (operations, tuning, MlflowOperations(mlflow))
         app = App(sagemaker, LogService(records), console, moto, faults, entering, market, batch)
@@ -193,7 +196,7 @@ def serve(options: Options) -> None:
             batch.listen(record.url)
             mlflow.listen(record.url)
             busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
-            _listen(server, app, busy, options, ending, record, lock)
+            _listen(server, app, busy, options, ending, record, lock, files)
         finally:
             if _is_there(options.home, lock):
                 # First of all: whoever looks for a server from now on is not to find one that ends.
@@ -208,6 +211,9 @@ def serve(options: Options) -> None:
             server.shutdown()
             server.server_close()
             if _is_there(options.home, lock):
+                _retry(files)
+                for title in (title for one in files for title in one.unwritten()):
+                    LOG.error("the record of the %s could not be written; the next server will not know its end", title)
                 # Last: jobs and answers in flight may still have put something.
                 s3_snapshot.save(options.home, records.all())
 
@@ -220,6 +226,7 @@ def _listen(
     ending: threading.Event,
     record: ServerRecord,
     lock: int,
+    files: Sequence[RecordFiles],
 ) -> None:
     # The loop looks only so often whether it is to end: its own 0.5 s would be added to every shutdown.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
@@ -236,6 +243,12 @@ def _listen(
         if not _is_there(options.home, lock):  # nobody could find this server any more, nor end its jobs
             LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
             return
+        _retry(files)
+
+
+def _retry(files: Sequence[RecordFiles]) -> None:
+    for one in files:
+        one.retry()
 
 
 def _recover(records: Records) -> None:

@@ -3,6 +3,7 @@
 import http.client
 import io
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -70,6 +71,23 @@ def test_after_kill_9_instances_are_gone_and_the_next_server_says_what_happened(
     second.train("after", "exit 0")
     assert second.ended("after")["TrainingJobStatus"] == "Completed"
     second.end()
+
+
+def test_a_job_that_completed_on_a_full_disk_is_completed_for_the_next_server(start, tmp_path):
+    first = start()
+    first.make_bucket()
+    output = {"S3OutputPath": f"s3://{BUCKET}/out", "CompressionType": "NONE"}
+    script = f"echo ready; until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    first.train("full", script, OutputDataConfig=output)
+    first.says("full", "ready")
+    # No file of this server may have more than a byte: its disk is full.
+    _, hard = resource.prlimit(first.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    (tmp_path / "go").touch()
+    assert first.ended("full")["TrainingJobStatus"] == "Completed"
+    resource.prlimit(first.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+    wait_until(lambda: "training job full, which a full disk had refused, is written now" in first.log())
+    first.kill()
+    assert start().describe("full")["TrainingJobStatus"] == "Completed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,7 +7,6 @@
 
 import contextlib
 import json
-import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -15,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.clock import Clock
-from raysm.contract.store import put, read_json
+from raysm.contract.store import read_json
 from raysm.errors import InvalidConfig
 from raysm.local.server.batch.model import client_error
 from raysm.local.server.moto_internals import ACCOUNT
+from raysm.local.server.record_files import RecordFiles
 
 __all__ = ["ACTIVE", "FINAL", "LOST", "BatchJob", "BatchJobs", "Try"]
 
-LOG = logging.getLogger(__name__)
 ACTIVE = ("SCHEDULED", "STARTING", "RUNNING")
 """Statuses in which an attempt goes on, in their order; a container's job skips the first."""
 FINAL = ("SUCCEEDED", "FAILED")
@@ -120,11 +119,13 @@ class BatchJobs:
 
     Attributes:
         clock: By which changes are dated.
+        files: Writes them.
     """
 
     def __init__(self, home: Path, clock: Clock) -> None:
         """Read what is there; those that a server left unfinished have failed."""
         self.clock = clock
+        self.files = RecordFiles()
         self._folder = home / "batch" / "jobs"
         # Once: a home that was deleted is not to come back by its last jobs.
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +147,7 @@ class BatchJobs:
         with self._lock:
             # Written first: a job that no file tells of would be lost with the server.
             for job in jobs:
-                self._write(job)
+                self.files.write(*self._file(job))
                 self._jobs[job.id] = self._open[job.id] = job
 
     def get(self, named: str, region: str) -> BatchJob:
@@ -185,17 +186,14 @@ class BatchJobs:
             return [self._jobs[f"{parent}:{index}"] for index in range(size)]
 
     def update(self, job_id: str, **changes: Any) -> BatchJob:
-        """Change fields; on a full disk in memory alone, for what happened has happened."""
+        """Change fields; if the disk is full the change is in memory until ``files`` can write it."""
         with self._lock:
             job = self._jobs[job_id] = replace(self._jobs[job_id], **changes)
             if job.final:
                 self._open.pop(job_id, None)
             else:
                 self._open[job_id] = job
-            try:
-                self._write(job)
-            except OSError as error:
-                LOG.warning("the record of the Batch job %s was not written: %s", job_id, error)
+            self.files.write_or_retry(f"Batch job {job_id}", *self._file(job))
             return job
 
     def update_try(self, job_id: str, **changes: Any) -> BatchJob:
@@ -204,9 +202,8 @@ class BatchJobs:
             tries = self._jobs[job_id].tries
             return self.update(job_id, tries=(*tries[:-1], replace(tries[-1], **changes)))
 
-    def _write(self, job: BatchJob) -> None:
-        # Closed to others: a request holds the variables of its program.
-        put(self._folder / f"{job.id}.json", json.dumps(asdict(job)), mode=0o600, within=self._folder)
+    def _file(self, job: BatchJob) -> tuple[Path, str, Path]:
+        return self._folder / f"{job.id}.json", json.dumps(asdict(job)), self._folder
 
 
 def _from_json(data: Mapping[str, Any]) -> BatchJob:

@@ -75,8 +75,7 @@ class Resources:
     def remove(self, resource: Resource) -> None:
         """Forget one."""
         with self._lock:
-            self._resources.pop(_key(resource), None)
-            self._write()
+            self._write({key: one for key, one in self._resources.items() if key != _key(resource)})
 
     def get(self, part: str, region: str, named: str) -> Resource:
         """Return the one of a name or an ARN.
@@ -99,15 +98,16 @@ class Resources:
         return sorted(listed, key=lambda one: (one.region, one.name))
 
     def _keep(self, resource: Resource) -> Resource:
-        self._resources[_key(resource)] = resource
-        self._write()
+        self._write({**self._resources, _key(resource): resource})
         return resource
 
-    def _write(self) -> None:
+    def _write(self, resources: dict[tuple[str, str, str], Resource]) -> None:
         # Whole: who reads it after a kill finds the one before or the one behind the change.
-        listed = [asdict(one) for one in self._resources.values()]
+        listed = [asdict(one) for one in resources.values()]
         # Closed to others: a definition holds the variables of its jobs.
         put(self._path, json.dumps({"resources": listed}), mode=0o600, within=self._path.parent)
+        # After the file: a change that a full disk refused did not happen.
+        self._resources = resources
 
 
 def _key(resource: Resource) -> tuple[str, str, str]:

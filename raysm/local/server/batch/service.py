@@ -21,11 +21,16 @@ __all__ = ["BatchService"]
 
 
 class BatchService:
-    """All of it."""
+    """All of it.
+
+    Attributes:
+        files: Writes the records of its jobs.
+    """
 
     def __init__(self, home: Path, clock: Clock, training_jobs: TrainingJobs, moto: MotoServices) -> None:
         """Read what is there; nothing runs before ``listen``."""
         jobs, resources = BatchJobs(home, clock), Resources(home)
+        self.files = jobs.files
         self._programs = ProgramWork(home, moto)
         self._run = BatchRun(jobs, resources, {PROGRAM: self._programs, SERVICE_JOB: TrainingWork(training_jobs)})
         # Each part brings its operations: nobody keeps a list of them.

@@ -7,7 +7,6 @@
 
 import contextlib
 import json
-import logging
 import shutil
 import threading
 from collections.abc import Mapping
@@ -16,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.clock import Clock
-from raysm.contract.store import put, read_json
+from raysm.contract.store import read_json
 from raysm.errors import InvalidConfig
 from raysm.local.server.api_error import ApiError
+from raysm.local.server.record_files import RecordFiles
 from raysm.local.server.tuning.trial import Assignment, Trial
 
 __all__ = ["LOST", "Child", "TuningRecord", "TuningRecords", "missing"]
 
-LOG = logging.getLogger(__name__)
 FINAL = ("Completed", "Failed", "Stopped")
 LOST = "InternalServerError: the embedded SageMaker that ran the tuning job was killed"
 
@@ -105,11 +104,13 @@ class TuningRecords:
 
     Attributes:
         clock: By which changes are dated.
+        files: Writes them.
     """
 
     def __init__(self, home: Path, clock: Clock) -> None:
         """Read what is there; those that a server left unfinished have failed."""
         self.clock = clock
+        self.files = RecordFiles()
         self._folder = home / "tuning"
         # Once: a home that was deleted is not to come back by its last jobs.
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +139,7 @@ class TuningRecords:
                     "Hyper parameter tuning job names must be unique within an AWS account and region, and one with "
                     f"this name already exists ({existing.arn})",
                 )
-            self._write(record)
+            self.files.write(self._path(record), json.dumps(asdict(record)), self._folder)
             self._records[record.region, record.name] = record
 
     def get(self, name: str, region: str) -> TuningRecord:
@@ -159,28 +160,23 @@ class TuningRecords:
             return [record for record in self._records.values() if region in (None, record.region)]
 
     def update(self, record: TuningRecord, **changes: Any) -> TuningRecord:
-        """Change fields; on a full disk in memory alone, for what happened has happened."""
+        """Change fields; if the disk is full the change is in memory until ``files`` can write it."""
         with self._lock:
             changed = replace(self.get(record.name, record.region), modified_s=self.clock.now(), **changes)
             self._records[record.region, record.name] = changed
-            try:
-                self._write(changed)
-            except OSError as error:
-                LOG.warning("the record of the tuning job %s was not written: %s", record.name, error)
+            path, content = self._path(changed), json.dumps(asdict(changed))
+            self.files.write_or_retry(f"tuning job {record.name}", path, content, self._folder)
             return changed
 
     def delete(self, record: TuningRecord) -> None:
         """Forget one."""
         with self._lock:
             self._records.pop((record.region, record.name), None)
+            self.files.forget(self._path(record).parent)
             shutil.rmtree(self._path(record).parent, ignore_errors=True)
 
     def _path(self, record: TuningRecord) -> Path:
         return self._folder / record.region / record.name / "record.json"
-
-    def _write(self, record: TuningRecord) -> None:
-        # Closed to others: a definition holds the environment of its jobs.
-        put(self._path(record), json.dumps(asdict(record)), mode=0o600, within=self._folder)
 
 
 def missing(name: str) -> ApiError:
