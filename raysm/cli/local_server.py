@@ -80,7 +80,7 @@ def _end(arguments: Arguments, console: Console, folder: Path) -> None:
             f"{len(active)} job{'s are' if len(active) > 1 else ' is'} active: {', '.join(active)}; wait for "
             "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
         )
-    ended = _down(record)
+    ended = _down(folder, record)
     # Not kept for a server that somebody starts next month, without a thought of it.
     scenario_file(folder).unlink(missing_ok=True)
     _say(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
@@ -160,25 +160,36 @@ def _for_others(url: str, folder: Path) -> dict[str, str]:
     return {"AWS_ENDPOINT_URL": url, "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(folder))}
 
 
-def _down(record: ServerRecord | None) -> bool:
+def _down(folder: Path, record: ServerRecord | None) -> bool:
+    """End the server of a home; return whether one answered. No server writes into the home when this returns."""
+    deadline_s = time.monotonic() + END_S
+    # A server without a record is just starting, or was told to end and still saves what it holds: it has the lock.
+    while record is None and endpoint.is_locked(folder):
+        _wait(deadline_s, f"the embedded SageMaker of {folder}")
+        record = endpoint.answering(folder)
     if record is None:
         return False
+    _terminate(record.pid)
+    # Not by its lock, which another server may have by then.
+    while _lives(record.pid):
+        _wait(deadline_s, f"the embedded SageMaker (pid {record.pid})")
+    return True
+
+
+def _wait(deadline_s: float, server: str) -> None:
+    if time.monotonic() > deadline_s:
+        raise ServiceError(f"{server} did not end within {END_S:.0f} s")
+    time.sleep(0.05)
+
+
+def _terminate(pid: int) -> None:
     try:
         # The pid of a record may be anybody's by now; this one's server has just answered under its lock.
-        os.kill(record.pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:  # it ended by itself meanwhile
-        return False
+        pass
     except PermissionError as error:
-        raise ServiceError(
-            f"the embedded SageMaker (pid {record.pid}) belongs to another user, who alone can end it"
-        ) from error
-    deadline_s = time.monotonic() + END_S
-    # Both: the lock tells of a server that was killed, and a loaded machine takes long from its release to the exit.
-    while endpoint.is_locked(home()) or _lives(record.pid):
-        if time.monotonic() > deadline_s:
-            raise ServiceError(f"the embedded SageMaker (pid {record.pid}) did not end within {END_S:.0f} s")
-        time.sleep(0.05)
-    return True
+        raise ServiceError(f"the embedded SageMaker (pid {pid}) belongs to another user, who must end it") from error
 
 
 def _lives(pid: int) -> bool:

@@ -191,10 +191,10 @@ def test_jobs_says_when_there_are_more(server, capsys):
     assert "raysm jobs --limit 2" in capsys.readouterr().err
 
 
-def test_a_server_that_ended_by_itself_meanwhile_need_not_be_ended():
+def test_down_returns_when_the_server_has_ended_by_itself(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(90)
-    assert _down(ServerRecord(pid=ended.pid, port=1, started_s=0.0, version="1")) is False
+    assert _down(tmp_path, ServerRecord(pid=ended.pid, port=1, started_s=0.0, version="1"))
 
 
 def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monkeypatch):
@@ -225,8 +225,26 @@ def test_down_waits_for_the_process_and_not_for_its_lock_alone(tmp_path, monkeyp
     slow += "print('ready', flush=True); signal.pause()"
     with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE) as server:
         assert server.stdout.readline() == b"ready\n"
-        assert _down(ServerRecord(pid=server.pid, port=1, started_s=0.0, version="1"))
+        assert _down(tmp_path, ServerRecord(pid=server.pid, port=1, started_s=0.0, version="1"))
         assert server.poll() == 3
+
+
+ENDING = """
+import fcntl, sys, time
+lock = open(sys.argv[1] + "/server.lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("ready", flush=True)
+time.sleep(0.5)
+open(sys.argv[1] + "/saved", "w").close()
+"""
+
+
+def test_down_waits_for_a_server_that_is_already_ending_and_still_saves(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYSM_HOME", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ENDING, str(tmp_path)], stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        command("local", "down")
+        assert (tmp_path / "saved").exists()
 
 
 def test_what_is_no_jobs_name_is_the_name_of_no_job(server):
