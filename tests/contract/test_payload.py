@@ -153,7 +153,6 @@ def test_reading_a_kind_of_the_users_own_leaves_no_file_in_the_payload(tmp_path)
 
 # Bytecode behind a header that says that Python need not compare it with its source (PEP 552).
 PLANT = """
-import importlib.util, marshal
 source, = values
 cache = importlib.util.cache_from_source(source)
 os.mkdir(os.path.dirname(cache))

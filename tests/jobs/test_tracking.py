@@ -192,7 +192,7 @@ def test_another_user_of_this_machine_gets_nothing_however_he_signs(arn, home):
     request = AWSRequest("GET", f"http://{url.netloc}{path}", headers={"x-mlflow-sm-tracking-server-arn": arn})
     SigV4Auth(Credentials("test", "test"), "sagemaker-mlflow", "us-east-1").add_auth(request)
     ((status, said),), _ = asked_by_another_user(url.port, ["GET", path, dict(request.headers)])
-    assert (status, "answers its own user alone" in said) == (403, True)
+    assert (status, "answers only its own user" in said) == (403, True)
 
 
 def test_an_arn_of_nobody_is_told_before_a_job_is_sent(arn, tmp_path):

@@ -1,5 +1,6 @@
 """Another user of this machine: asks a server of ours, and lists everybody's processes."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -34,20 +35,33 @@ print(json.dumps([answers, shown]))
 """
 
 
-def run_by_another_user(code, *values):
-    """Run Python code as another user, with ``values`` as its ``values``; return what it prints."""
+@contextlib.contextmanager
+def running_as_another_user(code, *values):
+    """Run Python code as another user, with ``values`` as its ``values``; yield the first line that it prints.
+
+    At the end of the block its stdin ends, and it has to end too.
+    """
     program = (
-        "import json, os, socket, sys\nvalues = json.load(sys.stdin)\n"
-        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n{code}"
+        # As root until all is imported, as in CODE.
+        "import importlib.util, json, marshal, os, resource, socket, sys\n''.encode('idna')\n"
+        f"values = json.loads(sys.stdin.readline())\nos.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n{code}"
     )
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        input=json.dumps(values, default=str),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes, text=True) as process:
+        try:
+            process.stdin.write(json.dumps(values, default=str) + "\n")
+            process.stdin.flush()
+            yield process.stdout.readline().strip()
+            process.stdin.close()
+            assert process.wait(120) == 0
+        finally:
+            process.kill()
+
+
+def run_by_another_user(code, *values):
+    """Run Python code as another user until it ends; return the first line that it prints."""
+    with running_as_another_user(code, *values) as line:
+        return line
 
 
 def asked_by_another_user(port, *asked):

@@ -25,7 +25,6 @@ from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.market import PRICES, QUOTAS, MarketService
 from raysm.local.server.moto_services import MotoServices
-from raysm.local.server.peers import is_ours
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -156,12 +155,12 @@ class App:
         return None
 
     def _admit(self, request: Request) -> None:
-        """Turn away other users of this machine, and pages in a browser: they could run programs as this user."""
+        """Refuse pages in a browser, which could run programs as this user; ``HttpServer`` refuses other users."""
         # A browser sends Origin wherever one site's page speaks to another; no client of AWS does.
         if "Origin" in request.headers or not HOSTS.fullmatch(request.headers.get("Host", "")):
-            raise ApiError("AccessDeniedException", "the embedded SageMaker answers no browser, and to 127.0.0.1", 403)
-        if not is_ours(request.environ):
-            raise ApiError("AccessDeniedException", "the embedded SageMaker answers its own user alone", 403)
+            raise ApiError(
+                "AccessDeniedException", "the embedded SageMaker answers no browser, and only on 127.0.0.1", 403
+            )
 
     def _permissions(self, request: Request) -> Response | None:
         if not iam.IAM.search(request.headers.get("Authorization", "")):

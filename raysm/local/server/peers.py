@@ -1,48 +1,38 @@
-"""Who asks: loopback is open to every user of a machine, the embedded SageMaker to its own user alone.
+"""Which user of this machine a connection comes from.
 
-Whoever may submit a job may run any program as the server's user. Linux tells the user of each connection.
+Every user of a machine can connect to loopback, and whoever may submit a job may run any program as the server's user.
+Linux tells the user of each connection.
 """
 
 import os
 import socket
 import sys
-import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
-
-__all__ = ["is_ours", "user_of"]
+__all__ = ["is_from_our_user", "user_of"]
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """The second has the sockets of IPv6 that speak IPv4."""
 LOOPBACK = "127.0.0.1"
 ESTABLISHED = "01"
-_admitted: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
-"""Open connections whose user was told: he is another one only by another connection."""
 LOOKS = 3
 """The kernel shows a long table piece by piece, and a row may slip through between two of them."""
 
 
-def is_ours(environ: "WSGIEnvironment") -> bool:
-    """Whether the request comes from this user, or from root; elsewhere than on Linux nobody can tell, and all may ask.
+def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
+    """Return whether a connection that was just accepted comes from this user or from root, who can be any user.
 
-    On Linux whoever cannot be told is a stranger: one who closed the socket already, or has another address.
+    Only Linux can tell; on other systems every connection counts as this user's. A client on Linux whose user cannot be
+    told is refused: it has closed its socket already, or has another address than 127.0.0.1.
+
+    Args:
+        client: Its address and port.
+        server_port: The port that accepted it, on 127.0.0.1.
     """
     if not sys.platform.startswith("linux"):
         return True
-    port = environ.get("REMOTE_PORT")
-    if port is None or environ.get("REMOTE_ADDR") != LOOPBACK:
-        return False
-    connection = environ.get("werkzeug.socket")
-    if connection in _admitted:
-        return True
-    # Root could become this user in any case.
-    ours = user_of(int(port), int(environ["SERVER_PORT"])) in (0, os.getuid())
-    if ours and isinstance(connection, socket.socket):
-        _admitted.add(connection)
-    return ours
+    address, port = client
+    return address == LOOPBACK and user_of(port, server_port) in (0, os.getuid())
 
 
 def user_of(port: int, server_port: int) -> int | None:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from werkzeug.serving import BaseWSGIServer, make_server
-
 from raysm import __version__
 from raysm.contract.clock import Clock
 from raysm.contract.home import ServerRecord, lock_file, scenario_file, sdk_config_file
@@ -32,12 +30,13 @@ from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
 from raysm.local.server.entering import Entering
 from raysm.local.server.faults import Faults
+from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService
 from raysm.local.server.mlflow.endpoint import is_for_mlflow
 from raysm.local.server.mlflow.operations import MlflowOperations
 from raysm.local.server.mlflow.servers import TrackingServers
-from raysm.local.server.moto_internals import ACCOUNT, request_handler
+from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
@@ -84,15 +83,6 @@ class Options:
     """How many instances run at a time."""
     stop_grace_s: float = 120.0
     """Seconds from SIGTERM to SIGKILL."""
-
-
-class _Handler(request_handler()):  # type: ignore[misc]
-    """Says nothing of each request, and keeps connections open."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log(self, type: str, message: str, *args: object) -> None:
-        """Pass over it."""
 
 
 @contextlib.contextmanager
@@ -179,8 +169,7 @@ def serve(options: Options) -> None:
         sagemaker = (operations, tuning, MlflowOperations(mlflow))
         app = App(sagemaker, LogService(records), console, moto, faults, entering, market, batch)
         app.admit_to(mlflow.endpoint, is_for_mlflow)
-        # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
-        server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
+        server = HttpServer(options.port, app)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
@@ -219,7 +208,7 @@ def serve(options: Options) -> None:
 
 
 def _listen(
-    server: BaseWSGIServer,
+    server: HttpServer,
     app: App,
     busy: Callable[[], bool],
     options: Options,

@@ -6,21 +6,15 @@ import threading
 from random import Random
 
 import pytest
-from werkzeug.serving import make_server
 from werkzeug.wrappers import Response
 
 from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.app import LONGEST_REQUEST, App
 from raysm.local.server.faults import Faults
+from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import GROUPS
 from raysm.local.server.market import MarketService
-from raysm.local.server.moto_internals import request_handler
-
-
-class Quiet(request_handler()):
-    def log(self, type, message, *args):
-        pass
 
 
 class Operations:
@@ -109,7 +103,7 @@ class Served:
             MarketService(Scenario()),
             Batch(),
         )
-        self.server = make_server("127.0.0.1", 0, self.app, threaded=True, request_handler=Quiet)
+        self.server = HttpServer(0, self.app)
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
@@ -138,7 +132,7 @@ def served():
     one.close()
 
 
-def test_an_application_of_its_own_answers_its_requests_and_no_strangers(served):
+def test_an_application_of_its_own_answers_its_requests_and_no_browser(served):
     served.app.admit_to(Response("its own"), lambda request: request.path == "/own")
     assert served.ask(path="/own") == (200, b"its own")
     assert served.ask(path="/own", Origin="http://evil.example")[0] == 403

@@ -1,0 +1,120 @@
+"""Connections of other users of this machine cost the server nothing, and slow clients do not stay for ever."""
+
+import contextlib
+import http.client
+import resource
+import socket
+import threading
+import time
+from pathlib import Path
+
+from raysm.local.server import http_server
+from raysm.local.server.http_server import HttpServer, _Handler
+from tests.support.strangers import needs_two_users, run_by_another_user, running_as_another_user
+
+SILENT = """
+port, count = values
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+ASK = """
+port, requests = values
+answers = []
+for request in requests:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(request.encode())
+        answers.append(connection.makefile().readline().split()[1])
+print(json.dumps(answers), flush=True)
+"""
+
+
+@needs_two_users
+def test_a_thousand_silent_connections_of_another_user_do_not_keep_the_owner_out(server):
+    pid = server.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    # The common soft limit, and no way to raise it.
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, before[1]))
+    server.train("unharmed", "exit 0")
+    with running_as_another_user(SILENT, server.record.port, 1100) as said:
+        assert said == "connected"
+        assert server.ended("unharmed")["TrainingJobStatus"] == "Completed"
+        assert len(list(Path(f"/proc/{pid}/task").iterdir())) < 100
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 500
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+@needs_two_users
+def test_every_request_of_another_user_is_refused_whatever_it_is_signed_with(server):
+    server.put("secret", b"weights")
+    signature = "Authorization: AWS4-HMAC-SHA256 Credential=test/20261125/us-east-1/sagemaker/aws4_request, Signature=0"
+    requests = [
+        f"{line} HTTP/1.1\r\nHost: 127.0.0.1:{server.record.port}\r\n{signature}\r\n{more}Content-Length: 2\r\n\r\n{{}}"
+        for line, more in [
+            ("GET /raysm/status", ""),
+            ("POST /raysm/shutdown", ""),
+            ("GET /test-bucket/secret", ""),
+            ("PUT /test-bucket/secret", ""),
+            ("POST /", "X-Amz-Target: SageMaker.CreateTrainingJob\r\n"),
+            ("POST /", "X-Amz-Target: SageMaker.ListTrainingJobs\r\n"),
+            ("POST /", "X-Amz-Target: Logs_20140328.FilterLogEvents\r\n"),
+            ("POST /", "X-Amz-Target: AmazonSSM.StartSession\r\n"),
+            ("POST /v1/submitjob", ""),
+        ]
+    ]
+    assert run_by_another_user(ASK, server.record.port, requests) == str(["403"] * len(requests)).replace("'", '"')
+    assert server.get("secret") == b"weights"
+
+
+def answer(environ, start_response):
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [body]
+
+
+class Impatient(_Handler):
+    timeout = 0.2
+
+
+@contextlib.contextmanager
+def serving_thread(server):
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+def test_a_client_that_does_not_send_the_head_of_its_request_is_disconnected():
+    with serving_thread(HttpServer(0, answer, Impatient)) as server:
+        for begun in (b"", b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
+            with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as silent:
+                silent.sendall(begun)
+                assert silent.recv(1) == b""
+
+
+def test_a_client_may_take_its_time_with_the_body_of_its_request():
+    with serving_thread(HttpServer(0, answer, Impatient)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        connection.putrequest("POST", "/")
+        connection.putheader("Content-Length", "2")
+        connection.endheaders()
+        time.sleep(3 * Impatient.timeout)
+        connection.send(b"ok")
+        assert connection.getresponse().read() == b"ok"
+        connection.close()
+
+
+def test_the_server_asks_for_as_many_files_as_it_may_open():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        HttpServer(0, answer).server_close()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(http_server.MAX_FILES, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
