@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Request, Response
 
 from raysm.local.job_spec import REGION as DEFAULT_REGION
@@ -128,30 +129,42 @@ class App:
             response = _response({"__type": "InternalFailure", "message": message}, 500)
         # moto looks at the object, and then writes: of two at one moment both would find it as they have read it.
         with self._writing if _is_conditional(request) else contextlib.nullcontext():
-            answer = (self._moto.application if response is None else response)(environ, start_response)
+            answer = (self._by_moto if response is None else response)(environ, start_response)
         if not request.path.startswith(PREFIX) and self._faults.loses_answer(_region(request)):
             return _lost(environ, answer)
         return answer
+
+    def _by_moto(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Have moto answer; refuse in the service's own form what moto does not emulate."""
+        call = _call(Request(environ, populate_request=False))
+        try:
+            answer, status, headers = run_wsgi_app(self._moto.application, environ)
+            # A page for people is what moto's router answers where a service has no such path.
+            if status[0] not in "45" or not _is_page(content := b"".join(answer)):
+                start_response(status, headers.to_wsgi_list())
+                return answer if status[0] not in "45" else [content]
+        except NotImplementedError:
+            pass
+        except Exception as error:
+            traceback.print_exc()
+            message = f"the embedded {call.service} failed: {type(error).__name__}: {error}"
+            return _refused(ApiError("InternalFailure", message, 500), call)(environ, start_response)
+        what = call.operation or f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
+        message = f"the embedded SageMaker does not emulate {what} of the service {call.service or 's3'}"
+        return _refused(ApiError("NotImplementedException", message), call)(environ, start_response)
 
     def _refusal(self, request: Request) -> Response | None:
         """Return how AWS refuses a request that it might have answered; None where it does not."""
         if request.path.startswith(PREFIX):
             return None
-        call = Call.of(
-            dict(request.headers),
-            lambda: _body(request),
-            lambda: _parameters(request),
-            lambda: operation_of(request.method, request.path),
-        )
+        call = _call(request)
         try:
             self._faults.refuse(call)
         except ApiError as error:
             # What is not read of this request would be taken for the next one's.
             for _ in iter(lambda: request.stream.read(1 << 16), b""):
                 pass
-            if call.in_json:
-                return _refusing(error)
-            return Response(xml_error(error, call.service), status=error.status, content_type="text/xml")
+            return _refused(error, call)
         return None
 
     def _admit(self, request: Request) -> None:
@@ -210,6 +223,25 @@ class App:
             self._groups_made.add(region)
         for group in GROUPS:
             self._moto.client("logs", region).create_log_group(logGroupName=group)
+
+
+def _call(request: Request) -> Call:
+    return Call.of(
+        dict(request.headers),
+        lambda: _body(request),
+        lambda: _parameters(request),
+        lambda: operation_of(request.method, request.path),
+    )
+
+
+def _is_page(content: bytes) -> bool:
+    return content[:14].lower() == b"<!doctype html"
+
+
+def _refused(error: ApiError, call: Call) -> Response:
+    if call.in_json:
+        return _refusing(error)
+    return Response(xml_error(error, call.service), status=error.status, content_type="text/xml")
 
 
 def _body(request: Request) -> bytes:

@@ -29,6 +29,9 @@ REMOTE_DEBUG = "sagemaker:EnableRemoteDebug"
 REST_IN_JSON = ("batch",)
 """Services whose path says what is asked for, and whose bodies are JSON."""
 
+REST_IN_XML = ("", "cloudfront", "route53", "s3")
+"""Services whose path says what is asked for, and whose bodies are XML; a request without a signature is one to S3."""
+
 PREFIXES = {"monitoring": "cloudwatch"}
 """Services whose actions are not called by the name in the signature."""
 
@@ -74,10 +77,10 @@ class Call:
         if service in REST_IN_JSON:
             named = operation_of_path()
             return cls(service=service, region=region, operation=named, parameters=parameters(), in_json=True)
-        operation = ""
+        operation, in_json = "", service not in REST_IN_XML
         if headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
-            operation = parse_qs(body().decode(errors="replace")).get("Action", [""])[0]
-        return cls(service=service, region=region, operation=operation, parameters={}, in_json=False)
+            operation, in_json = parse_qs(body().decode(errors="replace")).get("Action", [""])[0], False
+        return cls(service=service, region=region, operation=operation, parameters={}, in_json=in_json)
 
     @property
     def action(self) -> str:

@@ -202,12 +202,10 @@ def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
         # CloudWatch itself says 0 of each stream since June 2019.
         "storedBytes": 0,
     }
-    stat = stream.path.stat()
     first = next(log_files.read(stream.path), None)
-    if first is not None:
-        # The file's own time: its last line was written then, and need not be looked for.
-        last = int(stat.st_mtime * 1000)
-        described |= {"firstEventTimestamp": first[2], "lastEventTimestamp": last, "lastIngestionTime": last}
+    last = next(log_files.backwards(stream.path), None)
+    if first is not None and last is not None:
+        described |= {"firstEventTimestamp": first[2], "lastEventTimestamp": last[2], "lastIngestionTime": last[2]}
     return described
 
 

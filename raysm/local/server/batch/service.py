@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.clock import Clock
-from raysm.local.server.batch.model import check, client_error, operation_of
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.batch.model import check, operation_of
 from raysm.local.server.batch.program_operations import PROGRAM, ProgramOperations
 from raysm.local.server.batch.program_work import ProgramWork
 from raysm.local.server.batch.records import BatchJobs
@@ -59,7 +60,8 @@ class BatchService:
         operation = operation_of(method, path)
         # Not left to moto: it would answer from queues of its own, in which none of these jobs are.
         if operation not in self._operations:
-            raise client_error(f"the embedded Batch has no {operation or path}")
+            message = f"the embedded SageMaker does not emulate {operation or path} of the service batch"
+            raise ApiError("NotImplementedException", message)
         # null is what is not there, as AWS reads it.
         parameters = {name: value for name, value in request.items() if value is not None}
         check(operation, parameters)

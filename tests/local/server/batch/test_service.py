@@ -33,7 +33,7 @@ def lines(server, stream):
 
 def test_what_batch_has_not_is_refused_by_its_name(batch):
     assert callable(BatchService.answer)
-    with pytest.raises(ClientError, match="the embedded Batch has no CreateConsumableResource"):
+    with pytest.raises(ClientError, match="does not emulate CreateConsumableResource of the service batch"):
         batch.create_consumable_resource(consumableResourceName="x")
 
 
