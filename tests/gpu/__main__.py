@@ -23,7 +23,7 @@ def options_of(arguments):
     """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="bash tests/gpu/run.sh", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the same code, in small")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder of gpu.json (default: this one)")
+    parser.add_argument("--out", type=Path, help="folder to write gpu.json into (default: write no file)")
     parser.add_argument("--rows", type=int, help="of what is measured, times 768 (default: 200,000; cpu: 1,500)")
     parser.add_argument("--large-rows", type=int, help="of the largest that is checked (default: 10**6; cpu: 2,000)")
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
@@ -48,8 +48,8 @@ def parts_of(options):
     }
 
 
-def main(arguments=None):
-    """Do all parts, whatever fails among them; return the exit code."""
+def main(arguments=None, parts=None):
+    """Do all parts, whatever fails among them; return the exit code. ``parts`` replaces those of ``parts_of``."""
     options = options_of(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         print(f"torch {torch.__version__} finds no GPU; --device cpu runs the same code without one", file=sys.stderr)
@@ -57,7 +57,7 @@ def main(arguments=None):
     name = torch.cuda.get_device_name() if options.device == "cuda" else "a CPU"
     findings = Findings(device=name, torch=torch.__version__, left_out=list(NEEDS_RAY))
     begin = time.monotonic()
-    for part, run in parts_of(options).items():
+    for part, run in (parts or parts_of(options)).items():
         print(f"{time.monotonic() - begin:5.0f} s  {part}", flush=True)
         try:
             run(findings)
@@ -65,8 +65,9 @@ def main(arguments=None):
             # The others are worth having: the machine may be gone in a minute.
             findings.wrong.append(f"{part} failed: {traceback.format_exc()}")
         # After each part, for the same reason.
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "gpu.json").write_text(json.dumps(findings.as_json(), indent=1) + "\n")
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            (options.out / "gpu.json").write_text(json.dumps(findings.as_json(), indent=1) + "\n")
     print("\n".join(findings.table()))
     return findings.exit_code
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures on this machine's GPU what raysm does on GPUs; prints a table, and writes gpu.json beside it.
+# Checks and measures on this machine's GPU what raysm does on GPUs; and prints a table; --out FOLDER also writes gpu.json.
 #
 #     bash tests/gpu/run.sh [--out FOLDER] [--device cpu] [--rows 200000] [--large-rows 1000000]
 #

@@ -85,6 +85,15 @@ def test_a_machine_without_a_gpu_is_told_so(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_is_written_only_where_it_was_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    parts = {"nothing": lambda findings: None}
+    main(["--device", "cpu"], parts)
+    assert list(tmp_path.iterdir()) == []
+    main(["--device", "cpu", "--out", "there"], parts)
+    assert json.loads((tmp_path / "there" / "gpu.json").read_text())["wrong"] == []
+
+
 def test_a_figure_below_its_goal_and_a_wrong_answer_fail_the_run():
     missed = Figure(name="speed", value=2.9, least=3.0)
     assert (missed.is_missed, Figure(name="speed", value=3.0, least=3.0).is_missed) == (True, False)

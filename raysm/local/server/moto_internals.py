@@ -114,8 +114,18 @@ INTERNALS = (ACCOUNT_ID, APPLICATION, BACKEND_APP, HANDLER, S3_BACKENDS, S3_KEYS
 
 
 def make_application() -> "WSGIApplication":
-    """Return one WSGI application for all of moto's services; each is imported when it is first used."""
-    application: WSGIApplication = APPLICATION.find()(BACKEND_APP.find())
+    """Return one WSGI application for all of moto's services; each is imported when it is first used.
+
+    It raises NotImplementedError for services and operations that moto does not have.
+    """
+    make_backend_app = BACKEND_APP.find()
+
+    def make_app(service: str | None) -> Any:
+        if service is None:
+            raise NotImplementedError("moto has no such service")
+        return make_backend_app(service)
+
+    application: WSGIApplication = APPLICATION.find()(make_app)
     return application
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.instances import Instance, missing_for
+from raysm.local.server import search
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
@@ -19,7 +20,6 @@ from raysm.local.server.life import JobLife, life_of
 from raysm.local.server.listing import STATUS, listed, matches, page_of, tags_of
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
-from raysm.local.server.search import RESOURCE, search
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
 from raysm.local.server.validation import check, check_unwritten
@@ -47,7 +47,7 @@ class Operations:
             "AddTags": lambda request, _: self._add_tags(request),
             "ListTags": lambda request, _: self._list_tags(request),
             "DeleteTags": lambda request, _: self._delete_tags(request),
-            "Search": lambda request, region: search(self._records.all(TRAINING, region), request),
+            "Search": lambda request, region: search.search(self._records.all(TRAINING, region), request),
         }
         for api in APIS:
             self._operations |= self._operations_of(api)
@@ -67,7 +67,7 @@ class Operations:
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
         """Whether ``operation`` is ours; tags of other things than jobs are not, nor is a search for them."""
         if operation == "Search":
-            return request.get("Resource") == RESOURCE
+            return search.is_ours(request)
         arn = request.get("ResourceArn")
         # Asked before the request is checked: there may be anything here.
         if arn is not None and isinstance(arn, str):

@@ -14,10 +14,22 @@ from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.listing import listed, page_of
 from raysm.local.server.records import JobRecord
 
-__all__ = ["RESOURCE", "search"]
+__all__ = ["is_ours", "search"]
 
 RESOURCE = "TrainingJob"
-"""The one resource whose records this server keeps."""
+
+MOTOS = (
+    "Endpoint",
+    "Experiment",
+    "ExperimentTrial",
+    "ExperimentTrialComponent",
+    "FeatureGroup",
+    "ModelPackage",
+    "ModelPackageGroup",
+    "Pipeline",
+    "PipelineExecution",
+)
+"""Resources that moto keeps and searches."""
 
 NOT_EMULATED = ("CrossAccountFilterOption", "VisibilityConditions")
 
@@ -33,12 +45,20 @@ MAPS = ("HyperParameters", "Environment")
 """Properties whose keys the user chooses; a key may hold a dot."""
 
 
+def is_ours(request: Mapping[str, Any]) -> bool:
+    """Return whether moto cannot answer this request."""
+    return request.get("Resource") not in MOTOS
+
+
 def search(records: Sequence[JobRecord], request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Answer Search for the training jobs among ``records``.
 
     Raises:
         ApiError: A property does not exist, or a part of the request is not emulated.
     """
+    if request["Resource"] != RESOURCE:
+        message = f"the embedded SageMaker does not emulate Search for {request['Resource']}, only for {RESOURCE}"
+        raise ApiError("NotImplementedException", message)
     for name in NOT_EMULATED:
         if request.get(name) not in (None, "SameAccount"):
             raise ApiError("NotImplementedException", f"the embedded SageMaker does not emulate Search with {name}")

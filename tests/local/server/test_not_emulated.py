@@ -12,6 +12,7 @@ OPERATIONS = [
     ("iam", "get_service_last_accessed_details", {"JobId": "a" * 36}, "GetServiceLastAccessedDetails"),
     ("service-quotas", "list_services", {}, "ListServices of the service servicequotas"),
     ("bedrock", "list_imported_models", {}, "GET /imported-models of the service bedrock"),
+    ("pricing", "describe_services", {}, "DescribeServices of the service pricing"),
     ("ec2", "describe_fpga_images", {}, "DescribeFpgaImages of the service ec2"),
     ("cloudwatch", "describe_anomaly_detectors", {}, "DescribeAnomalyDetectors"),
 ]

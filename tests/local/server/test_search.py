@@ -4,7 +4,7 @@ import pytest
 
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord
-from raysm.local.server.search import search
+from raysm.local.server.search import is_ours, search
 from tests.support.sagemaker_server import channel, training_request
 
 
@@ -141,3 +141,10 @@ def test_only_one_contains_is_allowed_as_on_aws():
 def test_a_part_of_the_request_that_is_not_emulated_is_refused_by_name(more):
     with pytest.raises(ApiError, match=f"does not emulate Search with {next(iter(more))}"):
         search(JOBS, {"Resource": "TrainingJob", **more})
+
+
+def test_other_resources_that_nobody_here_keeps_are_refused_by_name():
+    with pytest.raises(ApiError, match="does not emulate Search for HyperParameterTuningJob, only for TrainingJob"):
+        search(JOBS, {"Resource": "HyperParameterTuningJob"})
+    assert is_ours({"Resource": "HyperParameterTuningJob"})
+    assert not is_ours({"Resource": "Experiment"})
