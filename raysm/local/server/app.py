@@ -143,14 +143,14 @@ class App:
             if status[0] not in "45" or not _is_page(content := b"".join(answer)):
                 start_response(status, headers.to_wsgi_list())
                 return answer if status[0] not in "45" else [content]
+            reason = ""
         except NotImplementedError:
-            pass
+            reason = ""
         except Exception as error:
-            traceback.print_exc()
-            message = f"the embedded {call.service} failed: {type(error).__name__}: {error}"
-            return _refused(ApiError("InternalFailure", message, 500), call)(environ, start_response)
+            # moto fails at parameters that it does not expect. It would fail again, and boto3 retries a 5xx.
+            reason = f" with these parameters ({type(error).__name__}: {error})"
         what = call.operation or f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
-        message = f"the embedded SageMaker does not emulate {what} of the service {call.service or 's3'}"
+        message = f"the embedded SageMaker does not emulate {what} of the service {call.service or 's3'}{reason}"
         return _refused(ApiError("NotImplementedException", message), call)(environ, start_response)
 
     def _refusal(self, request: Request) -> Response | None:

@@ -61,7 +61,7 @@ def test_every_request_of_another_user_is_refused_whatever_it_is_signed_with(ser
             ("POST /", "X-Amz-Target: SageMaker.CreateTrainingJob\r\n"),
             ("POST /", "X-Amz-Target: SageMaker.ListTrainingJobs\r\n"),
             ("POST /", "X-Amz-Target: Logs_20140328.FilterLogEvents\r\n"),
-            ("POST /", "X-Amz-Target: AmazonSSM.StartSession\r\n"),
+            ("POST /raysm/jobs/us-east-1/unharmed/instances/algo-1/ports/22", ""),
             ("POST /v1/submitjob", ""),
         ]
     ]

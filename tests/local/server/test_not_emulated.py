@@ -13,6 +13,7 @@ OPERATIONS = [
     ("service-quotas", "list_services", {}, "ListServices of the service servicequotas"),
     ("bedrock", "list_imported_models", {}, "GET /imported-models of the service bedrock"),
     ("pricing", "describe_services", {}, "DescribeServices of the service pricing"),
+    ("sagemaker", "describe_experiment", {"ExperimentName": "none"}, "DescribeExperiment .* with these parameters"),
     ("ec2", "describe_fpga_images", {}, "DescribeFpgaImages of the service ec2"),
     ("cloudwatch", "describe_anomaly_detectors", {}, "DescribeAnomalyDetectors"),
 ]

@@ -83,6 +83,8 @@ class ServiceOperations:
         return None
 
     def _list(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
+        if not request.get("jobQueue"):
+            raise client_error("ListServiceJobs needs a jobQueue")
         queue = self._resources.get("job-queue", region, request["jobQueue"])
         jobs = [job for job in self._jobs.all() if job.kind == SERVICE_JOB and job.queue == queue.arn]
         return listed_jobs(jobs, request, answers.summarize_service)
