@@ -1,7 +1,4 @@
-"""The driver as a child process: its output goes where the bootstrap's goes, the last of its stderr is kept.
-
-What flows in are a command and an environment, what flows out is the driver's exit status and the tail of its stderr.
-"""
+"""The driver as a child process: its lines go where the bootstrap's go, and the last of its stderr is kept."""
 
 import contextlib
 import os
@@ -9,14 +6,18 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from raysm.bootstrap.children import Child, Children
+from raysm.contract.progress_lines import ProgressLines
 
 __all__ = ["DriverProcess"]
 
 TAIL_BYTES = 8192
 CHUNK = 65536
-STDERR = 2
+STDOUT, STDERR = 1, 2
+END_S = 5.0
+"""All that wrote has been killed by then: the pipes end at once, unless the log is not read."""
 
 
 class DriverProcess:
@@ -33,21 +34,24 @@ class DriverProcess:
     ) -> None:
         """Start it in the folder of the user's source; one that ``waits`` does nothing before ``go``."""
         stdin = subprocess.PIPE if waits else subprocess.DEVNULL
-        self.child: Child = children.start(command, env, cwd=cwd, stdin=stdin, stderr=subprocess.PIPE)
+        pipe = subprocess.PIPE
+        self.child: Child = children.start(command, env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe)
         self._tail = b""
-        # A thread, because writing to a log that nobody reads blocks, and the heartbeats must not.
-        self._tee = threading.Thread(target=self._copy, daemon=True, name="driver-stderr")
-        self._tee.start()
+        # Threads, because writing to a log that nobody reads blocks, and the heartbeats must not.
+        self._copying = [
+            threading.Thread(target=self._copy, args=(source, target), daemon=True, name=f"driver output {target}")
+            for source, target in ((self.child.stdout, STDOUT), (self.child.stderr, STDERR))
+        ]
+        for thread in self._copying:
+            thread.start()
 
-    def _copy(self) -> None:
-        assert self.child.stderr is not None
-        source = self.child.stderr.fileno()
-        while chunk := os.read(source, CHUNK):
-            self._tail = (self._tail + chunk)[-TAIL_BYTES:]
-            # Not through sys.stderr: its lock would be held by this thread when the interpreter ends.
-            with contextlib.suppress(OSError):  # nobody reads our log any more: the tail is still wanted
-                while chunk:
-                    chunk = chunk[os.write(STDERR, chunk) :]
+    def _copy(self, source: IO[bytes], target: int) -> None:
+        lines = ProgressLines()
+        while chunk := os.read(source.fileno(), CHUNK):
+            if target == STDERR:
+                self._tail = (self._tail + chunk)[-TAIL_BYTES:]
+            _write(target, lines.feed(chunk))
+        _write(target, lines.rest())
 
     def go(self, address: str) -> None:
         """Tell one that waits, and was not told yet, where the cluster is; an empty address: there will be none."""
@@ -62,11 +66,19 @@ class DriverProcess:
     def tail(self, timeout_s: float = 0.5) -> str:
         """Return the last of its stderr; wait that long for what is still in the pipe."""
         # A grandchild may hold the pipe open for ever: then the end of the file does not come.
-        self._tee.join(timeout_s)
+        self._copying[-1].join(timeout_s)
         return self._tail.decode(errors="replace")
 
     def close(self) -> None:
-        """Close the pipe, once nobody writes to it any more."""
-        self._tee.join(1)
-        if not self._tee.is_alive() and self.child.stderr:
-            self.child.stderr.close()
+        """Close the pipes, once nothing is written to them any more."""
+        for thread, pipe in zip(self._copying, (self.child.stdout, self.child.stderr), strict=True):
+            thread.join(END_S)
+            if not thread.is_alive() and pipe:
+                pipe.close()
+
+
+def _write(target: int, data: bytes) -> None:
+    # Not through sys.stderr: its lock would be held by this thread when the interpreter ends.
+    with contextlib.suppress(OSError):  # nobody reads our log any more: the tail is still wanted
+        while data:
+            data = data[os.write(target, data) :]

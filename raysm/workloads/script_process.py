@@ -3,9 +3,7 @@
 What flows in is a command, what flows out are its lines, as it writes them.
 """
 
-import codecs
 import contextlib
-import io
 import math
 import os
 import selectors
@@ -16,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysm.bootstrap import die_with_parent, environment
+from raysm.contract.progress_lines import ProgressLines
 
 __all__ = ["TAIL_LINES", "headline", "kill", "lines_of", "started"]
 
@@ -74,8 +73,7 @@ def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iter
     """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
-    rest, until_s = "", math.inf
+    lines, until_s = ProgressLines(), math.inf
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         while time.monotonic() < until_s:
@@ -84,15 +82,13 @@ def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iter
             if not selector.select(min(POLL_S, drain_s)):
                 continue
             data = os.read(descriptor, CHUNK)
-            *whole, last = decoder.decode(data, final=not data).split("\n")
-            for line in whole:
-                yield f"{rest}{line}\n"
-                rest = ""
-            rest += last
+            for line in lines.feed(data).split(b"\n")[:-1]:
+                yield f"{line.decode(errors='replace')}\n"
             if not data:
                 break
+    rest = lines.rest()
     if rest:
-        yield rest
+        yield rest.decode(errors="replace")
 
 
 def kill(process: "subprocess.Popen[str]") -> None:

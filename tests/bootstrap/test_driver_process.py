@@ -37,3 +37,11 @@ def test_the_driver_runs_in_the_folder_of_the_source(tmp_path):
 def test_a_grandchild_that_keeps_stderr_open_holds_nobody_up(tmp_path):
     status, tail = run("import subprocess, sys; subprocess.Popen(['sleep', '60']); sys.stderr.write('said')", tmp_path)
     assert (status, tail) == (0, "said")
+
+
+def test_a_progress_bar_and_a_print_are_lines_of_their_own(tmp_path, capfdbinary):
+    bar = "import sys; sys.stderr.write('\\r10%\\r20%'); print('step'); sys.stderr.write('\\r30%\\n')"
+    assert run(bar, tmp_path)[0] == 0
+    captured = capfdbinary.readouterr()
+    assert captured.out == b"step\n"
+    assert captured.err == b"10%\n30%\n"

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from raysm.contract.events import parse
 from raysm.contract.listeners import connect_to_own
+from raysm.contract.progress_lines import ProgressLines
 
 __all__ = ["AGENT", "END", "ERROR", "OUT", "STOP", "Relay", "Wire"]
 
@@ -38,8 +39,6 @@ END = b"E"
 
 CHUNK = 65536
 TAIL_BYTES = 16384
-MAX_LINE = 65536
-"""A longer line is cut into several: a progress bar without newlines must not fill the memory."""
 CONNECT_S = 20.0
 
 
@@ -114,7 +113,8 @@ class _Source:
     def __init__(self) -> None:
         self.rank: int | None = None
         self.stream = OUT
-        self.rest = b""
+        self.lines = ProgressLines()
+        self.unnamed_bytes = 0
 
 
 class Relay:
@@ -207,8 +207,9 @@ class Relay:
             data = b""
         if data and self._take(connection, source, data):
             return
-        if source.rank is not None and source.rest:
-            self._say(source, [source.rest])
+        last = source.lines.rest()
+        if source.rank is not None and last:
+            self._say(source, [last])
         self._selector.unregister(connection)
         with self._changed:
             self._heard.pop(connection, None)
@@ -217,10 +218,11 @@ class Relay:
 
     def _take(self, connection: socket.socket, source: _Source, data: bytes) -> bool:
         """Write the whole lines of ``data``; False for a connection that is none of ours."""
-        *lines, source.rest = (source.rest + data).split(b"\n")
+        lines = source.lines.feed(data).split(b"\n")[:-1]
         if source.rank is None:
             if not lines:
-                return len(source.rest) < 200
+                source.unnamed_bytes += len(data)
+                return source.unnamed_bytes < 200
             key, _, named = lines.pop(0).partition(b" ")
             # In constant time: how fast a wrong key is refused must not tell how much of it was right.
             if not hmac.compare_digest(key, self.wire.key.encode()):
@@ -230,9 +232,6 @@ class Relay:
                 self._heard[connection] = source.stream
                 with contextlib.suppress(OSError):  # it was killed before it could hear: its end comes next
                     connection.send(TAKEN + self._words_sent[source.stream])
-        if len(source.rest) > MAX_LINE:
-            lines.append(source.rest)
-            source.rest = b""
         self._say(source, lines)
         return True
 
