@@ -137,5 +137,14 @@ def find_module(name: str, folder: Path) -> Path | None:
         module = folder / f"{name}{suffix}"
         if module.is_file():
             return module
-    is_namespace = package.is_dir() and name not in sys.stdlib_module_names
+    is_namespace = package.is_dir() and name not in sys.stdlib_module_names and not _is_installed(name, folder)
     return package if is_namespace and any(package.rglob("*.py")) else None
+
+
+@functools.cache
+def _is_installed(name: str, folder: Path) -> bool:
+    """Return whether a package or module of that name lies elsewhere: it wins over a folder without ``__init__.py``."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder.resolve()]
+    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    # Of folders without __init__.py the first wins, which is that of the script.
+    return spec is not None and spec.origin is not None

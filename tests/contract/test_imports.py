@@ -96,6 +96,16 @@ def test_a_package_wins_over_a_module_and_a_folder_of_code_comes_last(tmp_path):
     assert find_module("a", tmp_path) == tmp_path / "a"
 
 
+def test_a_folder_without_init_loses_to_an_installed_package_of_its_name_as_in_python(tmp_path):
+    for name in ("pytest", "no_such_package"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "inner.py").touch()
+    assert find_module("pytest", tmp_path) is None
+    assert find_module("no_such_package", tmp_path) == tmp_path / "no_such_package"
+    (tmp_path / "pytest" / "__init__.py").touch()
+    assert find_module("pytest", tmp_path) == tmp_path / "pytest"
+
+
 def test_code_is_told_from_data_by_its_suffix(tmp_path):
     assert is_code(tmp_path / "a.py")
     assert not is_code(tmp_path / "a.csv")

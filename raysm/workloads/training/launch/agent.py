@@ -180,7 +180,13 @@ class Agent:
 def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
     """Start one worker in a session of its own; it dies with this process."""
     rank = task.place.first_rank + local_rank
-    variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
+    errors = folder.parent / "worker-errors"
+    errors.mkdir(exist_ok=True)
+    variables = {
+        **torchrun_variables(task.place, local_rank, task.group, task.threads),
+        # Where torch.distributed.elastic's @record writes an exception.
+        "TORCHELASTIC_ERROR_FILE": str(errors / f"{task.group.attempt}-{rank}.json"),
+    }
     args = fill_arguments(task.args, variables) if task.fill else task.args
     with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
         return subprocess.Popen(

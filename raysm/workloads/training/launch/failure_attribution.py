@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from raysm.bootstrap.exit_status import signal_name
 from raysm.errors import InvalidInput, InvalidRequest, WorkerFailed
 
-__all__ = ["CAUSE_S", "Failure", "as_refusal", "attribute_failure", "find_cause", "is_consequence"]
+__all__ = ["CAUSE_S", "Failure", "as_refusal", "attribute_failure", "blame_early_end", "find_cause", "is_consequence"]
 
 HEADER = "Traceback (most recent call last):"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?$")
@@ -73,6 +73,21 @@ def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
     """Return the error that is the reason of the others, whichever was seen first; None where there is none."""
     first = min(failures, key=lambda failure: (_evidence(failure), failure.at_s), default=None)
     return first.error if first is not None else None
+
+
+def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) -> WorkerFailed:
+    """Return the error of a lost connection with the worker whose early end cut it; other errors as they are.
+
+    Args:
+        error: Why a worker failed.
+        ended_well: Rank and host of the workers that ended with 0 before.
+    """
+    early = min(ended_well, default=None)
+    if early is None or not is_consequence(error):
+        return error
+    rank, host = early
+    what = f"ended with 0 before rank {error.rank} on {error.host}, which then failed by {error.error_type}"
+    return WorkerFailed(rank, host, what, error.text, error.remote_traceback, error.exit_code)
 
 
 def is_consequence(error: WorkerFailed) -> bool:

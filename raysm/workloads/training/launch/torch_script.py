@@ -6,7 +6,7 @@ two cores, measured, against 0.2 s) would be of no use to it.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import ray
@@ -25,6 +25,7 @@ from raysm.workloads.training.launch.failure_attribution import (
     Failure,
     as_refusal,
     attribute_failure,
+    blame_early_end,
     find_cause,
     is_consequence,
 )
@@ -76,9 +77,9 @@ class _Script:
         if cause is not None:
             raise as_refusal(cause) or cause
 
-    def _cause(self, exits: Iterable[Exit], places: Sequence[Place]) -> WorkerFailed | None:
+    def _cause(self, exits: Collection[Exit], places: Sequence[Place]) -> WorkerFailed | None:
         hosts = {rank: item.node.host for item in places for rank in item.ranks}
-        return find_cause(
+        cause = find_cause(
             Failure(
                 error=attribute_failure(item.rank, hosts[item.rank], item.status, self._relay.tail(item.rank)),
                 at_s=item.at_s,
@@ -87,6 +88,8 @@ class _Script:
             for item in exits
             if item.status
         )
+        ended_well = [(item.rank, hosts[item.rank]) for item in exits if not item.status and not item.was_ended]
+        return None if cause is None else blame_early_end(cause, ended_well)
 
     def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
         agents = [self._agent(item.node, item.gpus) for item in places]

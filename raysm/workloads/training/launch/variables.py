@@ -70,6 +70,7 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
         "TORCHELASTIC_RUN_ID": group.run_id,
         # Rank 0 itself opens the store at MASTER_PORT: there is no agent of torch's that does.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "OMP_NUM_THREADS": str(share if threads is None else threads),
     }
 
