@@ -201,8 +201,8 @@ def next_input(base, channel, folder):
     shutil.move(paths.model, left)
     shutil.rmtree(paths.payload)
     shutil.rmtree(paths.channel("any").parent, ignore_errors=True)
-    paths.channel(channel).parent.mkdir(parents=True)
     shutil.copytree(left, paths.channel(channel))
+    paths.model.mkdir()
 
 
 @pytest.mark.long
@@ -217,6 +217,7 @@ def test_results_of_jobs_go_from_one_to_the_next(address, base, tmp_path):
     pack_script(
         paths, tmp_path, f"import numpy, os\nnumpy.save(os.environ['SM_MODEL_DIR'] + '/m.npy', numpy.eye({ROWS}))"
     )
+    paths.model.mkdir()
     done, _ = drive(paths, tmp_path, SM_MODEL_DIR=str(paths.model))
     for number, step in enumerate(steps):
         assert done.returncode == 0, done.stderr
