@@ -124,7 +124,9 @@ def _check_call(predictor: Callable[..., Any], arguments: Mapping[str, Any]) -> 
         signature = inspect.signature(predictor)
         signature.bind(*(() if inspect.isclass(predictor) else (None,)), **arguments)
     except TypeError as error:
-        called = "__init__ takes" if inspect.isclass(predictor) else "takes, behind the batch,"
-        raise InvalidRequest(f"Batch: {name_of(predictor)} {called} other arguments: {error}") from None
+        called = (
+            "__init__ takes other arguments" if inspect.isclass(predictor) else "takes other arguments after the batch"
+        )
+        raise InvalidRequest(f"Batch: {name_of(predictor)} {called}: {error}") from None
     except ValueError:
         return  # a built-in without a signature: the call itself will tell

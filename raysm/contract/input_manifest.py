@@ -36,8 +36,8 @@ class InputManifest:
             prefix, names = None, []
         if not isinstance(prefix, str) or not names or not all(isinstance(name, str) for name in names):
             raise InvalidInput(
-                f'{uri} is no manifest: write a JSON list, [{{"prefix": "s3://bucket/folder/"}}, "name", …], with at '
-                "least one name, or leave manifest away where it is data itself"
+                f"{uri} is not a manifest. Write a JSON list with at least one name, "
+                '[{"prefix": "s3://bucket/folder/"}, "name", ...], or drop manifest=True if the file is data'
             )
         return cls(prefix=prefix, names=names)
 

@@ -24,6 +24,10 @@ ORIGINAL = "Original exception:\n"
 ORIGINAL_DETAILS = "Original exception details:\n"
 """Behind these Ray has the traceback of an exception that cannot be unpickled here, or be pickled at all."""
 
+OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
+ACTOR = re.compile(r", actor_id=.*\)$")
+"""What Ray says of an actor beside its process and address."""
+
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/|session/)")
 """Frames between the process and the user's code, which are of no use to anybody who reads the traceback."""
 
@@ -88,9 +92,27 @@ def is_only_described(error: BaseException) -> bool:
 
 
 def task_traceback(error: BaseException) -> str:
-    """Return the traceback of what a task raised, without what Ray says of an exception that cannot be pickled."""
+    """Return the traceback of what a task raised: without raysm's own frames, and what Ray says of pickling."""
     text = COLORS.sub("", str(error))
-    return (text.partition(ORIGINAL)[2] or text).strip()
+    return _without_internal_frames((text.partition(ORIGINAL)[2] or text).strip())
+
+
+def _without_internal_frames(text: str) -> str:
+    """Drop frames of raysm, and the marks that Ray leaves of its own, unless no other frame is there."""
+    kept: list[str] = []
+    is_dropped = True
+    for line in text.splitlines():
+        if line.startswith('  File "'):
+            is_dropped = OWN_FRAME.match(line) is not None
+        elif not line.startswith("    "):
+            # The first frame may have been dropped by Ray itself, which leaves its marks behind.
+            is_dropped = False
+            line = ACTOR.sub(")", line)
+        elif not any(item.startswith('  File "') for item in kept) and not line.strip(" ~^"):
+            continue
+        if not is_dropped:
+            kept.append(line)
+    return "\n".join(kept) if any(line.startswith('  File "') for line in kept) else text
 
 
 def _described_by_ray(kind: str, message: str) -> tuple[str, str]:

@@ -60,7 +60,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
         listed = ray.get(answer)
         if listed and not node.cpus:
             raise InvalidRequest(
-                f"{len(listed)} files of the channel {channel!r} lie on {node.host}, which only coordinates; let the "
+                f"{len(listed)} files of the channel {channel!r} are on {node.host}, which only coordinates; let the "
                 "head compute, or make the channel FullyReplicated"
             )
         blocks.extend(listed)

@@ -160,7 +160,7 @@ def foreign_output(folder):
         (empty, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
         (five_rows, ["similarity", "m.npy", "--top-k", "5"], "has 5 rows, so at most 4 others"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--instances", "0"], "count must be at least 1"),
-        (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "is no result of raysm"),
+        (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "are not a result of raysm"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "m.npy"], "is a file"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "/proc/nope"], "/proc/nope cannot be written"),
         (nothing, ["run", "missing.py"], "'missing.py' is not there"),

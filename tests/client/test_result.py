@@ -157,7 +157,7 @@ def test_a_result_is_not_brought_into_a_folder_of_the_users(remote, job, tmp_pat
     remote.sagemaker.end(job.name, "Completed")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / name).write_text('{"mine": true}')
-    with pytest.raises(InvalidRequest, match="is no result of raysm"):
+    with pytest.raises(InvalidRequest, match="are not a result of raysm"):
         job.result(to=tmp_path / "mine")
     assert (tmp_path / "mine" / name).read_text() == '{"mine": true}'
 

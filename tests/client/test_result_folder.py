@@ -43,7 +43,7 @@ def test_a_file_is_no_folder(tmp_path):
 
 def test_what_is_no_result_is_left_alone(tmp_path):
     (tmp_path / "mine").touch()
-    with pytest.raises(InvalidRequest, match="is no result of raysm"):
+    with pytest.raises(InvalidRequest, match="are not a result of raysm"):
         check_folder(tmp_path)
 
 

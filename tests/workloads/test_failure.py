@@ -5,7 +5,7 @@ import pickle
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
 from raysm.errors import InstanceLost, WorkerFailed
-from raysm.workloads.failure import failure_of
+from raysm.workloads.failure import failure_of, task_traceback
 
 
 def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
@@ -36,6 +36,27 @@ def test_an_exception_that_cannot_travel_is_named_as_it_was_raised():
     ):
         failure = failure_of(error)
         assert (failure.error_type, failure.message) == ("store.Unknown", "no row: 7")
+
+
+def test_the_traceback_of_a_task_shows_the_users_frames_alone():
+    text = """\x1b[36mray::part 0: a.csv()\x1b[39m (pid=7, ip=192.0.2.2, actor_id=db1d, repr=<raysm.workloads._Process>)
+           ^^^^^^^^^^^^^
+  File "/lib/raysm/workloads/processes.py", line 21, in call
+    return function(block, *inputs)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/b.py", line 3, in predict
+    return {"label": batch["txt"]}
+                     ~~~~~^^^^^^^
+KeyError: 'txt'"""
+    assert task_traceback(RayTaskError("f", text, KeyError("txt"))).splitlines() == [
+        "ray::part 0: a.csv() (pid=7, ip=192.0.2.2)",
+        '  File "/home/b.py", line 3, in predict',
+        '    return {"label": batch["txt"]}',
+        "                     ~~~~~^^^^^^^",
+        "KeyError: 'txt'",
+    ]
+    own = 'ray::f() (pid=7)\n  File "/lib/raysm/workloads/processes.py", line 21, in call\nKeyError: 1'
+    assert task_traceback(RayTaskError("f", own, KeyError(1))) == own
 
 
 def test_a_failed_worker_is_named_with_its_exception_traceback_and_exit_code():

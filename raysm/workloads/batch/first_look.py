@@ -31,6 +31,6 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
         return
     names = [name for name, _ in data_files(path)]
     if not names:
-        raise InvalidInput(f"{path}, the input {channel!r}, has no files")
+        raise InvalidInput(f"{path}, the input {channel!r}, has no files; give a file, or a folder with files")
     if workload.read is None:
         format_of(names, channel)

@@ -88,7 +88,7 @@ def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
         return pa.concat_tables(tables).combine_chunks()
     except pa.ArrowInvalid as error:
         raise InvalidRequest(
-            f"{name} returned columns of other names or types for some batches of {piece} than for others: {error}"
+            f"{name} must return the same columns with the same types for every batch; in {piece} they differ: {error}"
         ) from error
 
 

@@ -61,7 +61,7 @@ def pieces_of(workload: BatchInference, channel: str) -> tuple[str, list[Piece]]
     """
     files = [block for block in file_blocks(channel) if not is_hidden(block.name)]
     if not files:
-        raise InvalidInput(f"the channel {channel!r} has no files")
+        raise InvalidInput(f"the channel {channel!r} has no files; give a file, or a folder with files")
     names: dict[str | None, list[str]] = {}
     for block in sorted(files, key=lambda block: natural(block.name)):
         names.setdefault(block.host, []).append(block.name)
@@ -86,7 +86,7 @@ def _cut_there(channel: str, kind: str, names: Mapping[str | None, Sequence[str]
     for host, reference in references.items():
         answered = answers(reference)
         if not answered:
-            raise InstanceLost(f"{host} went away while it was asked which records of {channel!r} it has")
+            raise InstanceLost(f"{host} was lost while it listed its records of {channel!r}")
         spans[host] = answered[0]
     return spans
 

@@ -66,12 +66,12 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
     columns = {column: _kept(batch, column, name) for column in columns_written}
     for column, values in predicted.items():
         if column in columns:
-            raise InvalidRequest(f"{name} returned the column {column!r}, which the records have already; rename it")
+            raise InvalidRequest(f"{name} returned the column {column!r}, which the records already have; rename it")
         array = _arrow(values, str(column), name)
         if len(array) != rows:
             raise InvalidRequest(
                 f"{name} returned {len(array)} predictions in {column!r} for a batch of {rows} records; it must return "
-                "one a record"
+                "one for each record"
             )
         columns[str(column)] = array
     return pa.table(columns)
@@ -99,7 +99,7 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
         if array.ndim == 0:
             raise InvalidRequest(
-                f"{name} returned one value in {column!r} for a whole batch; it must return one a record"
+                f"{name} returned one value in {column!r} for a whole batch; it must return one for each record"
             )
         if array.dtype == object or array.dtype.kind in "US":
             return pa.array(array.tolist())

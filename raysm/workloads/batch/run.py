@@ -225,8 +225,8 @@ class Gathered:
         schema, first = self._schema
         if part.schema != schema:
             raise InvalidRequest(
-                f"the predictions of {piece} have other columns than those of {first}; return the same for every "
-                f"batch:\n{_differing(part.schema, schema)}"
+                f"the predictions of {piece} have other columns than those of {first}; return the same columns with "
+                f"the same types for every batch:\n{_differing(part.schema, schema)}"
             )
 
 

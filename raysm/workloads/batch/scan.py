@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from raysm.bootstrap import environment
 from raysm.request.batch import BatchInference
@@ -19,7 +20,13 @@ __all__ = ["described", "scan_columns"]
 GROUP_FILES = {"parquet": 64}
 """Files that one task scans. Of Parquet it reads footers; files of the other formats are read whole, one by one."""
 
-NOUNS = {"images": "images", "text": "text files", "npy": ".npy files", "files": "files"}
+SMALL_BYTES = 32 << 20
+"""A channel that is not larger is scanned by the driver itself, sooner than a task would begin."""
+
+NOUNS = {"images": "image", "text": "text file", "npy": ".npy file", "files": "file"}
+
+Key: TypeAlias = tuple[str | None, str]
+"""A file: the one instance that has it, None if all have, and its path inside the channel's folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,9 +62,21 @@ def scan_columns(
     reader = named(kind)
     if not isinstance(reader, Table):
         return None
-    by_host: dict[str | None, list[str]] = {}
     # Once each: a Parquet file can be cut into several pieces.
-    for host, file in dict.fromkeys((piece.host, file) for piece in pieces for file in piece.span.files):
+    keys = list(dict.fromkeys((piece.host, file) for piece in pieces for file in piece.span.files))
+    folder = environment.read().paths.channel(channel)
+    if all(host is None for host, _ in keys) and sum((folder / file).stat().st_size for _, file in keys) <= SMALL_BYTES:
+        return reader.unified([reader.scan(folder, file, workload.types) for _, file in keys], workload.types)
+    found = _scan_everywhere(workload, channel, kind, keys, emit_event)
+    # In the order of the input, not in that in which tasks end: the order of the columns depends on it.
+    return reader.unified([found[key] for key in keys], workload.types)
+
+
+def _scan_everywhere(
+    workload: BatchInference, channel: str, kind: str, keys: Sequence[Key], emit_event: EmitEvent
+) -> dict[Key, FileColumns]:
+    by_host: dict[str | None, list[str]] = {}
+    for host, file in keys:
         by_host.setdefault(host, []).append(file)
     size = GROUP_FILES.get(kind, 1)
     groups = [
@@ -65,15 +84,13 @@ def scan_columns(
         for host, files in by_host.items()
         for start in range(0, len(files), size)
     ]
-    progress = ProgressThrottle("scan", len(groups), "files" if size == 1 else "groups of files", emit_event)
-    scanned: dict[FileGroup, list[FileColumns]] = {}
+    progress = ProgressThrottle("scan", len(keys), "files", emit_event)
     scan = functools.partial(_scan, channel, kind, workload.types)
-    for group, columns in map_blocks(scan, groups, on_progress=lambda done, _: progress.reach(done)):
-        scanned[group] = columns
-    # In the order of the input, not in that in which tasks end: the order of the columns depends on it.
-    found = {(group.host, item.file): item for group, columns in scanned.items() for item in columns}
-    order = dict.fromkeys((piece.host, file) for piece in pieces for file in piece.span.files)
-    return reader.unified([found[key] for key in order], workload.types)
+    found: dict[Key, FileColumns] = {}
+    for group, scanned in map_blocks(scan, groups):
+        found |= {(group.host, item.file): item for item in scanned}
+        progress.add(len(scanned))
+    return found
 
 
 def described(channel: str, kind: str, pieces: Sequence[Piece], columns: InputColumns | None) -> str:
@@ -81,10 +98,14 @@ def described(channel: str, kind: str, pieces: Sequence[Piece], columns: InputCo
     files = len({(piece.host, file) for piece in pieces for file in piece.span.files})
     counts = [piece.span.rows for piece in pieces]
     rows = columns.rows if columns is not None else None if None in counts else sum(filter(None, counts))
-    text = f"input {channel!r}: {files:,} {NOUNS.get(kind, f'{kind} files')}"
-    if rows is not None and rows != files:
-        text += f", {rows:,} {'lines' if kind == 'text' else 'rows'}"
-    return text if columns is None else f"{text}, {len(columns.schema):,} columns: {columns.described()}"
+    text = f"input {channel!r}: {_counted(files, NOUNS.get(kind, f'{kind} file'))}"
+    if kind not in ("images", "files") and rows is not None:
+        text += f", {_counted(rows, 'line' if kind == 'text' else 'row')}"
+    return text if columns is None else f"{text}, {_counted(len(columns.schema), 'column')}: {columns.described()}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + "s" * (count != 1)
 
 
 def _scan(channel: str, kind: str, types: Mapping[str, str], group: FileGroup) -> list[FileColumns]:

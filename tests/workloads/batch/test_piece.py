@@ -75,5 +75,5 @@ def test_files_that_are_a_record_each_are_grouped_in_that_order(base):
 
 
 def test_a_share_whose_instance_went_away_is_missed_by_its_name(base):
-    with pytest.raises(InstanceLost, match="algo-7 went away while it was asked which records of 'data' it has"):
+    with pytest.raises(InstanceLost, match="algo-7 was lost while it listed its records of 'data'"):
         _cut_there("data", "text", {"algo-7": ["a.txt"]}, 2)

@@ -107,7 +107,7 @@ def test_what_a_predictor_returns_has_the_type_that_readers_expect(values, kind)
         ({}, "must return the predictions of a batch by column"),
         ({"y": [1.0]}, "returned 1 predictions in 'y' for a batch of 2 records"),
         ({"y": 1.0}, "returned one value in 'y' for a whole batch"),
-        ({"file": ["x", "y"]}, "returned the column 'file', which the records have already"),
+        ({"file": ["x", "y"]}, "returned the column 'file', which the records already have"),
         ({"y": [1, "a"]}, "the column 'y' of model cannot be written to Parquet"),
     ],
 )

@@ -138,6 +138,20 @@ def test_columns_have_one_type_over_all_files_and_are_printed_before_anything_is
     )
 
 
+def test_files_of_which_each_instance_has_a_share_have_one_type_too(base, tmp_path, capfd):
+    folder = Paths(base).channel("data")
+    folder.mkdir(parents=True)
+    for number in range(3):
+        (folder / f"{number}.csv").write_text(f"when,n\nsoon,{number / 2:g}\n")
+    batch = raysm.Batch(lengths_of_text, batch_size=2)
+    outcome, events = run(batch, base, tmp_path / "model", distribution="ShardedByS3Key")
+    table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
+    assert table["n"].to_pylist() == [0, 1, 2]
+    shown = "input 'data': 3 csv files, 3 rows, 2 columns: when string, n double (int64 in 0.csv and 1 more)\n"
+    assert capfd.readouterr().out == shown
+    assert [event.done for event in events if isinstance(event, Progress) and event.phase == "scan"][-1] == 3
+
+
 def test_of_files_without_columns_their_number_and_that_of_their_lines_is_printed(words, tmp_path, capfd):
     run(raysm.Batch(Lengths, batch_size=2), words, tmp_path / "model")
     assert capfd.readouterr().out == "input 'data': 2 text files, 11 lines\n"

@@ -47,7 +47,8 @@ def named(name: str, columns: "InputColumns | None" = None) -> "Format":
         kind = pkgutil.resolve_name(FORMATS[name][0])
     except ImportError as error:
         raise MissingDependency(
-            f"reading {name} needs {error.name}, which the image lacks; add it to the requirements (of images: pillow)"
+            f"reading {name} needs the module {error.name}, which the image lacks; add its package to the requirements "
+            "(for images: pillow)"
         ) from error
     format_: Format = kind() if columns is None else kind(columns)
     return format_
