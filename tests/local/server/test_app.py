@@ -38,14 +38,14 @@ class Logs:
         return {"events": []} if operation == "GetLogEvents" else None
 
 
-class Sessions:
-    """Systems Manager's part."""
+class Entering:
+    """Requests for an instance."""
 
-    def has(self, operation):
-        return operation == "StartSession"
+    def asks(self, method, path):
+        return path.endswith("/ports/22")
 
-    def answer(self, operation, request, region, host):
-        return {"StreamUrl": f"ws://{host}/", "asked": request}
+    def serve(self, path, request, connection):
+        raise ApiError("TargetNotConnected", f"{path} is not connected")
 
 
 class Console:
@@ -99,7 +99,7 @@ class Served:
             Console(),
             self.moto,
             Faults(Scenario(), Random(0)),
-            Sessions(),
+            Entering(),
             MarketService(Scenario()),
             Batch(),
         )
@@ -242,10 +242,10 @@ def test_it_is_known_when_somebody_was_last_answered(served):
     assert served.app.answering == 0
 
 
-def test_sessions_are_systems_managers_and_all_else_of_it_is_motos(served):
-    status, answer = served.ask("AmazonSSM.StartSession", b'{"Target": "x"}')
-    assert (status, answer["asked"]) == (200, {"Target": "x"})
-    assert answer["StreamUrl"] == f"ws://127.0.0.1:{served.server.server_port}/"
+def test_a_port_of_an_instance_is_asked_for_at_a_path_of_its_own_and_systems_manager_is_motos(served):
+    path = "/raysm/jobs/us-east-1/a/instances/algo-1/ports/22"
+    status, answer = served.ask(path=path)
+    assert (status, answer["__type"]) == (400, "TargetNotConnected")
     assert served.ask("AmazonSSM.GetParameter", b"{}") == (200, b"moto: {}")
 
 
@@ -277,7 +277,7 @@ def test_of_two_conditional_writes_moto_sees_one_at_a_time(served, headers, met)
         Console(),
         meeting,
         Faults(Scenario(), Random(0)),
-        Sessions(),
+        Entering(),
         MarketService(Scenario()),
         Batch(),
     )
