@@ -90,6 +90,8 @@ def install(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raysm-pip-") as folder:
         try:
+            # Before the first call of pip, which may take a minute without a word.
+            remark(f"looking for packages that this image lacks: {packages}")
             source, exact = _resolve(payload, packages, Path(folder), environ)
             if not exact:
                 return

@@ -19,6 +19,7 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.display import Display
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, follow
+from raysm.cli.times import Times
 from raysm.client.job import Job
 from raysm.client.result import Result
 from raysm.client.submit import submit
@@ -72,7 +73,7 @@ def run(arguments: Arguments, console: Console) -> None:
         MissingDependency: raysm was installed without the extra ``local``.
         JobFailed: The job failed.
     """
-    started_s = time.monotonic()
+    times = Times(started_s=time.time())
     # Before the job, whose result could not be brought there.
     if arguments.output is not None:
         check_output(arguments.output)
@@ -84,10 +85,13 @@ def run(arguments: Arguments, console: Console) -> None:
         inputs={"matrix": digits.file},
         name="demo",
     )
-    forming_s = _follow(job, console)
+    times.sent_s = time.time()
+    display = _follow(job, console)
     result = brought(job, arguments.output, console)
+    times.formed_s, times.done_s = display.formed_s, display.done_s
+    times.ended_s, times.described = time.time(), job.describe()
     _show(console, job, result, digits)
-    print_result(console, result, workload=Similarity.kind, elapsed_s=time.monotonic() - started_s, forming_s=forming_s)
+    print_result(console, result, workload=Similarity.kind, times=times)
     _print(console, "\nThe same of a matrix of yours:  raysm similarity FILE --top-k 10 --instances 2 --output out/")
 
 
@@ -127,12 +131,12 @@ def _introduction(digits: int, instances: int) -> str:
     )
 
 
-def _follow(job: Job, console: Console) -> float | None:
-    """Show the job's lines until its end; return how long the cluster took to form, in seconds."""
+def _follow(job: Job, console: Console) -> Display:
+    """Show the job's lines until its end; return what has shown them."""
     with Display(console) as display:
         display.way_in = job.service.target.way_to_dashboard(job.name)
         follow(job, display, (f"job {job.name}",))
-        return display.forming_s
+        return display
 
 
 def _show(console: Console, job: Job, result: Result, digits: Digits) -> None:

@@ -1,6 +1,5 @@
 """What a person sees while a job runs: bars on a terminal, plain lines in a pipe."""
 
-import time
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
@@ -25,7 +24,8 @@ class Display:
     Attributes:
         console: Where it draws.
         way_in: How the dashboard is looked at; None where nobody is to be told.
-        forming_s: Seconds from the beginning until the cluster was formed; None until then.
+        formed_s: When the cluster was formed for the first time, seconds since the epoch; None until then.
+        done_s: When the head had the whole result; None until then.
     """
 
     def __init__(self, console: Console) -> None:
@@ -47,8 +47,8 @@ class Display:
         self._rendering = Rendering(reasons=False)
         self._tasks: dict[str, TaskID] = {}
         self.way_in: str | None = None
-        self.forming_s: float | None = None
-        self._started_s = time.monotonic()
+        self.formed_s: float | None = None
+        self.done_s: float | None = None
 
     def __enter__(self) -> "Display":
         self._bars.start()
@@ -77,7 +77,9 @@ class Display:
 
     def _note(self, state: events.State) -> None:
         if state.name == "formed":
-            self.forming_s = time.monotonic() - self._started_s
+            self.formed_s = self.formed_s or state.time_s
+        elif state.name == "done":
+            self.done_s = state.time_s
         elif state.name == "dashboard" and self.way_in:
             self._print(self.way_in)
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from raysm.cli.times import Times
 from raysm.client.costs import bill as costs
 from raysm.client.costs.bill import Bill
 from raysm.client.job import Job
@@ -39,8 +41,7 @@ def print_result(
     *,
     workload: str = "",
     as_json: bool = False,
-    elapsed_s: float | None = None,
-    forming_s: float | None = None,
+    times: Times | None = None,
     bill: Bill | None = None,
 ) -> None:
     """Print a result: of a workload, the folder of a job of others, the value of a function, or nothing.
@@ -50,23 +51,21 @@ def print_result(
         result: What ``Job.result`` returned.
         workload: Kind of the job's workload, empty where it is a job of others.
         as_json: Print JSON.
-        elapsed_s: How long the user waited, in seconds; None where nobody did.
-        forming_s: How long the cluster took to form, in seconds.
+        times: Where the time went that the user waited; None where the command only fetched the result.
         bill: What the job has cost; None where nobody is billed for it.
     """
     if as_json:
         print(json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1))
         return
-    took = "" if elapsed_s is None else f"{elapsed_s:.1f} s"
     match result:
         case Result():
-            lines = [*_lines(result), ("time", _times(result, took, forming_s))]
+            lines = [*_lines(result), ("time", _shares(times, result.manifest.phases_s))]
             for label, text in lines:
                 console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
             if result.view:
                 console.print(Text(f"\n{result.view}\n"), soft_wrap=True)
         case _:
-            done = f"completed in {took}" if took else "completed"
+            done = f"completed in {_shares(times, {})}" if times else "completed"
             # The kind is known by a tag that anybody may have written: one that is none of raysm's is not imported
             # for it.
             console.print(Text(done + _what_remains(result, built_in_kind(workload))), soft_wrap=True)
@@ -102,10 +101,10 @@ def _together(folder: Path, files: list[ResultFile]) -> str:
     return f"{_shown(folder)}/: {', '.join([*names, *more])}, {sum(file.bytes for file in files):,} bytes"
 
 
-def _times(result: Result, took: str, forming_s: float | None) -> str:
-    phases_s = ({} if forming_s is None else {"forming the cluster": forming_s}) | dict(result.manifest.phases_s)
-    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases_s.items())
-    return f"{took} ({phases})" if took else phases
+def _shares(times: Times | None, phases_s: Mapping[str, float]) -> str:
+    whole_s, parts = (None, phases_s) if times is None else times.parts(phases_s)
+    shares = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())
+    return shares if whole_s is None else f"{whole_s:.1f} s ({shares})"
 
 
 def _shown(path: Path) -> str:

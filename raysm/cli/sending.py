@@ -12,6 +12,10 @@ from raysm.cli.display import Display
 from raysm.cli.job_values import described
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared, send
+from raysm.cli.times import Times
+from raysm.client.endpoint import answering
+from raysm.client.pending import Silence
+from raysm.client.prepared import Prepared
 from raysm.client.result_folder import check_folder
 from raysm.client.sweep_result import SweepResult
 from raysm.contract.names import WORKLOAD_TAG
@@ -33,12 +37,13 @@ def run(arguments: Arguments, console: Console) -> int | None:
 
 def _send(arguments: Arguments, console: Console) -> int | None:
     # From here on, so that the time which is told is what its user has waited.
-    started_s = time.monotonic()
+    times = Times(started_s=time.time())
     if arguments.output is not None:
         check_output(arguments.output)
     # Flags, project file and request in one: what applies is read once.
-    settings = read_settings(arguments)
-    ready = prepared(settings)
+    with Silence(_say_aside, lambda: "waiting: reading the options and the inputs"):
+        settings = read_settings(arguments)
+        ready = prepared(settings)
     if arguments.output is not None:
         # Again, now that the task is known: the result of another one must stay.
         check_folder(arguments.output, ready.request.name)
@@ -56,7 +61,9 @@ def _send(arguments: Arguments, console: Console) -> int | None:
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     # stdout is for the result alone where a program reads it.
     shown = Console(stderr=True) if arguments.json else console
-    job = done or send(ready, shown)
+    with Silence(_say_aside, lambda: _before_creation(ready)):
+        job = done or send(ready, shown)
+    times.sent_s = time.time()
     lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
         for line in lines:
@@ -69,21 +76,38 @@ def _send(arguments: Arguments, console: Console) -> int | None:
         else:
             display.way_in = job.service.target.way_to_dashboard(job.name)
             follow(job, display, (f"job {job.name}", *lines))
+    times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
     try:
-        result = brought(job, arguments.output, shown)
+        with Silence(_say_aside, lambda: "waiting: bringing the result"):
+            result = brought(job, arguments.output, shown)
     except JobFailed as error:
         traceback = error.remote_traceback.splitlines()
         if arguments.json or not traceback or not display.has_shown(traceback):
             raise
         # It stands above, where it came up.
         raise RaysmError(error.headline) from error
+    times.ended_s, times.described = time.time(), job.describe()
     print_result(
         console,
         result,
         workload=job.tags.get(WORKLOAD_TAG, ""),
         as_json=arguments.json,
-        elapsed_s=None if done is not None else time.monotonic() - started_s,
-        forming_s=display.forming_s,
+        times=None if done is not None else times,
         bill=None if done is not None else job.cost(),
     )
     return int(bool(result.trials.failed)) if isinstance(result, SweepResult) else None
+
+
+def _say_aside(text: str) -> None:
+    # To stderr: stdout is for answers.
+    print(text, file=sys.stderr, flush=True)
+
+
+def _before_creation(ready: Prepared) -> str:
+    """Return what is being waited for until the service has the job."""
+    service = ready.service
+    if not service.target.is_billed and answering(service.home) is None:
+        return "waiting: the embedded SageMaker of this machine starts"
+    if ready.uploads:
+        return f"waiting: uploading {', '.join(upload.channel for upload in ready.uploads)} to s3://{service.bucket}"
+    return "waiting: sending the job"

@@ -66,12 +66,14 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
 
     def show(event: Event) -> None:
         match event:
-            case State():
-                progress.print(Text(sentence(event)), soft_wrap=True)
+            case State() if text := sentence(event):
+                progress.print(Text(text), soft_wrap=True)
 
     session.start(show)
     _tell(session, arguments, console)
     if not arguments.json:
+        job = session.job
+        _print_row(console, "dashboard", job.service.target.way_to_dashboard(job.name))
         # What was told is the end with this command as a client, which it is no more in a moment.
         _print_row(console, *detached(session.name, session.limits.idle_timeout_detached_s))
     session.detach()

@@ -225,8 +225,9 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
         try:
             for text in first:
                 display.say(text)
-            with reasons_told(job, display.say):
+            with reasons_told(job, display.say) as hear:
                 for line in job.lines(follow=True):
+                    hear(line.text)
                     # Between two lines: a console that is interrupted while it writes would write the same once more.
                     with interrupts.held():
                         display.line(line.host, line.text)

@@ -85,7 +85,7 @@ class Rendering:
             case events.State(name="failed") as state if _remark(state.host, state.detail) in self._remarks:
                 return []
             case events.State() as state:
-                return [sentence(state)]
+                return [text] if (text := sentence(state)) else []
             case events.Progress() as progress:
                 return self._progress(progress)
             case events.Metric() as metric:
@@ -188,7 +188,7 @@ def metric_value(value: float) -> str:
 
 
 def sentence(event: events.State) -> str:
-    """Say a state as a person would; one that this version does not know is shown by its name."""
+    """Say a state as a person would; one that this version does not know is shown by its name; empty is nothing."""
     counted = f"{event.count} of {event.total} instances" if event.count is not None else ""
     match event.name:
         case "joined":
@@ -196,7 +196,8 @@ def sentence(event: events.State) -> str:
         case "formed":
             text = f"cluster formed: {counted}" if counted else "cluster formed"
         case "dashboard":
-            text = f"dashboard {event.address}"
+            # Its address asks for the job's token: `raysm dashboard` opens it, and the caller knows the job's name.
+            return ""
         case "lost":
             text = f"{event.host} was lost"
         case "rejoined":

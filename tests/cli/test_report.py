@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.report import print_result
+from raysm.cli.times import Times
 from raysm.client.result import Result
 from raysm.contract.result import Manifest, ResultFile
 
@@ -37,6 +38,9 @@ def result_of(folder, *files, summary=""):
     return Result(folder, manifest)
 
 
+TIMES = Times(started_s=100.0, sent_s=101.0, formed_s=104.0, done_s=110.0, ended_s=112.34)
+
+
 def said(result, **how):
     out = io.StringIO()
     print_result(Console(file=out, width=200), result, **how)
@@ -45,12 +49,13 @@ def said(result, **how):
 
 def test_each_file_has_its_size_with_units_and_the_time_is_said_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert said(result_of(tmp_path / "out", NEIGHBORS, IDS), elapsed_s=12.34, forming_s=3.0) == [
+    assert said(result_of(tmp_path / "out", NEIGHBORS, IDS), times=TIMES) == [
         "result   out/neighbors.parquet: 1,797 rows x 10 neighbors, 251,580 bytes",
         'read it  import pyarrow.parquet as pq; table = pq.read_table("out/neighbors.parquet")',
         "result   out/ids.parquet: 1,797 rows, 9,599 bytes",
         "read it  read it",
-        "time     12.3 s (forming the cluster 3.0 s, load 0.2 s, similarity 1.5 s)",
+        "time     12.3 s (preparing and sending 1.0 s, forming the cluster 3.0 s, starting the workload 4.2 s, "
+        "load 0.2 s, similarity 1.5 s, storing and bringing the result 2.3 s)",
     ]
 
 
@@ -77,8 +82,8 @@ def test_files_that_a_script_left_are_one_line(tmp_path, monkeypatch):
     ],
 )
 def test_a_job_that_kept_nothing_is_told_how_to_keep_something(workload, keeps):
-    expected = f"completed in 15.0 s; nothing was kept: a job keeps {keeps}"
-    assert said(None, workload=workload, elapsed_s=15.0) == [expected]
+    expected = f"completed in 15.0 s (preparing and sending 15.0 s); nothing was kept: a job keeps {keeps}"
+    assert said(None, workload=workload, times=Times(started_s=100.0, sent_s=115.0, ended_s=115.0)) == [expected]
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "completed: None"), (0, "completed: 0"), ("x", "completed: 'x'")])

@@ -1,11 +1,14 @@
-"""Why a job waits, told to whoever waits for it."""
+"""What a caller waits for, told after some seconds of silence."""
 
 import queue
 import threading
 from types import SimpleNamespace
 
+import pytest
+
 from raysm.client.description import SecondaryStatus, Status
-from raysm.client.pending import reasons_told
+from raysm.client.pending import JobWait, Silence, reasons_told
+from raysm.contract.events import State, line
 from raysm.errors import ServiceError
 
 DEADLINE_S = 60.0
@@ -39,19 +42,11 @@ def pending(message):
 
 def test_each_reason_is_told_once_and_a_look_that_fails_is_passed_over():
     said = queue.Queue()
-    job = Job(how(SecondaryStatus.STARTING), ServiceError("away"), pending("a"), pending("a"), pending("b"))
+    job = Job(ServiceError("away"), pending("a"), pending("a"), pending("b"))
     with reasons_told(job, said.put, every_s=0.001):
         assert said.get(timeout=DEADLINE_S) == "digits-1 is Pending: a"
         assert said.get(timeout=DEADLINE_S) == "digits-1 is Pending: b"
     assert said.empty()
-
-
-def test_of_a_job_that_runs_nothing_is_said_and_nothing_asked_any_more():
-    said = []
-    job = Job(how(SecondaryStatus.TRAINING), pending("late"))
-    with reasons_told(job, said.append, every_s=0.001):
-        assert job.is_exhausted.wait(DEADLINE_S)
-    assert said == []
 
 
 def test_a_start_that_is_quick_asks_nothing():
@@ -59,3 +54,48 @@ def test_a_start_that_is_quick_asks_nothing():
     with reasons_told(job, print):
         pass
     assert not job.is_exhausted.is_set()
+
+
+@pytest.mark.parametrize(
+    ("secondary", "lines", "told"),
+    [
+        (SecondaryStatus.STARTING, [], "waiting: the service starts the instances"),
+        (SecondaryStatus.DOWNLOADING, [], "waiting: the instances download the inputs"),
+        (SecondaryStatus.TRAINING, [], "waiting: the instances start Python and Ray"),
+        (
+            SecondaryStatus.TRAINING,
+            ["raysm: looking for packages that this image lacks: torch"],
+            "waiting: pip installs packages that the image lacks",
+        ),
+        (
+            SecondaryStatus.TRAINING,
+            [line(State(name="joined", count=1, total=2))],
+            "waiting: 1 of 2 instances have joined, and the others still start",
+        ),
+        (
+            SecondaryStatus.TRAINING,
+            [line(State(name="formed", count=2, total=2))],
+            "waiting: the workload has started (its imports may take a while), and has printed nothing yet",
+        ),
+        (SecondaryStatus.TRAINING, [line(State(name="formed")), "epoch 1"], ""),
+        (SecondaryStatus.UPLOADING, ["epoch 1"], "waiting: the service stores the results"),
+    ],
+)
+def test_what_is_waited_for_follows_from_the_status_and_the_log(secondary, lines, told):
+    waits = JobWait(Job(how(secondary)))
+    for text in lines:
+        waits.hear(text)
+    assert waits.reason() == told
+
+
+def test_of_a_job_that_has_ended_nothing_is_waited_for():
+    assert JobWait(Job(how(SecondaryStatus.FAILED, status=Status.FAILED))).reason() == ""
+
+
+def test_what_is_shown_begins_the_silence_anew():
+    said = queue.Queue()
+    with Silence(said.put, lambda: "waiting", after_s=3600) as silence:
+        silence.heard()
+    assert said.empty()
+    with Silence(said.put, lambda: "waiting", after_s=0.001):
+        assert said.get(timeout=DEADLINE_S) == "waiting"

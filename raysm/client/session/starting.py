@@ -121,9 +121,10 @@ def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) ->
     """
     show = show or _to_logger(quiet_s)
     # By the logger: a print would stand in the middle of what a program prints, and its user may silence this one.
-    with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s):
+    with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s) as hear:
         # By the job's log, the one way out of an instance that every network and every role has.
         for line in job.lines(follow=True):
+            hear(line.text)
             event = parse(line.text)
             if event is None:
                 continue
@@ -141,9 +142,9 @@ def _to_logger(quiet_s: float) -> Show:
 
     def show(event: Event) -> None:
         match event:
-            case State() if time.monotonic() - begun_s >= quiet_s:
+            case State() if time.monotonic() - begun_s >= quiet_s and (text := sentence(event)):
                 # In the argument: what a job says may hold a percent sign.
-                _log.warning("%s", sentence(event))
+                _log.warning("%s", text)
 
     return show
 

@@ -74,7 +74,7 @@ class Watched:
                 self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
 
     def _take_state(self, state: State) -> None:
-        self._stage = clean(sentence(state))
+        self._stage = clean(sentence(state)) or self._stage
         if state.count is not None and state.total is not None:
             self._joined = (state.count, state.total)
 
