@@ -16,7 +16,7 @@ from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, check_timeout
 from raysm.cli.waiting import await_end
 from raysm.client.costs.bill import lines
-from raysm.client.finding import find_job, find_running
+from raysm.client.finding import find_all, find_running
 from raysm.client.job import Job, attach
 from raysm.client.remote_debugging import session_commands, switch_remote_debugging
 from raysm.client.removal import check, descriptions, remove
@@ -89,7 +89,7 @@ def _reading_target(arguments: Arguments) -> Target:
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
     # A job that is named twice would not be there the second time.
-    going = list(dict.fromkeys(find_job(name, service) for name in arguments.jobs))
+    going = list(dict.fromkeys(job for name in arguments.jobs for job in find_all(name, service)))
     every = descriptions(service)
     for job in going:  # all of them are looked at before any is touched
         check(job, every)
@@ -118,9 +118,9 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
 
 def _logs(arguments: Arguments, job: Job, console: Console) -> None:
     if not arguments.json:
-        job.logs(follow=arguments.follow, instance=arguments.instance, metrics=arguments.metrics)
+        job.logs(follow=arguments.follow, instance=arguments.instance, metrics=arguments.metrics, tail=arguments.tail)
         return
-    for line in job.lines(follow=arguments.follow, instance=arguments.instance):
+    for line in job.lines(follow=arguments.follow, instance=arguments.instance, tail=arguments.tail):
         # A pipe is written by the block: who follows a job would see its lines late.
         print(json.dumps(asdict(line)), flush=True)
 

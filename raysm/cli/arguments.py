@@ -1,6 +1,7 @@
 """The arguments of the command line. Pure: text in, a namespace out; nothing is read, nothing started."""
 
 import argparse
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_about_jobs, add_entering
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local
 from raysm.cli.market_arguments import add_prices, add_quotas
-from raysm.cli.parser import BEHIND, Parser
+from raysm.cli.parser import Parser
 from raysm.cli.sending_arguments import (
     add_config,
     add_run,
@@ -83,7 +84,12 @@ def parse(argv: Sequence[str]) -> Arguments:
     # parse_args would refuse these itself, without the hint at what a script's arguments are given behind.
     arguments, unread = parser.parse_known_args(ours)
     if unread:
-        hint = f" ({BEHIND})" if arguments.is_scripted else ""
+        hint = ""
+        if arguments.is_scripted:
+            known = list(ours)
+            for word in unread:
+                known.remove(word)
+            hint = f"; if this is for the script or the command: raysm {shlex.join([*known, '--', *unread, *theirs])}"
         parser.error(f"unrecognized arguments: {' '.join(unread)}{hint}")
     if theirs and not arguments.is_scripted:
         parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")

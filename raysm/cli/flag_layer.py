@@ -1,10 +1,12 @@
 """What the flags of a command line choose: the layer of options above those of every file."""
 
 import argparse
+import re
 import tomllib
 import types
 import typing
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 from raysm.cli.flags import CHANGE, TARGETS_OWN, Flag
@@ -83,12 +85,20 @@ def _named(texts: list[str], flag: Flag) -> dict[str, str]:
         name, equals, content = text.partition("=")
         # A variable may be empty on purpose; a channel or a tag without content is a slip.
         if not (name and equals and (content or noun == "variable")):
-            raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}")
+            example = (
+                f"; for example {flag.name} {_channel_of(text)}={text}" if noun == "channel" and not equals else ""
+            )
+            raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}{example}")
         # Else the last one would win without a word.
         if name in values:
             raise InvalidRequest(f"the {noun} {name!r} is given twice: {flag.name} {name}={values[name]} and {text}")
         values[name] = content
     return values
+
+
+def _channel_of(path: str) -> str:
+    """Return a name for the channel of an input, from its path."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", PurePath(path).stem).strip("-") or "data"
 
 
 def _changed(text: str) -> tuple[Key, Any]:

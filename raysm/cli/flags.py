@@ -20,6 +20,7 @@ from raysm.cli.parser import (
     PACKAGES_GROUP,
     RECORDS_GROUP,
     WHERE_GROUP,
+    seconds,
     titled,
 )
 from raysm.client.settings import TARGETS, Key, hint_of
@@ -45,6 +46,9 @@ __all__ = [
 
 CHANGE = "--set"
 """The flag for every option that has none of its own."""
+
+TIME = "TIME"
+"""What ``--help`` calls a value in seconds, which may also be written as 30m or 2h."""
 
 TARGETS_OWN = "target"
 """Stands for the table of the target that is chosen: ``--image`` is AWS's or this machine's."""
@@ -138,7 +142,12 @@ COMMON = (
     ),
     *_grouped(
         LIMITS_GROUP,
-        Flag("--max-runtime", "limits.max_runtime_s", "seconds (default: one day)", metavar="S"),
+        Flag(
+            "--max-runtime",
+            "limits.max_runtime_s",
+            "at most so long: 90s, 30m, 2h, 1d, or seconds (default: 1d)",
+            metavar=TIME,
+        ),
         Flag("--max-restarts", "limits.max_restarts", "follow-up jobs after --max-runtime", metavar="N"),
         Flag("--resume", "resume", "go on with the state of the task's latest job"),
         Flag("--if-done", "if_done", "skip: return what the same task did before"),
@@ -147,10 +156,10 @@ COMMON = (
         JOB_GROUP,
         Flag("--instance-type", "cluster.instance_type", "ml.c5.4xlarge …; needed on AWS", metavar="TYPE"),
         Flag("--spot", "limits.spot", "spot capacity, which can be interrupted"),
-        Flag("--max-wait", "limits.max_wait_s", "seconds to wait for spot capacity and to run", metavar="S"),
+        Flag("--max-wait", "limits.max_wait_s", "how long to wait for spot capacity and to run", metavar=TIME),
         Flag("--kind", "kind", "which of SageMaker's APIs runs it (default: training)"),
         Flag("--volume-gb", "cluster.volume_gb", "of each instance, for inputs and scratch (default 30)", metavar="GB"),
-        Flag("--keep-alive", "cluster.keep_alive_s", "seconds to keep the instances for the next job", metavar="S"),
+        Flag("--keep-alive", "cluster.keep_alive_s", "how long to keep the instances for the next job", metavar=TIME),
         Flag("--output-uri", "output_uri", "where results go: s3://bucket/prefix", metavar="URI"),
         Flag("--checkpoint-uri", "checkpoint_uri", "where the state goes that survives runs", metavar="URI"),
         Flag(
@@ -304,7 +313,7 @@ SWEEP = (
     Flag("--cpus", "workload.cpus", "CPUs of a trial (default 1)", metavar="N"),
     Flag("--gpus", "workload.gpus", "GPUs of a trial (default: one where there are any)", metavar="N"),
     Flag("--concurrency", "workload.concurrency", "trials at a time, at most (default: as many as fit)", metavar="N"),
-    Flag("--time-budget", "workload.time_budget_s", "seconds after which no trial goes on", metavar="S"),
+    Flag("--time-budget", "workload.time_budget_s", "after this time no trial goes on", metavar=TIME),
     Flag("--seed", "workload.seed", "of the search, and of the trials' random numbers", metavar="N"),
 )
 
@@ -354,6 +363,8 @@ def _way_of(hint: Any, flag: Flag) -> dict[str, Any]:
     """Return how argparse takes a value of a type."""
     if isinstance(hint, types.UnionType):  # a number or None
         hint = typing.get_args(hint)[0]
+    if flag.metavar == TIME:
+        return {"metavar": TIME, "type": seconds}
     if hint is bool:
         # None, not False: a flag that nobody gave must not win over a file's true.
         return {"action": "store_true", "default": None}

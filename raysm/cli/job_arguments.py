@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.cli.argument_groups import add_entered, add_reading
-from raysm.cli.parser import add_command
+from raysm.cli.parser import add_command, seconds
 
 __all__ = ["add_about_jobs", "add_entering"]
 
@@ -35,7 +35,7 @@ def add_about_jobs(commands: Any) -> None:
         metavar="NAMES",
         nargs="?",
         const="*",
-        help="columns: what they were called with, lr,batch; without names all",
+        help="columns: what they were called with, lr,batch; without names those in which the jobs differ",
     )
     jobs.add_argument(
         "--metrics",
@@ -50,7 +50,7 @@ def add_about_jobs(commands: Any) -> None:
     remove = add_command(
         commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints", run=ABOUT_JOBS
     )
-    remove.add_argument("jobs", metavar="JOB", nargs="+", help="a job's name")
+    remove.add_argument("jobs", metavar="JOB", nargs="+", help="a job's name, or a pattern: 'digits-*'")
     add_reading(remove)
     for name, one in OF_ONE_JOB.items():
         command = add_command(commands, name, one.text, run=one.run)
@@ -67,6 +67,7 @@ def _add_nothing(command: argparse.ArgumentParser) -> None:
 def _add_logs(command: argparse.ArgumentParser) -> None:
     command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
+    command.add_argument("--tail", type=int, metavar="N", help="only the last N lines; with -f also those that come")
     command.add_argument("--metrics", action="store_true", help="the latest values too, every few seconds")
 
 
@@ -74,7 +75,7 @@ def _add_result(command: argparse.ArgumentParser) -> None:
     # Both say how long: --no-wait is a timeout of 0.
     waiting = command.add_mutually_exclusive_group()
     waiting.add_argument("--no-wait", action="store_true", help="end with 1 at once where the job still runs")
-    waiting.add_argument("--timeout", type=float, metavar="S", help="wait at most so many seconds for its end")
+    waiting.add_argument("--timeout", type=seconds, metavar="TIME", help="wait at most so long for its end: 90s, 2h")
     command.add_argument("--output", type=Path, metavar="DIR", help="where to (default: where it lies)")
 
 

@@ -16,17 +16,17 @@ from raysm.client.listing import Listed
 from raysm.client.listing import jobs as list_jobs
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
-from raysm.views.experiments.columns import check_columns, metric_columns, parameter_columns, shown
+from raysm.views.experiments.columns import check_columns, differing, metric_columns, parameter_columns, shown
 from raysm.views.experiments.table import Jobs, jobs
 
 __all__ = ["print_jobs"]
 
 EVERY = "*"
 """``--params`` without names."""
+SHOWN_FACTS = ("created_s", "duration_s", "cost_usd")
+"""Columns that the table of experiments always has, beside the name and the status."""
 GAP = "  "
 """Between two columns."""
-LEAST_STATUS = 16
-"""So many characters of a status are shown, however narrow a terminal is: ``Starting: waits…``."""
 
 
 def print_jobs(arguments: Arguments, service: Service, console: Console) -> None:
@@ -57,13 +57,12 @@ def _latest(arguments: Arguments, service: Service, console: Console) -> None:
         return
     # Not how long it took: the list does not tell when a job began to run, and from its sending it may have waited.
     statuses = [f"{job.secondary}: {job.message}" if job.message else str(job.status) for job in listed]
-    rows = [[job.name, "", f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job)] for job in listed]
-    head = ["name", "status", "sent", "ended"]
-    # The name is what one copies, so that the status gives way: of it the beginning says most.
-    others = sum(max(len(row[i]) for row in [head, *rows]) + len(GAP) for i in (0, 2, 3)) - len(GAP)
-    room = max(LEAST_STATUS, console.width - others - len(GAP))
-    for row, status in zip(rows, statuses, strict=True):
-        row[1] = status if len(status) <= room else status[: room - 1] + "…"
+    rows = [
+        [job.name, f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job), status]
+        for job, status in zip(listed, statuses, strict=True)
+    ]
+    # The status last and whole: it may be a sentence.
+    head = ["name", "sent", "ended", "status"]
     for number, line in enumerate(_columns([head, *rows])):
         console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
 
@@ -103,9 +102,14 @@ def _experiments(arguments: Arguments, service: Service, console: Console) -> No
     if arguments.trials:
         rows = rows.with_trials()
     columns = [
-        *_named(arguments.params, parameter_columns(rows)),
+        *_named(arguments.params, differing(rows) if arguments.params == EVERY else parameter_columns(rows)),
         *_named(arguments.metrics, metric_columns(rows)),
     ]
+    if arguments.sort:
+        sorted_by = arguments.sort.removeprefix("-")
+        # A column by which the rows are ordered is shown.
+        if sorted_by not in (*columns, *SHOWN_FACTS):
+            columns.append(sorted_by)
     if rows:
         check_columns(rows, columns)
     if arguments.sort:
@@ -130,9 +134,8 @@ def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
 
 def _aligned(rows: Jobs, columns: Sequence[str]) -> list[str]:
     """Return the rows as text; whole, however wide: a terminal's width must not hide a column that was asked for."""
-    facts = ("created_s", "duration_s", "cost_usd")
     table = [["name", "status", *columns, "sent", "took", "cost"]]
-    table += [[row.name, str(row.status), *(shown(row, column) for column in (*columns, *facts))] for row in rows]
+    table += [[row.name, str(row.status), *(shown(row, column) for column in (*columns, *SHOWN_FACTS))] for row in rows]
     return _columns(table)
 
 

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 __all__ = [
     "ACCOUNT_GROUP",
-    "BEHIND",
     "FILES_GROUP",
     "GROUPS",
     "JOB_GROUP",
@@ -20,6 +19,7 @@ __all__ = [
     "WHERE_GROUP",
     "Parser",
     "add_command",
+    "seconds",
     "titled",
 ]
 
@@ -43,8 +43,6 @@ GROUPS = (
     NETWORK_GROUP,
 )
 """Titles of what many commands have beside their own options, which come first, in the order of --help."""
-
-BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
 
 HABITS = {"-n": "--instances", "-o": "--output", "-k": "--top-k", "-i": "--input", "-e": "--env", "-d": "--detach"}
 """What other programs (mpirun, docker, cc) call by a letter, and we by a word."""
@@ -124,7 +122,11 @@ class Parser(argparse.ArgumentParser):
             return f"there is no option {option}" + (f"; did you mean {near[0]}?" if near else "")
         # The script's first: whoever runs one more often forgot the -- than how an option is spelt.
         moved = self._moved_behind(args)
-        behind = f"if it is the script's: {moved}" if moved else BEHIND
+        behind = (
+            f"if it is the script's: {moved}"
+            if moved
+            else f"the arguments of a script go behind --: {self.short_usage()}"
+        )
         return f"there is no option {option}; {behind}" + (f"; or did you mean {near[0]}?" if near else "")
 
     def _moved_behind(self, args: Sequence[str]) -> str | None:
@@ -217,6 +219,24 @@ def _whole(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+
+
+def seconds(text: str) -> float:
+    """Read a time: ``90s``, ``30m``, ``2h``, ``1d``, or a number of seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none of these.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    unit = units.get(text[-1:])
+    number = text if unit is None else text[:-1]
+    try:
+        value = float(number) * (unit or 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write 90s, 30m, 2h or 1d, or a number of seconds"
+        ) from None
+    return int(value) if value.is_integer() else value
 
 
 def _number(text: str) -> float:

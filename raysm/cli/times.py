@@ -61,9 +61,7 @@ class Times:
             "waiting for instances" if self.is_billed else "waiting for cores": waiting_s,
             "downloading": downloading_s,
             "forming the cluster": before_s - waiting_s - downloading_s,
-            "starting the workload" if phases_s else "running the workload": max(
-                0.0, done_s - formed_s - sum(phases_s.values())
-            ),
+            "starting the workload" if phases_s else "running the workload": max(0.0, done_s - formed_s - phased_s),
             **phases_s,
             "storing and bringing the result": self.ended_s - done_s,
         }

@@ -4,6 +4,7 @@ What flows in is what somebody typed, what flows out is a job: every command and
 """
 
 import difflib
+import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,13 @@ from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
-__all__ = ["find_job", "find_running"]
+__all__ = ["find_all", "find_job", "find_running"]
+
+EVERY = 1_000_000
+"""Jobs that a list is asked for where all are wanted."""
+
+SHOWN = 5
+"""Names that a message lists."""
 
 LISTED = 200
 """Of so many of the latest jobs the names are compared."""
@@ -37,6 +44,34 @@ def find_job(name: str, service: Service) -> Job:
         return attach(name, service)
     except JobNotFound:
         return find_running(name, service)
+
+
+def find_all(name: str, service: Service) -> list[Job]:
+    """Return the jobs that a name or a pattern means: ``digits-20260101-120000-0a1b2c3d``, ``digits``, ``digits-*``.
+
+    Raises:
+        JobNotFound: There is none.
+        InvalidRequest: Several jobs have this short name; a pattern says that all of them are meant.
+    """
+    if set(name) & set("*?["):
+        listed = [(api, item) for api in APIS for item in service.summaries(api, limit=EVERY)]
+        names = [item[api.name_key] for api, item in listed if fnmatch.fnmatchcase(item[api.name_key], name)]
+        if not names:
+            raise JobNotFound(
+                f"no job matches {name!r} {service.target.describe()}; raysm jobs lists those that there are"
+            )
+        return [attach(each, service) for each in names]
+    try:
+        return [attach(name, service)]
+    except JobNotFound:
+        named = [item[api.name_key] for api, item in _named(name, service)]
+        if len(named) > 1:
+            more = ", …" if len(named) > SHOWN else ""
+            raise InvalidRequest(
+                f"{len(named)} jobs are named {name!r}: {', '.join(named[:SHOWN])}{more}; "
+                f"give the whole name of one, or '{name}-*' for all"
+            ) from None
+        return [attach(named[0], service)] if named else [find_running(name, service)]
 
 
 def find_running(name: str, service: Service, *, sole: bool = False, ended: Callable[[Job], None] | None = None) -> Job:

@@ -6,7 +6,8 @@ Nothing here waits but ``follow``: a view looks as often as it likes.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 
 from raysm.client.chain import Chain, Patience
 from raysm.client.deadline import deadline
@@ -14,7 +15,7 @@ from raysm.client.logs import LogLine, LogReader
 from raysm.contract.events import Metric, Progress, parse
 from raysm.errors import InvalidRequest, NotDone, ServiceError
 
-__all__ = ["EventLog", "JobStream", "interrupted"]
+__all__ = ["EventLog", "JobStream", "interrupted", "last_lines"]
 
 FOLLOW_S = 5.0
 """Seconds between two looks at a log, at most: whoever follows it is looking at it."""
@@ -178,6 +179,12 @@ class _Log:
             self._over_s = time.monotonic() + late_s
         # Where lines still come, more of them may be under way.
         self.is_over = not came and time.monotonic() >= self._over_s
+
+
+def last_lines(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:
+    """Yield the last ``count`` of the lines that people read; events of progress and metrics do not count."""
+    read = (line for line in lines if not isinstance(parse(line.text), Progress | Metric))
+    return iter(deque(read, maxlen=count))
 
 
 def interrupted(name: str) -> KeyboardInterrupt:

@@ -29,6 +29,7 @@ from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
 from raysm.errors import JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
+from raysm.request.job import NAME_PATTERN
 
 if TYPE_CHECKING:
     from raysm.client.costs.bill import Bill
@@ -336,6 +337,11 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         JobNotFound: There is neither a Training nor a Processing job of that name.
     """
     service = connect(on)
+    if not NAME_PATTERN.fullmatch(name):
+        # The service would answer with its regular expression.
+        raise JobNotFound(
+            f"no job is named {name!r}: a name has 1 to 63 letters, digits and inner hyphens; raysm jobs lists the jobs"
+        )
     # A name does not tell of which API a job is.
     for api in APIS:
         try:

@@ -4,6 +4,7 @@ Whoever only sends a job reads nothing of it: what reads a log is imported when 
 """
 
 import functools
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from raysm.client.chain import Chain
 from raysm.client.printable import printable
 from raysm.client.service import Service
+from raysm.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from raysm.client.follow import EventLog
@@ -27,21 +29,28 @@ class JobLog:
     chain: Chain
     service: Service
 
-    def lines(self, *, follow: bool = False, instance: str | None = None) -> "Iterator[LogLine]":
+    def lines(
+        self, *, follow: bool = False, instance: str | None = None, tail: int | None = None
+    ) -> "Iterator[LogLine]":
         """Yield the log lines of all instances, or of one, by their times; a job's before those of its follow-up.
 
         Args:
             follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
             instance: ``algo-2``.
+            tail: Of the lines that are there already, only so many of the last ones that people read; None is all.
 
         Raises:
-            InvalidRequest: The job has no such instance.
+            InvalidRequest: The job has no such instance, or ``tail`` is below 0.
         """
-        from raysm.client.follow import JobStream
+        from raysm.client.follow import JobStream, last_lines
+
+        if tail is not None and tail < 0:
+            raise InvalidRequest(f"tail must be at least 0, got {tail}")
 
         # Only who follows sends a follow-up job: a look at the log must begin none.
         stream = JobStream(self.chain, instance=instance, send=follow)
-        return stream.follow() if follow else stream.new_lines()
+        later = stream.follow() if follow else stream.new_lines()
+        return later if tail is None else itertools.chain(last_lines(stream.new_lines(), tail), later if follow else ())
 
     def logs(
         self,
@@ -49,6 +58,7 @@ class JobLog:
         follow: bool = False,
         instance: str | None = None,
         metrics: bool = False,
+        tail: int | None = None,
         to: TextIO | None = None,
     ) -> None:
         """Print what ``lines`` yields, each with its instance; raysm's own events as words.
@@ -57,17 +67,18 @@ class JobLog:
             follow: Go on until the job has ended. Ctrl-C ends the following, not the job.
             instance: ``algo-2``; None is all.
             metrics: Print the latest values too, a line every few seconds.
+            tail: As ``lines`` has it.
             to: A text stream; None is stdout.
 
         Raises:
-            InvalidRequest: The job has no such instance.
+            InvalidRequest: As ``lines``.
         """
         from raysm.client.follow import interrupted
         from raysm.client.rendering import Rendering
 
         out = sys.stdout if to is None else to
         try:
-            Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance), out)
+            Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance, tail=tail), out)
         except KeyboardInterrupt:
             # Raised anew, so that its traceback shows the user's line instead of raysm's internals.
             raise interrupted(self.chain.name) from None

@@ -37,13 +37,18 @@ def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as parameters; those that are None chose nothing.
+    """Return the fields of a dataclass that differ from their defaults as parameters.
 
     Args:
         value: A workload.
         texts: By their names, fields whose own value would be told by its kind alone.
     """
-    fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)} | texts
+    # Defaults are left out: nobody chose them, and they would fill a table with columns of raysm's own.
+    fields = {
+        item.name: getattr(value, item.name)
+        for item in dataclasses.fields(value)
+        if getattr(value, item.name) != item.default
+    } | texts
     return of_arguments({name: item for name, item in fields.items() if item is not None})
 
 

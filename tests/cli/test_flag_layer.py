@@ -20,6 +20,8 @@ def chosen(*argv, on="local"):
     [
         (["--instances", "3"], ("cluster", "count"), 3),
         (["--max-runtime", "60"], ("limits", "max_runtime_s"), 60),
+        (["--max-runtime", "5m"], ("limits", "max_runtime_s"), 300),
+        (["--keep-alive", "1h"], ("cluster", "keep_alive_s"), 3600),
         (["--spot"], ("limits", "spot"), True),
         (["--env", "A=x=y"], ("environment", "A"), "x=y"),
         (["--tag", "team=a"], ("tags", "team"), "a"),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raysm.client.finding import find_job, find_running
+from raysm.client.finding import find_all, find_job, find_running
 from raysm.client.submit import submit
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Script
@@ -31,6 +31,22 @@ def test_a_job_is_found_by_a_name_that_is_longer_than_the_part_that_its_own_has(
     names = [f"{'digits' * 9}-{letter}" for letter in "ab"]
     jobs = [submit(Script(str(script)), name=name, cluster=M5, on=remote.service) for name in names]
     assert [find_running(name, remote.service, sole=True) for name in names] == jobs
+
+
+def test_a_pattern_means_all_jobs_that_match_it_and_a_short_name_one_job_alone(remote, script):
+    digits = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    other = submit(Script(str(script)), name="other", cluster=M5, on=remote.service)
+    assert set(find_all("digits-*", remote.service)) == set(digits)
+    assert find_all("other", remote.service) == [other]
+    with pytest.raises(InvalidRequest, match=r"2 jobs are named 'digits': .*'digits-\*' for all"):
+        find_all("digits", remote.service)
+    with pytest.raises(JobNotFound, match=r"no job matches 'none-\*'"):
+        find_all("none-*", remote.service)
+
+
+def test_a_name_that_no_job_can_have_is_not_asked_of_the_service(remote):
+    with pytest.raises(JobNotFound, match="there is no job 'a b'"):
+        find_job("a b", remote.service)
 
 
 def test_where_all_of_a_name_have_ended_the_last_one_is_named(remote, script):

@@ -3,9 +3,12 @@
 import datetime
 import io
 
+import pytest
+
 from raysm.client.job_log import JobLog
 from raysm.client.submit import submit
 from raysm.contract import events
+from raysm.errors import InvalidRequest
 from raysm.request import MetricDefinition, Script
 from tests.support.client_jobs import M5, NOW_MS
 
@@ -35,6 +38,20 @@ def test_printed_logs_say_the_events_in_words(remote, job):
         "similarity: 100% (2 of 2 rows, 1 rows/s)",
         "algo-1 | hello",
     ]
+
+
+def test_of_a_long_log_only_the_last_lines_are_printed(remote, job):
+    lines = [(NOW_MS + at, f"line {at}") for at in range(5)]
+    remote.write_log(job.name, "algo-1", [*lines, (NOW_MS + 9, events.line(EVENTS[-1]))])
+    out = io.StringIO()
+    job.logs(tail=2, to=out)
+    assert out.getvalue().splitlines() == ["algo-1 | line 3", "algo-1 | line 4"]
+    followed = job.lines(tail=1, follow=True)
+    assert next(followed).text == "line 4"
+    remote.write_log(job.name, "algo-1", [(NOW_MS + 10, "later")])
+    assert next(followed).text == "later"
+    with pytest.raises(InvalidRequest, match="tail must be at least 0, got -1"):
+        job.lines(tail=-1)
 
 
 def test_metrics_and_progress_that_are_printed_without_being_called_show_what_there_is(remote, job):

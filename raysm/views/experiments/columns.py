@@ -10,7 +10,16 @@ from raysm.client.pace import duration
 from raysm.client.rendering import metric_value
 from raysm.errors import InvalidRequest
 
-__all__ = ["check_columns", "metric_columns", "order", "parameter_columns", "shown", "summary_words", "took"]
+__all__ = [
+    "check_columns",
+    "differing",
+    "metric_columns",
+    "order",
+    "parameter_columns",
+    "shown",
+    "summary_words",
+    "took",
+]
 
 WHICH = ("last", "min", "max", "best")
 """What may stand behind a metric's name: ``loss:min``."""
@@ -25,6 +34,13 @@ def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.parameters))
     # sorted() is stable: among those that differ, and among the others, the order in which they came stays.
     return sorted(names, key=lambda name: len({repr(row.parameters.get(name)) for row in rows}) <= 1)
+
+
+def differing(jobs: Iterable[Experiment]) -> list[str]:
+    """Return the names of the parameters in which jobs differ; of one job all."""
+    rows = list(jobs)
+    names = parameter_columns(rows)
+    return [name for name in names if len(rows) == 1 or len({repr(row.parameters.get(name)) for row in rows}) > 1]
 
 
 def metric_columns(jobs: Iterable[Experiment]) -> list[str]:
