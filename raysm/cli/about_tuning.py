@@ -44,7 +44,9 @@ def _status(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     console.print(Text(f"tuning job {tuning.name}: {state['status']}{why}\n{trials!r}"), soft_wrap=True)
     best = state["best"]
     if best is not None:
-        console.print(Text(f"best     {best}; raysm result {tuning.name} brings what it left"), soft_wrap=True)
+        direction = "lowest" if tuning.mode == "min" else "highest"
+        text = f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} brings what it left"
+        console.print(Text(text), soft_wrap=True)
 
 
 def _stop(arguments: Arguments, tuning: Tuning, console: Console) -> None:

@@ -83,7 +83,7 @@ def _run(arguments: Arguments, console: Console) -> int:
     try:
         shown = Console(stderr=True) if arguments.json else console
         left = (
-            f"{region} was taken out of the grid: its open jobs run to their end, and no job starts there"
+            f"{region} was removed from the grid: its open jobs run to their end, and no job starts there"
             for region in running.left
         )
         for note in (*grid.plan.notes, *left):
@@ -154,7 +154,7 @@ def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settin
 def _source(arguments: Arguments, file: GridFile | None) -> Source:
     source = named_source(arguments) or (file.source if file is not None else None)
     if source is None:
-        raise InvalidRequest("nothing says where the rows come from: --rows FILE, or --sql DATABASE QUERY")
+        raise InvalidRequest("the grid has no rows; give --rows FILE or --sql DATABASE QUERY")
     return source
 
 

@@ -13,20 +13,20 @@ from raysm.grid.batch_job.asked import DEFINITION
 __all__ = ["add_grid"]
 
 ASKING = {
-    "plan": "what a grid would be: places, dollars, hours, and what is impossible and why; nothing is sent",
-    "run": "a job for each row, until all are done; the same command again goes on where it stopped",
-    "row": "the job of one row, by its index: in the child of an AWS Batch array; sent once, however often it is tried",
+    "plan": "show a grid's places, costs and hours, and the rows that cannot run; sends nothing",
+    "run": "run a job for each row until all are done; the same command continues a grid",
+    "row": "send the job of one row, by its index, in a child of an AWS Batch array: once, also if Batch retries it",
 }
 """Verbs that take a whole grid, and what they do."""
 
 NAMING = {
-    "status": "how a grid stands: states by region, dollars, blocked places, time left",
-    "watch": "how a grid stands, drawn again and again until it is over",
-    "list": "the grids of this machine, with their states",
-    "rows": "a grid's rows, with the state, the last job and the reason of each",
+    "status": "show a grid's states by region, costs, blocked places and time left",
+    "watch": "update the status until the grid is done",
+    "list": "list the grids of this machine with their states",
+    "rows": "list a grid's rows with state, number of jobs, last job and reason",
     "result": "bring what one row has left, by the row's key",
-    "report": "how a grid stands, as one HTML file, without any network",
-    "table": "the tables that a grid's rows have left, predictions above all, as one Parquet file with the rows' keys",
+    "report": "write the status as one HTML file that needs no network",
+    "table": "write the tables that the rows have left (predictions, say) as one Parquet file with the rows' keys",
     "stop": "stop a grid: no further job is sent, and the open ones are stopped",
     "retry": "queue a grid's failed rows again, for the next run",
     "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
@@ -45,7 +45,7 @@ def add_grid(commands: Any) -> None:
     grid = add_command(
         commands,
         "grid",
-        "an array of jobs over regions, a job for each row of a file or of a query",
+        "run a job for each row of a file or query, over regions",
         run="raysm.cli.grid:run",
         is_scripted=True,
     )
@@ -64,11 +64,16 @@ def add_grid(commands: Any) -> None:
             _add_index(verb)
         if name == "run":
             verb.add_argument(
-                "--go-on", action="store_true", help="although its first rows have all failed for one reason"
+                "--go-on",
+                action="store_true",
+                help="continue a grid that paused because its first rows failed for one reason",
             )
             _add_controller(verb)
             verb.add_argument(
-                "--write-back", action="store_true", default=None, help="what becomes of the rows, to their database"
+                "--write-back",
+                action="store_true",
+                default=None,
+                help="write the states of the rows to the database of the query",
             )
     _add_taking_up(verbs)
     _add_naming(verbs)
@@ -122,7 +127,8 @@ def _index(text: str) -> int:
     if not text.isdecimal():
         # What the shell makes of the variable outside of an array is an empty word.
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no index; AWS Batch sets AWS_BATCH_JOB_ARRAY_INDEX in the children of an array job alone"
+            f"--index takes a whole number from 0, got {text!r}; AWS Batch sets AWS_BATCH_JOB_ARRAY_INDEX only in "
+            "the children of an array job"
         )
     return int(text)
 
@@ -141,18 +147,20 @@ def _add_naming(verbs: Any) -> None:
                 "--output", type=Path, metavar="DIR", help="a folder for its files (default: where they are)"
             )
         if name == "rows":
-            verb.add_argument("--state", metavar="STATE", help="those alone: waiting, placed, done, failed, …")
+            verb.add_argument(
+                "--state", metavar="STATE", help="only rows in this state: waiting, placed, done, failed, …"
+            )
         if name == "report":
             verb.add_argument("--html", type=Path, metavar="FILE", help="where it is written (default: NAME.html)")
         if name == "table":
             verb.add_argument("--output", type=Path, metavar="FILE", help="where it is written (default: NAME.parquet)")
-            verb.add_argument("--column", metavar="NAME", help="of the column with the rows' keys (default key)")
+            verb.add_argument("--column", metavar="NAME", help="name of the column with the rows' keys (default key)")
             verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
         if name == "extend":
             _add_rows(verb.add_argument_group("rows", "from elsewhere than the grid's own source"))
         if name not in ("extend", "list"):
             verb.add_argument(
-                "--shared", action="store_true", help="a grid of another machine, by its copy in the bucket of --on"
+                "--shared", action="store_true", help="a grid of another machine, from its copy in the bucket of --on"
             )
             add_target(verb)
         verb.add_argument("--json", action="store_true", help="as JSON")
@@ -163,55 +171,66 @@ def _add_request(verb: Any) -> None:
     _add_rows(verb.add_argument_group("rows"))
     places = verb.add_argument_group("places")
     places.add_argument(
-        "--regions", type=names, default=[], metavar="A,B", help="where rows may run (default: where their data lie)"
+        "--regions",
+        type=names,
+        default=[],
+        metavar="A,B",
+        help="where rows may run (default: the regions of their data)",
     )
     places.add_argument(
-        "--instance-type", type=names, default=[], metavar="A,B", help="any of them, the best first; needed on AWS"
+        "--instance-type", type=names, default=[], metavar="A,B", help="instance types, the best first; needed on AWS"
     )
     places.add_argument(
-        "--instances", type=int, metavar="N", help="of each job, where its row does not say (default 1)"
+        "--instances", type=int, metavar="N", help="instances of each job, unless its row says otherwise (default 1)"
     )
-    places.add_argument("--spot", action="store_true", default=None, help="on spare capacity, which can be interrupted")
+    places.add_argument("--spot", action="store_true", default=None, help="use spot capacity, which can be interrupted")
     places.add_argument(
         "--any-type",
         action="store_true",
         default=None,
-        help="the service itself takes the next type where a region has none of the best, in one job; not on --spot",
+        help="let SageMaker choose any of the types in one job; not with --spot",
     )
-    places.add_argument("--move-data", action="store_true", default=None, help="let rows run away from their data")
+    places.add_argument(
+        "--move-data", action="store_true", default=None, help="allow rows to run in another region than their data"
+    )
     places.add_argument(
         "--queue",
         action="append",
         default=[],
         metavar="[REGION=]NAME",
-        help="queue of AWS Batch that its jobs go through, in all regions or in one; repeatable (default: directly)",
+        help="AWS Batch queue for the jobs, in all regions or in one; repeatable (default: none)",
     )
-    places.add_argument("--queue-share", metavar="NAME", help="of the queue's shares the one of its jobs")
+    places.add_argument("--queue-share", metavar="NAME", help="share of the queue that the jobs use")
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="of the grid (default: the file's or script's)")
-    rules.add_argument("--budget", type=float, metavar="USD", help="is never exceeded")
+    rules.add_argument("--budget", type=float, metavar="USD", help="dollars that the grid never exceeds")
     rules.add_argument("--parallel", type=int, metavar="N", help="jobs at a time (default 200)")
     rules.add_argument(
         "--rate",
         metavar="METRIC",
-        help="what its jobs report that they do in a second, images_per_s for example: the grid adds them up",
+        help="metric that jobs report as work per second, images_per_s for example; the grid adds them up",
     )
     rules.add_argument(
         "--shared",
         action=argparse.BooleanOptionalAction,
-        help="keep what is known of it in the target's bucket too, for other machines (default: on AWS)",
+        help="keep the grid in the target's bucket too, for other machines to see and continue (default: on AWS)",
     )
     rules.add_argument(
-        "--pack", type=int, metavar="ROWS", help="so many rows share a job, each a task of Ray in it that fails alone"
+        "--pack", type=int, metavar="ROWS", help="rows that share a job; each is a Ray task and fails alone"
     )
     rules.add_argument(
-        "--pack-minutes", type=float, metavar="M", help="rows share a job for so many minutes of their expected_s"
+        "--pack-minutes", type=float, metavar="M", help="minutes of work, by expected_s, that share a job"
     )
     rules.add_argument("--row-cpus", type=float, metavar="N", help="CPUs of a row in a job that it shares (default 1)")
     rules.add_argument(
-        "--row-gpus", type=float, metavar="N", help="GPUs of it (default 1 where the instances have any, else 0)"
+        "--row-gpus", type=float, metavar="N", help="GPUs of such a row (default 1 if the instances have any, else 0)"
     )
-    rules.add_argument("--retries", type=int, metavar="N", help="of a row whose program fails (default 2)")
+    rules.add_argument(
+        "--retries",
+        type=int,
+        metavar="N",
+        help="retries of a row whose program fails by an error that may pass (default 2)",
+    )
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
     add_target(verb)
     verb.add_argument("--json", action="store_true", help="as JSON")
@@ -224,7 +243,7 @@ def _add_rows(rows: Any) -> None:
         "--sql",
         nargs=2,
         metavar=("DATABASE", "QUERY"),
-        help="rows that a database answers: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME",
+        help="rows of a query: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME",
     )
     rows.add_argument(
         "--columns",
@@ -234,6 +253,6 @@ def _add_rows(rows: Any) -> None:
         help="names of the columns, of a .csv, .tsv or .txt whose first line is a row: region,input_data",
     )
     rows.add_argument(
-        "--param", action="append", default=[], metavar="NAME=VALUE", help="for :NAME in the query; repeatable"
+        "--param", action="append", default=[], metavar="NAME=VALUE", help="value of :NAME in the query; repeatable"
     )
     rows.add_argument("--max-rows", type=int, metavar="N", help="more are refused (default 10000)")

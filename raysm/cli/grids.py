@@ -48,7 +48,7 @@ def _handle(arguments: Arguments) -> GridHandle:
     if not arguments.shared:
         return attach_grid(arguments.grid or only_grid())
     if not arguments.grid:
-        raise InvalidRequest("name the grid: those of other machines are not listed here")
+        raise InvalidRequest("name the grid; grids of other machines are not listed")
     return attach_grid(arguments.grid, read_settings(arguments).target(role=NO_ROLE))
 
 

@@ -17,9 +17,9 @@ def named_source(arguments: Arguments) -> Source | None:
         InvalidRequest: A value stands there without its query, or twice.
     """
     if arguments.param and not arguments.sql:
-        raise InvalidRequest("--param is for a query: --sql DATABASE QUERY")
+        raise InvalidRequest("--param goes with a query: --sql DATABASE QUERY")
     if arguments.columns and arguments.rows is None:
-        raise InvalidRequest("--columns is for a file without a first line that names them: --rows FILE")
+        raise InvalidRequest("--columns goes with --rows FILE, a file whose first line has no column names")
     if arguments.sql:
         database, text = arguments.sql
         return source_of(Query(text, on=database, params=_params(arguments.param)))

@@ -122,7 +122,8 @@ def tell_interruptions(store: Store, attempt: Attempt, now: float) -> None:
 def _interruptions(attempt: Attempt) -> str:
     times = "once" if attempt.interruptions == 1 else f"{attempt.interruptions:,} times"
     return (
-        f"spot capacity was taken back {times}, after {attempt.interrupted_s:,.0f} s of work: the job was begun again"
+        f"spot capacity was interrupted {times}, after {attempt.interrupted_s:,.0f} s of work: the job was started "
+        "again"
     )
 
 
@@ -177,9 +178,9 @@ def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskStat
         alike = [each for each in counted if each.ending == kind.name]
         begun_jobs = sum(each.started_s is not None for each in alike)
         if kind.most and len(alike) >= kind.most:
-            return TaskState.FAILED, f"{len(alike)} attempts ended so"
+            return TaskState.FAILED, f"{len(alike)} attempts ended like this"
         if kind.most_begun and begun_jobs >= kind.most_begun:
-            return TaskState.FAILED, f"{begun_jobs} jobs ended so that had had their instances"
+            return TaskState.FAILED, f"{begun_jobs} jobs ended like this after they had got their instances"
     return TaskState.WAITING, ""
 
 

@@ -229,6 +229,6 @@ def _refuse_network(path: Path) -> None:
     kind = max(above, default=(0, ""))[1]
     if kind.startswith(NETWORKED):
         raise InvalidRequest(
-            f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold; set RAYSM_HOME to a "
+            f"{path} is on a network file system ({kind}), where SQLite's locks do not work; set RAYSM_HOME to a "
             "folder of this machine's own disk"
         )

@@ -51,7 +51,7 @@ ENDINGS: dict[str, Ending] = {
     for each in (
         Ending(name="OK", then=TaskState.DONE, is_waste=False),
         # Not is_end: it costs nothing, and the place is as good as before.
-        Ending(name="THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly by itself"),
+        Ending(name="THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(name="MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
         Ending(name="QUOTA", blocks_from=1, advice="ask for a higher quota, or give more types or regions"),
         # Before its instances come it costs nothing, and ``Rules.give_up_s`` bounds it. A place that gives them and
@@ -60,7 +60,7 @@ ENDINGS: dict[str, Ending] = {
             name="CAPACITY", is_lack=True, blocks_from=1, most_begun=8, advice="give more types or regions, or wait"
         ),
         # The service itself starts a job again by its RetryStrategy: one more here, then elsewhere.
-        Ending(name="SERVICE", blocks_from=2, most=8, advice="the service failed: nothing is wrong with the task"),
+        Ending(name="SERVICE", blocks_from=2, most=8, advice="SageMaker failed, not the row"),
         # No retry: see ``raysm.grid.classify.DETERMINISTIC``.
         Ending(
             name="ERROR",
@@ -72,18 +72,18 @@ ENDINGS: dict[str, Ending] = {
             name="USER", counts=True, brakes=True, advice="read the job's log, correct the program, raysm grid retry"
         ),
         Ending(name="INVALID", then=TaskState.FAILED, brakes=True, advice="correct the request or the row"),
-        Ending(name="DENIED", closes_region=True, advice="log in again, or ask for the permission that is named"),
+        Ending(name="DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
         # Of rows that share a job: it was another one that ended it.
-        Ending(name="UNBEGUN", advice="the row had not begun when its job ended: it is not to blame"),
+        Ending(name="UNBEGUN", advice="the row had not started when its job ended"),
         # What it has reached lies with its checkpoint, in the bucket of its region.
         Ending(name="TIME", counts=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
         # Costs nothing and says nothing, neither of the row nor of the place.
-        Ending(name="LEFT", is_waste=False, advice="the row goes to a region that the grid has still"),
-        Ending(name="STOPPED", then=TaskState.STOPPED, advice="raysm grid retry takes it up again"),
+        Ending(name="LEFT", is_waste=False, advice="the row goes to another region of the grid"),
+        Ending(name="STOPPED", then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
         # Another's job of this very name: the next number's is free.
-        Ending(name="CLASH", most=8, is_waste=False, advice="another grid has this name and run: choose another name"),
+        Ending(name="CLASH", most=8, is_waste=False, advice="another job has this name: give the grid another --name"),
         # Again once here, once elsewhere; then a person has to look: these words were never seen before.
-        Ending(name="UNKNOWN", blocks_from=1, most=3, advice="tell raysm's authors these words"),
+        Ending(name="UNKNOWN", blocks_from=1, most=3, advice="report this reason to raysm's authors"),
     )
 }
 """By name."""

@@ -81,7 +81,7 @@ class Template:
         """
         if (kind := self.options.get("kind", "training")) != "training":
             # What a row keeps over its tries, its rate and its spot instances are what Training has alone.
-            raise InvalidRequest(f"a grid's rows are Training jobs, got kind={kind!r}; drop it")
+            raise InvalidRequest(f"a grid runs training jobs, got kind={kind!r}; leave kind out")
         names = [*columns, *GIVEN]
         for part in self._parts:
             check_names(part, names, origin)
@@ -138,14 +138,14 @@ class Template:
         merged = {**shared, **of_task}
         if len(merged) > MOST_HYPERPARAMETERS:
             raise InvalidRequest(
-                f"{where}: {len(merged)} columns and hyperparameters that no template takes, and SageMaker has "
-                f"{MOST_HYPERPARAMETERS} at most; choose fewer columns"
+                f"{where}: {len(merged)} hyperparameters (columns that are used nowhere are some), and SageMaker takes "
+                f"at most {MOST_HYPERPARAMETERS}; leave out columns"
             )
         for name, text in of_task.items():
             if len(text) > MOST_CHARACTERS:
                 raise InvalidRequest(
-                    f"{where}, column {name!r}: {len(text):,} characters, and a hyperparameter has at most "
-                    f"{MOST_CHARACTERS:,}; put the text into a file, and its address into the column"
+                    f"{where}, column {name!r}: {len(text):,} characters, but a hyperparameter has at most "
+                    f"{MOST_CHARACTERS:,}; put the text into a file and the file's URI into the column"
                 )
         return merged
 

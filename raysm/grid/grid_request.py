@@ -54,11 +54,11 @@ class GridRequest:
         path_of(self.name)
         for region in self.regions:
             if not REGION.fullmatch(region):
-                raise InvalidRequest(f"the region {region!r} is none; write it like us-east-1")
+                raise InvalidRequest(f"{region!r} is not a region; write it like us-east-1")
         if self.count < 1:
-            raise InvalidRequest(f"a grid's count is 1 or more instances a job, got {self.count}")
+            raise InvalidRequest(f"count must be at least 1 instance per job, got {self.count}")
         if self.max_rows < 1:
-            raise InvalidRequest(f"max_rows is 1 or more, got {self.max_rows}")
+            raise InvalidRequest(f"max_rows must be at least 1, got {self.max_rows}")
 
     @property
     def is_shared(self) -> bool:

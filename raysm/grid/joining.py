@@ -40,7 +40,7 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     """
     grid = store.grid()
     if grid.state == "stopping":
-        raise InvalidRequest(f"the grid {grid.name!r} is being stopped, and takes no further rows; wait for its end")
+        raise InvalidRequest(f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed")
     table = (source or source_again(json.loads(grid.source))).read(max_rows)
     # As the first rows were checked: a column that was dropped since is found now, not when its first job is made.
     check_names(json.loads(grid.template), [*table.columns, *GIVEN], table.origin)

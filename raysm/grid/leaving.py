@@ -54,7 +54,7 @@ def take_back(store: Store, outside: Outside, left: Collection[str], now: float)
             with store.database.transaction("taken back"):
                 # In doubt to the last: were it to land after all, the sweep finds it, and stops it.
                 doubtful = store.move(attempt, now, is_doubtful=True)
-                reason = f"{attempt.region} was taken out of the grid before the job was sent"
+                reason = f"{attempt.region} was removed from the grid before the job was sent"
                 refuse(store, doubtful, Verdict(ending=ENDINGS["LEFT"], reason=reason), now)
     return min(moments, default=None)
 
@@ -76,6 +76,6 @@ def silent_there(store: Store, region: str, reason: str) -> str:
     ).fetchone()[0]
     jobs = "1 job" if number == 1 else f"{number:,} jobs"
     return (
-        f"{reason}; the region was taken out of the grid, which stays open until it tells what has become of {jobs} "
-        "there: mend the way to it (credentials, permissions, network), and the grid finds out by itself"
+        f"{reason}; the region was removed from the grid, which stays open until the region says how {jobs} there "
+        "ended: restore access to it (credentials, permissions, network)"
     )

@@ -41,5 +41,5 @@ def only_grid() -> str:
     """
     names = grid_names()
     if len(names) != 1:
-        raise InvalidRequest(f"name the grid; there are {', '.join(names) or 'none'}")
+        raise InvalidRequest(f"name the grid; this machine has {', '.join(names) or 'none'}")
     return names[0]

@@ -138,12 +138,12 @@ def places_of(
     if not regions and own_region is not None:
         regions = (own_region,)
     if not regions:
-        raise InvalidRequest("nothing says in which regions the grid may run: give --regions us-east-1,eu-west-1")
+        raise InvalidRequest("the grid has no region; give --regions us-east-1,eu-west-1 or a column region")
     named = (name for task in tasks for name in task.instance_types)
     types = tuple(dict.fromkeys([*request.instance_types, *named]))
     if not types:
         raise InvalidRequest(
-            "nothing says on which instances the rows run: give --instance-type ml.g5.xlarge, or a column instance_type"
+            "the grid has no instance type; give --instance-type ml.g5.xlarge or a column instance_type"
         )
     return regions, types
 
@@ -225,14 +225,14 @@ def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:
     for place in plan.places:
         if place.usd_per_hour is None:
             raise InvalidRequest(
-                f"the price of {place.place} is unknown, and a budget of {budget_usd:,.2f} USD cannot hold for it: "
-                f"raysm prices --refresh --regions {place.place.region}, or leave out that region or the budget"
+                f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} USD cannot be kept: "
+                f"raysm prices --refresh --regions {place.place.region}, or leave out that region, or the budget"
             )
     # By the least that it can cost: what may yet turn out cheaper is not refused.
     if plan.usd is not None and plan.usd[0] > budget_usd:
         raise InvalidRequest(
-            f"the rows cost at least {plan.usd[0]:,.2f} USD, and the budget is {budget_usd:,.2f}: raise it, or take "
-            "fewer rows"
+            f"the rows cost at least {plan.usd[0]:,.2f} USD, but the budget is {budget_usd:,.2f} USD: raise it, or "
+            "take fewer rows"
         )
 
 

@@ -39,11 +39,13 @@ class Queues:
         """Check the fields."""
         for region, name in self.names.items():
             if region != ANYWHERE and not REGION.fullmatch(region):
-                raise InvalidRequest(f"the queue {name!r} is of the region {region!r}, which is none; write us-east-1")
+                raise InvalidRequest(
+                    f"the region {region!r} of the queue {name!r} is not a region; write it like us-east-1"
+                )
             if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise InvalidRequest(f"a queue is named by its name or ARN, got {name!r}")
+                raise InvalidRequest(f"a queue is given by its name or ARN, got {name!r}")
         if self.share and not self.names:
-            raise InvalidRequest(f"the share {self.share!r} is of a queue; name that, too: queue=…, --queue")
+            raise InvalidRequest(f"a share ({self.share!r}) needs a queue; give it too: queue=…, --queue")
 
     def open(self, region: str, service: Service, prepare: Prepare, grid: str) -> Region:
         """Return a region by its way out.
@@ -82,6 +84,6 @@ def queues_of(named: str | Mapping[str, str] | Sequence[str] | None, share: str 
     for text in [named] if isinstance(named, str) else named or ():
         region, _, name = text.rpartition("=")
         if region in names:
-            raise InvalidRequest(f"{text!r} is the second queue for {region or 'all regions'}; name one")
+            raise InvalidRequest(f"{text!r} is a second queue for {region or 'all regions'}; give one")
         names[region] = name
     return Queues(names=names, share=share or "")

@@ -47,7 +47,7 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
 
 def _brought(store: Store, row: str, attempt: Attempt, service: Service, to: Path | None) -> Path:
     if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise InvalidRequest(f"{to} holds something already, or is a file; name a folder that is empty, or not there")
+        raise InvalidRequest(f"{to} is a file or a folder that is not empty; name an empty or new folder")
     folder = to if to is not None else service.home / "results" / attempt.name / row
     folder.mkdir(parents=True, exist_ok=True)
     storage = Storage(service)

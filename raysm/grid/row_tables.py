@@ -65,7 +65,7 @@ def write_tables(tables: Iterator[Any], path: Path) -> int:
     """
     first = next(tables, None)
     if first is None:
-        raise InvalidRequest("there is nothing to write: the rows have left no records")
+        raise InvalidRequest("the rows have left no records, so there is nothing to write")
     import pyarrow.parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)

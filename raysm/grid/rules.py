@@ -57,17 +57,17 @@ class Rules:
         for name, least in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
             # Not by what is too small: NaN is neither that, nor ever reached.
             if not getattr(self, name) >= least:
-                raise InvalidRequest(f"Rules({name}=…) is {least} or more, got {getattr(self, name)}")
+                raise InvalidRequest(f"Rules({name}=…) must be at least {least}, got {getattr(self, name)}")
         if self.rate is not None and not 1 <= len(self.rate) <= 255:
-            raise InvalidRequest(f"Rules(rate=…) is the name of a metric, of 1 to 255 characters, got {self.rate!r}")
+            raise InvalidRequest(f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}")
         for name in ("pack", "pack_minutes", "row_cpus", "row_gpus"):
             value = getattr(self, name)
             if value is not None and not (value > 0 or (value == 0 and name == "row_gpus")):
-                raise InvalidRequest(f"Rules({name}=…) is more than 0, got {value}")
+                raise InvalidRequest(f"Rules({name}=…) must be above 0, got {value}")
         if (self.pack or 0) > MOST_ROWS:
-            raise InvalidRequest(f"Rules(pack=…) is {MOST_ROWS} rows a job at most, got {self.pack}")
+            raise InvalidRequest(f"Rules(pack=…) must be at most {MOST_ROWS} rows a job, got {self.pack}")
         if self.budget_usd is not None and not self.budget_usd > 0:
-            raise InvalidRequest(f"Rules(budget_usd=…) is more than 0, or None, got {self.budget_usd}")
+            raise InvalidRequest(f"Rules(budget_usd=…) must be above 0, or None, got {self.budget_usd}")
 
     @property
     def packs(self) -> bool:

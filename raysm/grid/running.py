@@ -168,7 +168,7 @@ def open_running(
         now: Seconds since the epoch; None is the service's own moment.
         goes_on: Whether a grid that its first failures have paused goes on.
         planned_usd: What all rows together are planned to cost, at best and at worst; None is unknown.
-        root: Below which its file lies; None is raysm's home.
+        root: Below which its file is; None is raysm's home.
 
     Raises:
         InvalidRequest: There is one of this name with another template, or no place is named.
@@ -250,7 +250,7 @@ def _take_up(
     )
     if grid.template != template:
         raise InvalidRequest(
-            f"there is a grid {request.name!r} with another script, arguments or options; give this one another "
+            f"a grid {request.name!r} exists with another script, arguments or options; give this one another "
             f"--name, or remove {store.database.path}"
         )
     store.change_rules(request.rules)
@@ -333,5 +333,5 @@ def written_to(request: GridRequest) -> Any:
     """
     on = request.source.database
     if on is None:
-        raise InvalidRequest("write_back is for rows of a query: they are written to the database that they come from")
+        raise InvalidRequest("write_back needs rows from a query: the states are written to the database of the query")
     return on

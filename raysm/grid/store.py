@@ -90,7 +90,7 @@ class Store:
         """
         row = self._execute("SELECT * FROM grid").fetchone()
         if row is None:
-            raise InvalidRequest(f"{self.database.path} holds no grid yet; raysm grid run makes one")
+            raise InvalidRequest(f"{self.database.path} has no grid yet; raysm grid run creates one")
         return grid_record(row)
 
     def change_grid(self, state: str, now: float, *, why: str = "", fenced: bool = True) -> None:
@@ -300,7 +300,7 @@ class Store:
         )
         # The state that it was in is part of the condition: of two that change it one is told that it was late.
         if done.rowcount != 1:
-            raise LeaseLost(f"{value} is not {was} any more: another process has changed the grid")
+            raise LeaseLost(f"{value} is no longer {was}: another process has changed the grid")
 
     def attempt(self, name: str) -> Attempt | None:
         """Return an attempt by its job's name; None where there is none."""

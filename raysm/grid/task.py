@@ -71,17 +71,17 @@ class Task:
     def __post_init__(self) -> None:
         """Check the fields."""
         if not self.key:
-            raise InvalidRequest(f"row {self.position}: its key is empty; name a column with one value a row")
+            raise InvalidRequest(f"row {self.position}: its key is empty; choose a key column with a value in each row")
         for channel in self.inputs.keys() & self.manifests.keys():
             raise InvalidRequest(
-                f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} are both the channel "
+                f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} both give the channel "
                 f"{channel!r}; leave one of the two empty"
             )
         if self.count is not None and self.count < 1:
-            raise InvalidRequest(f"row {self.position} ({self.key}): count is 1 or more, got {self.count}")
+            raise InvalidRequest(f"row {self.position} ({self.key}): count must be at least 1, got {self.count}")
         if self.max_runtime_s is not None and self.max_runtime_s < 1:
             raise InvalidRequest(
-                f"row {self.position} ({self.key}): max_runtime_s is 1 or more, got {self.max_runtime_s}"
+                f"row {self.position} ({self.key}): max_runtime_s must be at least 1, got {self.max_runtime_s}"
             )
 
     @property

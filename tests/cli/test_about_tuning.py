@@ -10,6 +10,7 @@ from rich.console import Console
 from raysm.cli import about_jobs, about_tuning
 from raysm.cli.arguments import parse
 from raysm.cli.tuning import run
+from raysm.client.sweep_result import TrialTable
 from raysm.errors import InvalidRequest
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -36,6 +37,20 @@ def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_tri
     arguments = SimpleNamespace(command="logs")
     with pytest.raises(InvalidRequest, match="tuned is a tuning job, and raysm logs is of jobs: raysm status tuned"):
         about_tuning.run(arguments, SimpleNamespace(name="tuned"), Console(file=io.StringIO()))
+
+
+def test_the_status_says_which_direction_is_the_best():
+    described = {"HyperParameterTuningJobStatus": "Completed", "BestTrainingJob": {"TrainingJobName": "tuned-003"}}
+    tuning = SimpleNamespace(
+        name="tuned",
+        metric="accuracy",
+        mode="max",
+        trials=TrialTable([], "accuracy", "max"),
+        describe=lambda: described,
+    )
+    out = io.StringIO()
+    about_tuning.run(SimpleNamespace(command="status", json=False), tuning, Console(file=out, width=200))
+    assert "best     tuned-003, highest accuracy; raysm result tuned" in out.getvalue()
 
 
 def asked(capsys, *argv):

@@ -29,11 +29,12 @@ class Tuning:
     Attributes:
         name: Its name.
         metric: What counts.
+        mode: The direction: ``min`` or ``max``.
     """
 
     def __init__(self, name: str, sought: Sought, service: Service) -> None:
         """Hold a tuning job that the service knows."""
-        self.name, self.metric = name, sought.metric
+        self.name, self.metric, self.mode = name, sought.metric, sought.mode
         self._sought = sought
         self._service = service
 

@@ -42,7 +42,7 @@ class ArrowFrame(Source):
         names = getattr(self.frame, "column_names", None) or list(self.frame.columns)
         for name in names:
             if not isinstance(name, str):
-                raise InvalidRequest(f"{self.origin}: the column {name!r} is no text; rename it")
+                raise InvalidRequest(f"{self.origin}: the name of the column {name!r} is not text; rename it")
         # Its names first: by one that two columns have Arrow gives none of them, and pandas both.
         table = Table(columns=tuple(names), rows=(), origin=self.origin)
         values = [_values(self.frame[name]) for name in names]

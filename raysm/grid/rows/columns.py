@@ -60,12 +60,12 @@ def _whole(least: int) -> Callable[[Any], int]:
         try:
             number = float(str(value))
         except ValueError:
-            raise ValueError("it is no number") from None
+            raise ValueError("it is not a number") from None
         # A frame has 4.0 for 4 where another row has no value.
         if not math.isfinite(number) or number != int(number) or number < least:
-            raise ValueError(f"it is a whole number, {least} or more")
+            raise ValueError(f"it must be a whole number of at least {least}")
         if number > MOST_WHOLE:
-            raise ValueError(f"it is at most {MOST_WHOLE}")
+            raise ValueError(f"it must be at most {MOST_WHOLE}")
         return int(number)
 
     return read
@@ -78,9 +78,9 @@ def _seconds(value: Any) -> float:
     try:
         number = float(str(value))
     except ValueError:
-        raise ValueError("it is no number") from None
+        raise ValueError("it is not a number") from None
     if not 0 < number < math.inf:
-        raise ValueError("it is a number above 0")
+        raise ValueError("it must be a number above 0")
     return number
 
 
@@ -93,7 +93,7 @@ def _truth(value: Any) -> bool:
     # SQLite has no truth values, but 0 and 1; a CSV has words.
     words = {"true": True, "1": True, "yes": True, "1.0": True, "false": False, "0": False, "no": False, "0.0": False}
     if text not in words:
-        raise ValueError("it is true or false")
+        raise ValueError("it must be true or false")
     return words[text]
 
 
@@ -143,8 +143,8 @@ def tasks_of(table: Table) -> list[Task]:
         task = reader.task(values, index, table.where)
         if task.key in keys:
             raise InvalidRequest(
-                f"{table.where(index)}: the key {task.key!r} is that of {table.where(keys[task.key])}, too; a key "
-                "has one row, so choose a column with another value for each"
+                f"{table.where(index)}: {table.where(keys[task.key])} has the key {task.key!r} too; a key "
+                "must be unique, so choose a column with a different value in each row"
             )
         keys[task.key] = index
         tasks.append(task)
@@ -191,7 +191,7 @@ class _Reader:
             raise InvalidRequest(f"{where(index)}, column {self.names[place]!r}: {shown}: {error}") from error
         if "key" in self.names and "key" not in fields:
             raise InvalidRequest(
-                f"{where(index)}: the column 'key' is empty; every row has a key, or no column is named so"
+                f"{where(index)}: the column 'key' is empty; give every row a key, or leave the column out"
             )
         # What the content says: another order of the rows is the same grid.
         key = fields.pop("key", None) or self._content_key(values)
@@ -215,7 +215,7 @@ def _family(name: str) -> tuple[str, str] | None:
                 member = name[len(begin) :]
                 if field == "environment" and not VARIABLE.fullmatch(member):
                     raise InvalidRequest(
-                        f"the column {name!r} names no variable: {member!r} is not letters, digits and _"
+                        f"the column {name!r} is not the name of a variable: {member!r} may have letters, digits and _"
                     )
                 return field, member
     return None

@@ -48,7 +48,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise InvalidRequest(f"{where}: this is no JSON: {error}") from error
+        raise InvalidRequest(f"{where} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequest(f"{where}: a row is a JSON object with a value for each column, got {line.strip():.60}")
     return value

@@ -41,7 +41,9 @@ class Records(Source):
                 )
             for name in record:
                 if not isinstance(name, str):
-                    raise InvalidRequest(f"{ORIGIN}, row {place}: the column {name!r} is no text; name it by one")
+                    raise InvalidRequest(
+                        f"{ORIGIN}, row {place}: the name of the column {name!r} is not text; rename it"
+                    )
         return of_records(self.records, ORIGIN, max_rows)
 
 

@@ -86,7 +86,7 @@ def source_again(description: Mapping[str, Any]) -> Source:
         if source is not None:
             return source
     raise InvalidRequest(
-        "a program gave this grid its rows, and they cannot be read again; give the new ones: grid.extend(rows), or "
+        "a program gave this grid its rows, so they cannot be read again; give the new rows: grid.extend(rows) or "
         "raysm grid extend NAME --rows FILE"
     )
 
@@ -109,7 +109,7 @@ def source_of(rows: Any) -> Source:
         if source is not None:
             return source
     raise InvalidRequest(
-        f"rows={rows!r:.80} is no source of rows; give a path of .csv, .tsv, .jsonl or .parquet, raysm.Query(sql, "
+        f"rows={rows!r:.80} is not a source of rows; give a path of .csv, .tsv, .jsonl or .parquet, raysm.Query(sql, "
         "on=…), a data frame, or a list of dictionaries"
     )
 
@@ -123,8 +123,8 @@ def check_number(origin: str, number: int, max_rows: int) -> None:
     # Refused, not cut off: which rows are missing from a result nobody would see.
     if number > max_rows:
         raise InvalidRequest(
-            f"{origin} has more than {max_rows:,} rows, and each would be a job; choose fewer, or allow more by "
+            f"{origin} has more than {max_rows:,} rows, and each becomes a job; choose fewer, or allow more with "
             f"max_rows={10 * max_rows}"
         )
     if number == 0:
-        raise InvalidRequest(f"{origin} has no rows; look at it, or at what the query asks for")
+        raise InvalidRequest(f"{origin} has no rows; check the file or the query")

@@ -77,11 +77,13 @@ class Statement:
         tokens = [token for token in self._tokens() if token.lastgroup != "comment" and not token[0].isspace()]
         first = next((token[0].upper() for token in tokens if token[0] != "("), "")
         if first not in READS:
-            raise InvalidRequest(f"the query begins with {first or 'nothing'}; it has to read, as SELECT or WITH does")
+            raise InvalidRequest(
+                f"the query begins with {first or 'nothing'}; it must only read: begin with SELECT or WITH"
+            )
         # Semicolons at the very end are habit; anything behind one is another statement.
         ends = [place for place, token in enumerate(tokens) if token.lastgroup == "end"]
         if ends and ends[0] != len(tokens) - len(ends):
-            raise InvalidRequest("the query is several statements; give one, without a ; inside")
+            raise InvalidRequest("the query has several statements; give one, without a ; inside")
 
     @classmethod
     def written(cls, text: str) -> "Statement":

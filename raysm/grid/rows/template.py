@@ -46,7 +46,7 @@ def check_names(template: Any, names: Iterable[str], origin: str) -> None:
         # Names of two letters, lr and rl, are half alike at most.
         near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
         hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(columns) or 'none'}"
-        raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (a brace itself is written twice)")
+        raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (write a literal brace twice)")
 
 
 def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
@@ -91,7 +91,7 @@ def _filled(text: str, values: Mapping[str, Value], where: str) -> str:
         value = values.get(name)
         if value is None:
             raise InvalidRequest(
-                f"{where}: the column {name!r} is empty, and {text!r} takes it; fill it, or drop the row"
+                f"{where}: the column {name!r} is empty, but {text!r} uses it; fill it, or leave the row out"
             )
         try:
             parts.append(format(value, form))
@@ -118,13 +118,13 @@ def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
     try:
         parsed = list(string.Formatter().parse(text))
     except ValueError as error:
-        raise InvalidRequest(f"{text!r} cannot be filled: {error}; write a brace of the text itself twice") from error
+        raise InvalidRequest(f"{text!r} cannot be filled: {error}; write a literal brace twice") from error
     parts = []
     for literal, name, form, conversion in parsed:
         if name is not None and (not name.isidentifier() or conversion or "{" in (form or "")):
             raise InvalidRequest(
-                f"{text!r}: braces hold the name of a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; write a "
-                "brace of the text itself twice"
+                f"{text!r}: braces must hold the name of a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; write a "
+                "literal brace twice"
             )
         parts.append((literal, name, form or ""))
     return tuple(parts)

@@ -239,7 +239,7 @@ class GridHandle:
         """
         if self._copies is not None:
             raise InvalidRequest(
-                f"the rows of {self.name} are read where it runs: extend it there, or run it here, where new rows join"
+                f"another machine runs {self.name} and reads its rows: extend it there, or run it here"
             )
         with self._opened() as store:
             return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
