@@ -207,6 +207,6 @@ def test_campaigns_in_four_regions_are_trained_by_one_command(tmp_path):
     for text in ("5 of 6", "images/s at most", "campaign-04", "wasted", "saved by spot"):
         assert text in page
     # The row says so, and the log of its job that it went on behind what it had saved.
-    assert "spot capacity was taken back once" in page
+    assert "spot capacity was interrupted once" in page
     logs = [path.read_text() for path in (tmp_path / "home" / "jobs" / "training@eu-west-1").glob("*/streams/*")]
     assert any(re.search("campaign campaign-02 goes on behind epoch [1-9][0-9]+", log) for log in logs)

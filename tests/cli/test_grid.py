@@ -100,8 +100,8 @@ def test_the_plan_says_how_many_jobs_rows_share(folder, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["train.py"], "nothing says where the rows come from"),
-        (["train.py", "--rows", "rows.csv", "--param", "a=1"], "--param is for a query"),
+        (["train.py"], "the grid has no rows; give --rows FILE"),
+        (["train.py", "--rows", "rows.csv", "--param", "a=1"], "--param goes with a query"),
         (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a"], "--param takes NAME=VALUE"),
         (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a=1", "--param", "a=2"], "'a' is given twice"),
         (["train.py", "--rows", "rows.csv", "--parallel", "0"], "parallel"),

@@ -127,7 +127,7 @@ def test_without_any_grid_a_name_is_asked_for(tmp_path, capsys):
         os.environ.pop("RAYSM_HOME")
         if before is not None:
             os.environ["RAYSM_HOME"] = before
-    assert "name the grid; there are none" in capsys.readouterr().err
+    assert "name the grid; this machine has none" in capsys.readouterr().err
 
 
 def test_every_verb_about_a_grid_that_there_is_has_somebody_who_carries_it_out():

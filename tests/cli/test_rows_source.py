@@ -31,8 +31,8 @@ def test_a_file_without_a_line_of_names_has_those_of_the_flag(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"param": ["a=1"]}, "--param is for a query"),
-        ({"columns": ["region"]}, "--columns is for a file"),
+        ({"param": ["a=1"]}, "--param goes with a query"),
+        ({"columns": ["region"]}, "--columns goes with --rows FILE"),
         ({"sql": ["a.db", "SELECT :a"], "param": ["a"]}, "takes NAME=VALUE"),
         ({"sql": ["a.db", "SELECT :a"], "param": ["a=1", "a=2"]}, "given twice"),
     ],

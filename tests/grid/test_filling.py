@@ -110,7 +110,7 @@ def test_a_template_that_takes_no_column_of_the_rows_is_refused_and_what_every_r
 
 
 def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent():
-    with pytest.raises(InvalidRequest, match="rows are Training jobs, got kind='processing'; drop it"):
+    with pytest.raises(InvalidRequest, match="a grid runs training jobs, got kind='processing'; leave kind out"):
         template(kind="processing").check([], "rows")
 
 
@@ -118,7 +118,7 @@ def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent(
     ("parameters", "message"),
     [
         ({"lr": None}, r"row 5 \(stuttgart\): the column 'lr' is empty"),
-        ({"lr": 1} | {f"c{n}": n for n in range(101)}, "101 columns and hyperparameters.*100 at most"),
+        ({"lr": 1} | {f"c{n}": n for n in range(101)}, "101 hyperparameters .*at most 100"),
         ({"lr": 1, "text": "x" * 2501}, "column 'text': 2,501 characters"),
     ],
     ids=["empty", "too many", "too long"],

@@ -96,7 +96,7 @@ def test_another_workload_is_written_out(tmp_path):
         ("[rows]\nfile = 'a.csv'\nsql = 'SELECT 1'", "either a file or a query"),
         ("[rows]\nsql = 'SELECT 1'", "a query and no database"),
         ("rows = 3", "rows is a table"),
-        ("rows = 'a.xlsx'", "is no source of rows"),
+        ("rows = 'a.xlsx'", "is not a source of rows"),
         ("regions = [1]", r"regions\[0\]: expected"),
         ("[limits]\nmax_runtime = 3", "did you mean limits.max_runtime_s"),
     ],

@@ -102,7 +102,7 @@ def test_a_region_that_was_taken_out_and_does_not_answer_is_named_with_a_remedy(
         bench.step()
     (reason,) = bench.store.database.connection.execute("SELECT reason FROM region WHERE name = ?", (LEFT,)).fetchone()
     assert "Could not connect" in reason
-    assert "was taken out of the grid, which stays open until it tells what has become of 1 job" in reason
+    assert "was removed from the grid, which stays open until the region says how 1 job there ended" in reason
     bench.run()
     assert bench.store.grid().state == "closed"
 

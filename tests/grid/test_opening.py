@@ -37,7 +37,7 @@ def test_the_only_one_need_not_be_named(home):
     make("a")
     assert only_grid() == "a"
     make("b")
-    with pytest.raises(InvalidRequest, match="name the grid; there are a, b"):
+    with pytest.raises(InvalidRequest, match="name the grid; this machine has a, b"):
         only_grid()
 
 

@@ -91,7 +91,7 @@ def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
 
 def test_a_budget_that_the_rows_exceed_at_best_is_refused():
     assert plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=2))).usd == (2.0, 2.0)
-    with pytest.raises(InvalidRequest, match="cost at least 2.00 USD, and the budget is 1.90"):
+    with pytest.raises(InvalidRequest, match="cost at least 2.00 USD, but the budget is 1.90"):
         plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=1.9)))
 
 

@@ -33,7 +33,7 @@ def test_a_queue_is_named_for_all_regions_or_for_each(written, names):
         (["north=a"], None, "the region 'north'"),
         (["us-east-1="], None, "by its name or ARN"),
         ({"us-east-1": 3}, None, "by its name or ARN"),
-        (None, "research", "name that, too"),
+        (None, "research", "give it too"),
     ],
 )
 def test_what_names_no_queue_is_refused(written, share, words):

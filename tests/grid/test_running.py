@@ -191,7 +191,7 @@ def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
 
 
 def test_rows_of_a_file_have_no_database_to_be_written_to(bench):
-    with pytest.raises(InvalidRequest, match="write_back is for rows of a query"):
+    with pytest.raises(InvalidRequest, match="write_back needs rows from a query"):
         bench.open(bench.request(ROWS, rules=Rules(write_back=True)))
 
 

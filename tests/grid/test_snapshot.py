@@ -105,7 +105,7 @@ def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_wh
         bench.step()
     # Told while the job still runs.
     assert [each.reason for each in rows_of(bench.store)] == [
-        "spot capacity was taken back once, after 200 s of work: the job was begun again",
+        "spot capacity was interrupted once, after 200 s of work: the job was started again",
         "",
     ]
     bench.run()
@@ -113,5 +113,5 @@ def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_wh
     assert (region.interruptions, view(bench).interruptions, view(bench).as_dict()["interruptions"]) == (2, 2, 2)
     assert view(bench).money.again_usd == pytest.approx(2 * 6.0 * 200 / 3600)
     for row in rows_of(bench.store):
-        assert (row.interruptions, "taken back once, after 200 s of work" in row.reason) == (1, True)
+        assert (row.interruptions, "interrupted once, after 200 s of work" in row.reason) == (1, True)
     bench.store.database.close()

@@ -77,7 +77,7 @@ def test_a_grid_is_made_once(store):
 
 def test_a_file_without_a_grid_says_what_to_do(tmp_path):
     store = Store(tmp_path / "empty.db")
-    with pytest.raises(InvalidRequest, match="raysm grid run makes one"):
+    with pytest.raises(InvalidRequest, match="raysm grid run creates one"):
         store.grid()
     store.close()
 
@@ -121,7 +121,7 @@ def test_a_move_from_a_state_that_is_not_there_lets_go(store):
     with store.database.transaction("x"):
         sent = store.move(attempt(), 1.0, state=AttemptState.SENT)
     assert store.attempt("a1") == sent
-    with pytest.raises(LeaseLost, match="a1 is not intended any more"), store.database.transaction("x"):
+    with pytest.raises(LeaseLost, match="a1 is no longer intended"), store.database.transaction("x"):
         store.move(attempt(), 2.0, state=AttemptState.ENDED)
 
 

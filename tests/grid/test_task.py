@@ -15,7 +15,7 @@ def test_a_row_without_a_key_is_refused_with_its_number():
 
 @pytest.mark.parametrize(("field", "value"), [("count", 0), ("max_runtime_s", -1)])
 def test_a_number_that_cannot_be_is_refused_with_row_key_and_value(field, value):
-    with pytest.raises(InvalidRequest, match=rf"row 3 \(drive\): {field} is 1 or more, got {value}"):
+    with pytest.raises(InvalidRequest, match=rf"row 3 \(drive\): {field} must be at least 1, got {value}"):
         Task(key="drive", position=3, **{field: value})
 
 

@@ -68,7 +68,7 @@ def test_what_a_batch_job_does_not_reach_is_refused(laptop):
         laptop.send(shared=False)
     with pytest.raises(InvalidRequest, match="a path of this machine"):
         laptop.send(options={"inputs": {"data": "drives/"}})
-    with pytest.raises(InvalidRequest, match="write_back is for rows of a query"):
+    with pytest.raises(InvalidRequest, match="write_back needs rows from a query"):
         laptop.send(rules=Rules(write_back=True))
     assert nothing_was_made(laptop)
 

@@ -42,7 +42,7 @@ def test_what_a_frame_lacks_is_nothing_in_the_task():
 
 
 def test_a_column_without_a_text_for_a_name_and_too_many_rows_are_refused():
-    with pytest.raises(InvalidRequest, match="the column 0 is no text"):
+    with pytest.raises(InvalidRequest, match="the name of the column 0 is not text"):
         ArrowFrame.of(pd.DataFrame([[1]])).read(9)
     with pytest.raises(InvalidRequest, match="the data frame has more than 1 rows"):
         ArrowFrame.of(pd.DataFrame({"a": [1, 2]})).read(1)

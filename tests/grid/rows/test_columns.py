@@ -51,7 +51,7 @@ def test_every_column_that_raysm_knows_says_what_it_says_as_text_too():
 def test_a_manifest_is_a_channel_too_which_the_row_has_once():
     (task,) = tasks({"key": "a", "manifest_data": "s3://b/m", "input_extra": "s3://b/x"})
     assert task == Task(key="a", manifests={"data": "s3://b/m"}, inputs={"extra": "s3://b/x"})
-    with pytest.raises(InvalidRequest, match="input_data and manifest_data are both the channel 'data'"):
+    with pytest.raises(InvalidRequest, match="input_data and manifest_data both give the channel 'data'"):
         tasks({"key": "a", "manifest_data": "s3://b/m", "input_data": "s3://b/x"})
 
 
@@ -63,16 +63,16 @@ def test_an_empty_cell_leaves_what_it_says_to_the_grid():
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("count", "x", "it is no number"),
-        ("count", 0, "a whole number, 1 or more"),
-        ("count", 2.5, "a whole number, 1 or more"),
-        ("priority", "1e30", "it is at most 9007199254740992"),
+        ("count", "x", "it is not a number"),
+        ("count", 0, "a whole number of at least 1"),
+        ("count", 2.5, "a whole number of at least 1"),
+        ("priority", "1e30", "it must be at most 9007199254740992"),
         ("region", "useast1", "write it like us-east-1"),
         ("instance_type", "g5.xlarge", "write it like ml.g5.xlarge"),
-        ("spot", "perhaps", "it is true or false"),
+        ("spot", "perhaps", "it must be true or false"),
         ("expected_s", "-1", "a number above 0"),
         ("expected_s", "inf", "a number above 0"),
-        ("max_runtime_s", "1h", "it is no number"),
+        ("max_runtime_s", "1h", "it is not a number"),
         ("key", "a\nb", "printable characters"),
         ("key", "..", "printable characters"),
         ("key", "x" * 201, "1 to 200 printable"),
@@ -87,7 +87,7 @@ def test_a_value_that_cannot_be_is_refused_with_its_row_and_column(column, value
 
 
 def test_two_rows_of_one_key_are_refused_with_both_places():
-    with pytest.raises(InvalidRequest, match=r"row 3: the key 'a' is that of drives.csv, row 1, too"):
+    with pytest.raises(InvalidRequest, match=r"row 3: drives.csv, row 1 has the key 'a' too"):
         tasks({"key": "a"}, {"key": "b"}, {"key": "a"})
 
 
@@ -97,7 +97,7 @@ def test_a_row_without_a_key_where_others_have_one_is_refused():
 
 
 def test_a_column_of_a_variable_that_cannot_be_is_refused():
-    with pytest.raises(InvalidRequest, match="'env_A-B' names no variable"):
+    with pytest.raises(InvalidRequest, match="'env_A-B' is not the name of a variable"):
         tasks({"env_A-B": "1"})
 
 

@@ -26,7 +26,7 @@ def test_a_mark_of_byte_order_is_no_part_of_the_first_row(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"key": 1}\n{"key": \n', "line 2: this is no JSON"),
+        ('{"key": 1}\n{"key": \n', "line 2 is not JSON"),
         ("[1, 2]\n", "line 1: a row is a JSON object"),
         (b"\xff\n", "is not UTF-8"),
         ("", "has no rows"),

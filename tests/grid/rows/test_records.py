@@ -14,7 +14,11 @@ def test_columns_are_in_the_order_in_which_they_first_occur():
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [([{"lr": 1}, 3], r"row 2: expected a dictionary"), ([{1: 2}], "the column 1 is no text"), ([], "has no rows")],
+    [
+        ([{"lr": 1}, 3], r"row 2: expected a dictionary"),
+        ([{1: 2}], "the name of the column 1 is not text"),
+        ([], "has no rows"),
+    ],
     ids=["a number", "a column that is no text", "none"],
 )
 def test_what_are_no_rows_is_refused_by_its_place(rows, message):

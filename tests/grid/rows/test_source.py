@@ -42,7 +42,7 @@ def test_a_source_is_its_own():
 
 @pytest.mark.parametrize("rows", [3, "drives.xlsx", {"lr": 1}, b"x", None], ids=str)
 def test_what_is_no_source_is_refused_with_what_there_is(rows):
-    with pytest.raises(InvalidRequest, match=r"is no source of rows; give a path of \.csv"):
+    with pytest.raises(InvalidRequest, match=r"is not a source of rows; give a path of \.csv"):
         source_of(rows)
 
 

@@ -78,7 +78,7 @@ def test_braces_that_sql_itself_has_are_left_alone():
     ["DELETE FROM t", "INSERT INTO t VALUES (1)", "DROP TABLE t", "-- SELECT\nUPDATE t SET a = 1", "", "PRAGMA x"],
 )
 def test_what_does_not_read_is_refused(text):
-    with pytest.raises(InvalidRequest, match=r"the query begins with \w+; it has to read"):
+    with pytest.raises(InvalidRequest, match=r"the query begins with \w+; it must only read"):
         Statement(text=text)
 
 

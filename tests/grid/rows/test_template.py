@@ -66,7 +66,7 @@ def test_a_column_that_there_is_not_is_refused_with_the_one_that_comes_nearest()
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{empty}", "row 4: the column 'empty' is empty, and '{empty}' takes it"),
+        ("{empty}", "row 4: the column 'empty' is empty, but '{empty}' uses it"),
         ("{campaign:.2f}", "row 4, column 'campaign'"),
     ],
 )

@@ -60,9 +60,9 @@ def test_alternatives_of_the_cluster_are_types_among_which_the_service_chooses(s
     ("options", "message"),
     [
         ({"region": REGION}, "takes no option 'region'; did you mean regions"),
-        ({"count": -1}, "count is 1 or more"),
-        ({"regions": ("here",)}, "'here' is none"),
-        ({"rows": 7}, "is no source of rows"),
+        ({"count": -1}, "count must be at least 1"),
+        ({"regions": ("here",)}, "'here' is not a region"),
+        ({"rows": 7}, "is not a source of rows"),
     ],
     ids=["misspelt", "count", "region", "rows"],
 )
