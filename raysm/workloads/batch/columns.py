@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from raysm.errors import InvalidInput
 
-__all__ = ["BLOCK_BYTES", "FileColumns", "InputColumns", "cast", "join", "plain", "unified"]
+__all__ = ["BLOCK_BYTES", "FileColumns", "InputColumns", "cast", "filled", "join", "plain", "unified"]
 
 BLOCK_BYTES = 4 << 20
 """How much of a CSV or JSON file is parsed at a time. A record that is longer makes its block longer."""
@@ -145,6 +145,28 @@ def join(one: pa.DataType, other: pa.DataType, *, any_is_text: bool = False) -> 
     except pa.ArrowTypeError:
         # Outside of JSON there is no usual text for a list or a struct.
         return pa.string() if any_is_text or (_is_scalar(one) and _is_scalar(other)) else None
+
+
+def filled(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
+    """Return two schemas as one: where a column has no value at all in one of them, it has the type of the other.
+
+    None if they differ otherwise.
+    """
+    if one.names != other.names:
+        return None
+    kinds = [_filled(mine.type, others.type) for mine, others in zip(one, other, strict=True)]
+    return None if None in kinds else pa.schema(list(zip(one.names, kinds, strict=True)))
+
+
+def _filled(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        inner = _filled(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    return None
 
 
 def cast(table: pa.Table, columns: InputColumns, file: str) -> pa.Table:

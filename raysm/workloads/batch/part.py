@@ -18,12 +18,12 @@ from raysm.bootstrap import environment
 from raysm.contract.payload import FUNCTION
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
-from raysm.workloads.batch.columns import InputColumns
+from raysm.workloads.batch.columns import InputColumns, filled
 from raysm.workloads.batch.formats import named
 from raysm.workloads.batch.piece import Piece
 from raysm.workloads.batch.predictor import predictor_of, table_of
 
-__all__ = ["Part", "Prediction", "ahead", "parquet_of", "predict"]
+__all__ = ["Part", "Prediction", "ahead", "differing", "parquet_of", "predict"]
 
 T = TypeVar("T")
 
@@ -53,8 +53,8 @@ class Part:
 
     rows: int
     """How many; 0 of a file without records, which becomes no file."""
-    schema: str
-    """Names and types of its columns, as Arrow writes them: all parts have the same."""
+    schema: pa.Schema | None
+    """Names and types of its columns; None without rows. A column without a value has the type null."""
     content: bytes
     """A Parquet file."""
 
@@ -78,18 +78,30 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
         predicted = predictor(dict(batch))
         tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
     if not tables:
-        return Part(rows=0, schema="", content=b"")
+        return Part(rows=0, schema=None, content=b"")
     table = _joined(tables, workload.name, piece)
-    return Part(rows=len(table), schema=str(table.schema), content=parquet_of(table))
+    return Part(rows=len(table), schema=table.schema, content=parquet_of(table))
 
 
 def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
-    try:
-        return pa.concat_tables(tables).combine_chunks()
-    except pa.ArrowInvalid as error:
-        raise InvalidRequest(
-            f"{name} must return the same columns with the same types for every batch; in {piece} they differ: {error}"
-        ) from error
+    schema: pa.Schema = tables[0].schema
+    for table in tables[1:]:
+        merged = filled(schema, table.schema)
+        if merged is None:
+            raise InvalidRequest(
+                f"{name} must return the same columns with the same types for every batch; in {piece} they differ:\n"
+                f"{differing(table.schema, schema)}"
+            )
+        schema = merged
+    return pa.concat_tables([table.cast(schema) for table in tables]).combine_chunks()
+
+
+def differing(these: pa.Schema, those: pa.Schema) -> str:
+    """Return the columns that are in one of two schemas alone, a line each."""
+    mine, others = str(these).splitlines(), str(those).splitlines()
+    return "\n".join(
+        [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
+    )
 
 
 def parquet_of(table: pa.Table) -> bytes:

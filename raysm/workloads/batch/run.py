@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from raysm.contract.events import Metric, State
 from raysm.contract.result import ResultFile
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.request.options import decisive_json
-from raysm.workloads.batch.columns import InputColumns
+from raysm.workloads.batch.columns import InputColumns, filled
 from raysm.workloads.batch.formats.tables import Table
-from raysm.workloads.batch.part import Part, Prediction, predict
+from raysm.workloads.batch.part import Part, Prediction, differing, parquet_of, predict
 from raysm.workloads.batch.piece import Piece, pieces_of
 from raysm.workloads.batch.scan import described, scan_columns
 from raysm.workloads.blocks import map_blocks
@@ -182,7 +185,10 @@ class Gathered:
         self.rows = 0
         self._folder, self._pieces, self._emit = folder, pieces, emit_event
         self._files: dict[int, ResultFile] = {}
-        self._schema: tuple[str, Piece] | None = None
+        self._schema: pa.Schema | None = None
+        self._first: Piece | None = None
+        # Parts with a column that has no value there, and so no type.
+        self._incomplete: list[tuple[Piece, pa.Schema]] = []
         self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event)
         self._begun_s = self._told_s = time.monotonic()
 
@@ -196,17 +202,7 @@ class Gathered:
         # A file may be empty: its piece keeps its number, so that the names of the others do not depend on it.
         if part.rows:
             self._check(piece, part)
-            path = self._folder / piece.file
-            with full_disk_is_no_room(path, f"{piece} was written"):
-                put(path, part.content)
-            self._files[piece.number] = ResultFile(
-                name=piece.file,
-                shape=(part.rows,),
-                bytes=len(part.content),
-                sha256=hashlib.sha256(part.content).hexdigest(),
-                how_to_read=f'import pyarrow.parquet as pq; table = pq.read_table("{piece.file}")',
-                units=("rows",),
-            )
+            self._write(piece, part.rows, part.content)
             self.rows += part.rows
         self._progress.add(1)
         now_s = time.monotonic()
@@ -215,27 +211,45 @@ class Gathered:
             self._emit(Metric(name="rows_per_s", value=self.rows / (now_s - self._begun_s)))
 
     def files(self) -> tuple[ResultFile, ...]:
-        """Return the parts in the order of the input."""
+        """Return the parts in the order of the input, once all have come.
+
+        Raises:
+            NoRoom: The disk is full.
+        """
+        for piece, schema in self._incomplete:
+            # Another part has told the type: all parts have the same columns, whoever was first.
+            if schema != self._schema:
+                table = pq.read_table(self._folder / piece.file).cast(self._schema)
+                self._write(piece, len(table), parquet_of(table))
         return tuple(self._files[number] for number in sorted(self._files))
 
+    def _write(self, piece: Piece, rows: int, content: bytes) -> None:
+        path = self._folder / piece.file
+        with full_disk_is_no_room(path, f"{piece} was written"):
+            put(path, content)
+        self._files[piece.number] = ResultFile(
+            name=piece.file,
+            shape=(rows,),
+            bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            how_to_read=f'import pyarrow.parquet as pq; table = pq.read_table("{piece.file}")',
+            units=("rows",),
+        )
+
     def _check(self, piece: Piece, part: Part) -> None:
+        assert part.schema is not None, "a part with rows has columns"
         # The first that comes, not the first in order: both are named, whichever of them is the wrong one.
         if self._schema is None:
-            self._schema = part.schema, piece
-        schema, first = self._schema
-        if part.schema != schema:
+            self._schema, self._first = part.schema, piece
+        schema = filled(self._schema, part.schema)
+        if schema is None:
             raise InvalidRequest(
-                f"the predictions of {piece} have other columns than those of {first}; return the same columns with "
-                f"the same types for every batch:\n{_differing(part.schema, schema)}"
+                f"the predictions of {piece} have other columns than those of {self._first}; return the same columns "
+                f"with the same types for every batch:\n{differing(part.schema, self._schema)}"
             )
-
-
-def _differing(these: str, those: str) -> str:
-    """Return the lines of two schemas that are in one of them alone."""
-    mine, others = these.splitlines(), those.splitlines()
-    return "\n".join(
-        [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
-    )
+        self._schema = schema
+        if part.schema != schema or "null" in str(part.schema):
+            self._incomplete.append((piece, part.schema))
 
 
 def measures_of(outcome: Outcome) -> Mapping[str, float]:

@@ -1,5 +1,6 @@
 """Batch inference on one small Ray: parts in the order of the input, each once, the same whoever made them."""
 
+import hashlib
 import os
 
 import numpy as np
@@ -106,7 +107,7 @@ def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_b
     workload, pickled = BatchInference(name="p", python="3.11", batch_size=2), tmp_path / "function.pkl"
     pickled.write_bytes(b"as it was pickled")
     piece, record = recorded("a.png", "b.png")
-    record.save(piece, Part(rows=2, schema="", content=b""))
+    record.save(piece, Part(rows=2, schema=None, content=b""))
     again, record = recorded("a.png", "b.png")
     assert again in record
     other, record = recorded("a.png", "c.png")
@@ -167,6 +168,29 @@ def test_a_column_that_the_input_lacks_is_refused_before_anything_is_predicted(b
         run(raysm.Batch(lengths_of_text, batch_size=2, keep=["zpi"]), base, tmp_path / "model")
 
 
+def as_they_are(batch):
+    notes = batch["note"]
+    return {"note_again": notes, "words": [[] if note is None else note.split() for note in notes]}
+
+
+def test_predictions_have_one_type_though_none_of_a_batch_or_of_a_file_has_a_value(base, tmp_path):
+    folder = Paths(base).channel("data")
+    folder.mkdir(parents=True)
+    missing, present = '{"note": null}\n', '{"note": "two words"}\n'
+    for name, lines in (("a", missing * 4), ("b", missing * 2 + present), ("c", present + missing * 2)):
+        (folder / f"{name}.jsonl").write_text(lines)
+    outcome, _ = run(raysm.Batch(as_they_are, batch_size=2), base, tmp_path / "model")
+    tables = [pq.read_table(tmp_path / "model" / file.name) for file in outcome.files]
+    assert {str(table.schema) for table in tables} == {str(tables[0].schema)}
+    table = pa.concat_tables(tables)
+    assert table["note_again"].to_pylist() == [None] * 6 + ["two words"] * 2 + [None] * 2
+    assert table["words"].to_pylist() == [[]] * 6 + [["two", "words"]] * 2 + [[]] * 2
+    for file, rows in zip(outcome.files, (4, 3, 3), strict=True):
+        content = (tmp_path / "model" / file.name).read_bytes()
+        assert (file.shape, file.bytes) == ((rows,), len(content))
+        assert file.sha256 == hashlib.sha256(content).hexdigest()
+
+
 def node(cpus, gpus=0):
     return Node(host="algo-1", node_id="1", address="", rank=0, instance_type="", cpus=cpus, gpus=gpus)
 
@@ -195,8 +219,8 @@ def test_parts_come_in_any_order_and_are_told_in_the_inputs(tmp_path):
     events = []
     gathered = Gathered(tmp_path, pieces, events.append)
     for number in (2, 0):
-        gathered.take(pieces[number], Part(rows=number + 1, schema="y: double", content=b"part"))
-    gathered.take(pieces[1], Part(rows=0, schema="", content=b""))
+        gathered.take(pieces[number], Part(rows=number + 1, schema=pa.schema([("y", pa.float64())]), content=b"part"))
+    gathered.take(pieces[1], Part(rows=0, schema=None, content=b""))
     assert [file.name for file in gathered.files()] == [
         "predictions/part-000000.parquet",
         "predictions/part-000002.parquet",
