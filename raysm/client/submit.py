@@ -119,7 +119,7 @@ def prepare(
         # With it come MLflow's words and the reading of a log: most jobs are not copied anywhere.
         from raysm.client.tracking import absolute_place
 
-        fields["tracking"] = absolute_place(fields["tracking"])
+        fields["tracking"] = absolute_place(fields["tracking"], on=service.target)
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
     # A value of another type than its field's would be refused in the instance: after the start of a cluster.
     from_json(JobRequest, to_json(request))

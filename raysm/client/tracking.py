@@ -23,6 +23,7 @@ from raysm.contract.events import Metric, parse
 from raysm.contract.mirror import End, Mirror, MlflowRun
 from raysm.contract.names import PROJECT_TAG, TASK_TAG, TRACKING_TAG
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
+from raysm.request import Local, Target
 from raysm.request.tracking import place_of
 
 __all__ = ["Tracker", "absolute_place", "complete", "tracker_of"]
@@ -134,13 +135,22 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
 
 
-def absolute_place(tracking: str) -> str:
+def absolute_place(tracking: str, *, on: Target) -> str:
     """Return where metrics are copied to, of a file by its whole path: another program has another working folder.
 
+    Args:
+        tracking: As the user gives it.
+        on: Where the job is sent.
+
     Raises:
-        InvalidRequest: It is no such place, or there is no such folder.
+        InvalidRequest: It is no such place, there is no such folder, or the target does not have it.
         MissingDependency: It is a file of this machine, which MLflow writes, and that is not installed.
     """
+    if place_of(tracking).is_of_service and isinstance(on, Local):
+        raise InvalidRequest(
+            f"tracking={tracking!r} is managed MLflow, which only AWS has: for jobs on this machine give a file, "
+            "'sqlite:///mlflow.db', or the address of an MLflow server"
+        )
     if not place_of(tracking).is_here:
         return tracking
     _check_here()

@@ -29,8 +29,6 @@ class InstanceKind:
     """Whether its jobs follow a clock that runs faster than this machine's."""
     runs_programs: bool = True
     """Whether what a job carries is really run; else it ends as a scenario says, and leaves no file."""
-    reaches_server: bool = True
-    """Whether what runs in them can reach the embedded server itself, as managed MLflow needs it."""
     needs_image: bool = False
     """Whether it runs a container image, so that a request has to name one and a job's tag has to name the kind."""
 
@@ -61,8 +59,6 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
             name="docker",
             summary="containers",
             site="raysm.local.instances.docker:DockerSite",
-            # The daemon may be on another machine, as on macOS.
-            reaches_server=False,
             needs_image=True,
         ),
     )

@@ -9,7 +9,7 @@ from raysm.client.submit import prepare, submit
 from raysm.client.tracking import absolute_place, complete, tracker_of
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
-from raysm.request import Script
+from raysm.request import Local, Script
 from raysm.testing import Answer, FakeSageMaker
 
 mlflow = pytest.importorskip("mlflow")
@@ -101,8 +101,8 @@ def test_a_job_without_tracking_is_not_copied(fake, tmp_path):
 
 def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert absolute_place("sqlite:///mlflow.db") == f"sqlite:///{tmp_path}/mlflow.db"
-    assert absolute_place("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
+    assert absolute_place("sqlite:///mlflow.db", on=Local()) == f"sqlite:///{tmp_path}/mlflow.db"
+    assert absolute_place("http://127.0.0.1:5000", on=Local()) == "http://127.0.0.1:5000"
     (tmp_path / "train.py").touch()
     prepared = prepare(Script("train.py"), on=fake, tracking="sqlite:///mlflow.db")
     assert prepared.request.tracking == f"sqlite:///{tmp_path}/mlflow.db"
@@ -112,3 +112,12 @@ def test_what_is_no_place_is_refused_before_anything_is_sent(fake, tmp_path):
     (tmp_path / "train.py").touch()
     with pytest.raises(InvalidRequest, match="is no place that metrics can be mirrored to"):
         prepare(Script(str(tmp_path / "train.py")), on=fake, tracking="mlruns")
+
+
+def test_managed_mlflow_is_refused_on_this_machine_before_anything_is_sent(tmp_path):
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
+    (tmp_path / "train.py").write_text("")
+    here = Local(home=tmp_path / "home")
+    with pytest.raises(InvalidRequest, match="is managed MLflow, which only AWS has: .* 'sqlite:///mlflow.db'"):
+        prepare(Script(str(tmp_path / "train.py")), on=here, tracking=arn)
+    assert not (tmp_path / "home").exists()

@@ -1,4 +1,4 @@
-"""A job's metrics mirrored by its head into a real MLflow server, and by AWS's own plugin into SageMaker's."""
+"""A job's metrics mirrored by its head into a real MLflow server."""
 
 import contextlib
 import dataclasses
@@ -9,20 +9,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from urllib.parse import urlsplit
 
-import boto3
 import pytest
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 
 import raysm
-from raysm.client.endpoint import ensure
 from raysm.contract.events import Metric, parse
-from tests.support.api_requests import ROLE
 from tests.support.bootstraps import Cluster, request
-from tests.support.strangers import asked_by_another_user, needs_two_users
 
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip("sqlalchemy")
@@ -136,70 +128,3 @@ def test_a_server_that_is_not_there_fails_no_job_and_is_said_once(tmp_path):
     lines = tracked(tmp_path, f"http://127.0.0.1:{free_port()}")
     assert sum("metrics cannot be mirrored to http://127.0.0.1" in line for line in lines) == 1
     assert sum(isinstance(parse(line), Metric) for line in lines) >= 40
-
-
-@pytest.fixture(scope="module")
-def arn(home):
-    """The ARN of a tracking server of the embedded SageMaker's own."""
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-    sagemaker = boto3.client("sagemaker", endpoint_url=ensure(home), region_name="us-east-1", **keys)
-    made = sagemaker.create_mlflow_tracking_server(
-        TrackingServerName="team", ArtifactStoreUri="s3://bucket/artifacts", RoleArn=ROLE
-    )
-    yield made["TrackingServerArn"]
-    sagemaker.delete_mlflow_tracking_server(TrackingServerName="team")
-
-
-@pytest.fixture
-def plugin(arn, home, monkeypatch):
-    """AWS's plugin in this process, told of the embedded service as it is told of any endpoint."""
-    monkeypatch.setenv("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT", ensure(home))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(arn)
-    yield
-    mlflow.set_tracking_uri(before)
-
-
-@pytest.mark.parametrize("kind", ["process", pytest.param("namespace", marks=pytest.mark.namespace)])
-def test_awss_own_plugin_writes_from_a_job_to_an_arn_of_the_embedded_service(arn, plugin, tmp_path, kind):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    job = raysm.submit(
-        raysm.Script(str(tmp_path / "train.py"), args=["--lr", "0.1"]),
-        on=raysm.Local(instance_kind=kind),
-        cluster=raysm.Cluster(count=2),
-        project="managed",
-        tracking=arn,
-    )
-    job.result()
-    assert job.describe().answer["MlflowConfig"]["MlflowResourceArn"] == arn
-    client, run = only_run(arn, "managed", job.name)
-    assert (run.info.run_name, run.info.status, run.data.params) == (job.name, "FINISHED", {"lr": "0.1"})
-    logged = [event for event in job.events() if isinstance(event, Metric) and not event.host]
-    assert {event.name for event in logged} == set(run.data.metrics)
-    assert len(logged) >= 10
-    for name in run.data.metrics:
-        points = client.get_metric_history(run.info.run_id, name)
-        assert sorted((point.timestamp, point.value) for point in points) == sorted(
-            (int(one.time_s * 1000), one.value) for one in logged if one.name == name
-        )
-
-
-@needs_two_users
-def test_another_user_of_this_machine_gets_nothing_however_he_signs(arn, home):
-    url, path = urlsplit(ensure(home)), "/api/2.0/mlflow/experiments/get-by-name?experiment_name=managed"
-    request = AWSRequest("GET", f"http://{url.netloc}{path}", headers={"x-mlflow-sm-tracking-server-arn": arn})
-    SigV4Auth(Credentials("test", "test"), "sagemaker-mlflow", "us-east-1").add_auth(request)
-    ((status, said),), _ = asked_by_another_user(url.port, ["GET", path, dict(request.headers)])
-    assert (status, "answers only its own user" in said) == (403, True)
-
-
-def test_an_arn_of_nobody_is_told_before_a_job_is_sent(arn, tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    before = [job.name for job in raysm.jobs(project="managed")]
-    nobodys = arn.replace("team", "taem")
-    with pytest.raises(raysm.RaysmError, match=f"there is no tracking server {nobodys} here; there are: {arn}") as told:
-        raysm.submit(raysm.Script(str(tmp_path / "train.py")), on=raysm.Local(), project="managed", tracking=nobodys)
-    assert len(str(told.value).splitlines()) == 1
-    assert [job.name for job in raysm.jobs(project="managed")] == before

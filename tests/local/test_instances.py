@@ -689,19 +689,6 @@ def test_a_port_of_another_loopback_is_not_reached(job):
             instance.connect(ours.getsockname()[1])
 
 
-@namespace_only
-def test_what_listens_for_an_instance_is_heard_there_and_not_here(job):
-    (instance,) = job.start(sh("sleep 1000"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        with instance.listen(port) as listener, instance.connect(port):
-            listener.settimeout(SOON_S)
-            listener.accept()[0].close()
-            with pytest.raises(OSError, match="refused"):
-                socket.create_connection(("127.0.0.1", port), timeout=SOON_S)
-
-
 def test_a_command_beside_the_main_process_is_where_that_is(job):
     command = sh(f"{BASE} echo here > told; echo $HOME; read line; echo $?; exit 7")
     (instance,) = job.start(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done"), variables={"MINE": "1"})

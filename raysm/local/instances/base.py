@@ -118,17 +118,6 @@ class Instance(abc.ABC):
         # Kinds whose instances have a loopback of their own enter it first, and nobody else's process is there.
         return connect_to_own("localhost", port, CONNECT_S)
 
-    def listen(self, port: int) -> socket.socket | None:
-        """Return what listens on ``port`` of the loopback of the instance, for a server of this process.
-
-        Returns:
-            None of a kind whose instances have this machine's loopback: who listens there is heard already.
-
-        Raises:
-            OSError: Somebody listens there, or the instance is gone.
-        """
-        return None
-
     @abc.abstractmethod
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
         """Run a command in it, beside the main process, with that one's environment.

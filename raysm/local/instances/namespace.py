@@ -20,7 +20,6 @@ from raysm.local.instances.network import (
     MAX_INSTANCES,
     Network,
     connect_inside,
-    listen_inside,
     missing_for_namespaces,
 )
 from raysm.local.instances.process import share_variables
@@ -38,10 +37,6 @@ class _NamespaceInstance(KeptInstance):
     def connect(self, port: int) -> socket.socket:
         """Return a connection to ``port`` on the loopback of the instance."""
         return connect_inside(self.keeper, port)
-
-    def listen(self, port: int) -> socket.socket:
-        """Return what listens on ``port`` of the loopback of the instance."""
-        return listen_inside(self.keeper, port)
 
 
 class NamespaceSite(Site):

@@ -36,7 +36,7 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import to_loopback
 from raysm.local.instances.kept import Keeper
 
-__all__ = ["MAX_INSTANCES", "Network", "connect_inside", "listen_inside", "missing_for_namespaces"]
+__all__ = ["MAX_INSTANCES", "Network", "connect_inside", "missing_for_namespaces"]
 
 T = TypeVar("T")
 
@@ -44,7 +44,6 @@ MAX_INSTANCES = 240
 """Addresses .11 to .250 of the /24."""
 FIRST_ADDRESS = 11
 INTERFACE = "eth0"
-LOOPBACK = "127.0.0.1"
 RANGES = ("10.231", "198.18")
 """Where the /24s are taken from: a corner of a private range, then the range for testing network devices."""
 CLONE_NEWNET = 0x40000000
@@ -254,15 +253,6 @@ def connect_inside(keeper: Keeper, port: int) -> socket.socket:
     return in_thread(connect)
 
 
-def listen_inside(keeper: Keeper, port: int) -> socket.socket:
-    """Return a socket of this process that listens on a port of the loopback of an instance.
-
-    Raises:
-        OSError: Somebody listens there, or the instance is gone.
-    """
-    return in_thread(lambda: _listen(keeper.pid, LOOPBACK, port))
-
-
 def _enter(pid: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/proc/{pid}/ns/net", "rb") as namespace:
@@ -271,11 +261,11 @@ def _enter(pid: int) -> None:
             raise OSError(number, f"setns: {os.strerror(number)}")
 
 
-def _listen(pid: int, address: str, port: int = 0) -> socket.socket:
+def _listen(pid: int, address: str) -> socket.socket:
     _enter(pid)
     listener = socket.socket()
     try:
-        listener.bind((address, port))
+        listener.bind((address, 0))
         listener.listen()
     except BaseException:
         listener.close()

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from werkzeug.test import run_wsgi_app
@@ -28,7 +28,7 @@ from raysm.local.server.market import PRICES, QUOTAS, MarketService
 from raysm.local.server.moto_services import MotoServices
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 __all__ = ["App"]
 
@@ -79,16 +79,11 @@ class App:
         self._entering = entering
         self._market = market
         self._batch = batch
-        self._others: list[tuple[Callable[[Request], bool], WSGIApplication]] = []
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self.last_request_s = time.monotonic()
         self.answering = 0
-
-    def admit_to(self, application: "WSGIApplication", is_for: Callable[[Request], bool]) -> None:
-        """Let ``application`` answer those requests of this user for which ``is_for`` holds."""
-        self._others.append((is_for, application))
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer one request."""
@@ -109,9 +104,6 @@ class App:
             self._admit(request)
             if self._entering.asks(request.method, request.path):
                 self._entering.serve(request.path, _parameters(request), request.environ["werkzeug.socket"])
-            for is_for, application in self._others:
-                if is_for(request):
-                    return application(environ, start_response)
             refusal = self._refusal(request)
             if refusal is not None:
                 return refusal(environ, start_response)

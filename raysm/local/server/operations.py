@@ -210,8 +210,12 @@ class Operations:
         if missing:
             raise validation(missing)
         self._check_clock(kind)
+        if parameters.get("MlflowConfig"):
+            raise validation(
+                "MlflowConfig: the embedded SageMaker does not emulate managed MLflow; leave it out, and copy metrics "
+                "into a file or an MLflow server: tracking='sqlite:///mlflow.db' or 'http://…'"
+            )
         # Before its name is taken: a refused request leaves nothing.
-        self._services.mlflow.check(parameters, kind)
         self._services.stock.check_quota(api, parameters, region)
         name, now = parameters[api.name_key], self._records.clock.now()
         record = JobRecord(

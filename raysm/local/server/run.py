@@ -309,8 +309,7 @@ class JobRun(HasStatus):
             job.start(self._status.enter_training)
             self._job = job
             try:
-                with self._services.mlflow.open_to(self._status.record.request, job.instances):
-                    outcome = self._watch(job)
+                outcome = self._watch(job)
             finally:
                 self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
@@ -338,8 +337,7 @@ class JobRun(HasStatus):
         record = self._status.record
         keeps = self._warm or keep_alive_s(record.request)
         spec = served(self._api).specify(record, self._services.objects, sources)
-        environment = {**self._services.mlflow.variables(record.request), **spec.environment}
-        return replace(spec, environment=environment, warm=self._services.pools.folder(record) if keeps else None)
+        return replace(spec, warm=self._services.pools.folder(record) if keeps else None)
 
     def _write_agent_line(self, writer: LogWriter, host: str) -> None:
         """Write the line of the agent of remote debugging into its own log stream."""

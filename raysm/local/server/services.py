@@ -5,7 +5,6 @@ from random import Random
 
 from raysm.local.scenario import Scenario
 from raysm.local.server.capacity import Capacity
-from raysm.local.server.mlflow.servers import TrackingServers
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import Records
@@ -30,8 +29,6 @@ class Services:
     """The machine's cores."""
     pools: WarmPools
     """Of jobs whose instances are kept."""
-    mlflow: TrackingServers
-    """SageMaker's own MLflow."""
     stock: Stock
     """The instances that the regions have."""
     timers: Timers = field(default_factory=Timers)

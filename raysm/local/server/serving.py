@@ -33,9 +33,6 @@ from raysm.local.server.faults import Faults
 from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService
-from raysm.local.server.mlflow.endpoint import is_for_mlflow
-from raysm.local.server.mlflow.operations import MlflowOperations
-from raysm.local.server.mlflow.servers import TrackingServers
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
@@ -116,7 +113,7 @@ def _close_to_others(home: Path) -> None:
 
     By the folders above them, not by a umask: inside an instance's own folders modes are what SageMaker's are.
     """
-    for name in ("jobs", "data", "mlflow", "s3"):
+    for name in ("jobs", "data", "s3"):
         (home / name).mkdir(exist_ok=True)
         (home / name).chmod(0o700)
 
@@ -150,7 +147,6 @@ def serve(options: Options) -> None:
             objects=Objects(moto, options.home / "data"),
             capacity=capacity,
             pools=WarmPools(records),
-            mlflow=TrackingServers(options.home, clock),
             stock=Stock(scenario, records, clock),
             stop_grace_s=options.stop_grace_s,
             scenario=scenario,
@@ -165,10 +161,7 @@ def serve(options: Options) -> None:
         tuning = TuningOperations(tuning_records, operations)
         batch = BatchService(options.home, clock, operations, moto)
         files = (records.files, tuning_records.files, batch.files)
-        mlflow = services.mlflow
-        sagemaker = (operations, tuning, MlflowOperations(mlflow))
-        app = App(sagemaker, LogService(records), console, moto, faults, entering, market, batch)
-        app.admit_to(mlflow.endpoint, is_for_mlflow)
+        app = App((operations, tuning), LogService(records), console, moto, faults, entering, market, batch)
         server = HttpServer(options.port, app)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -183,7 +176,6 @@ def serve(options: Options) -> None:
                 speed=scenario.speed,
             )
             batch.listen(record.url)
-            mlflow.listen(record.url)
             busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
             _listen(server, app, busy, options, ending, record, lock, files)
         finally:
@@ -194,7 +186,6 @@ def serve(options: Options) -> None:
             tuning.shut_down()
             batch.shut_down()
             operations.shut_down()
-            mlflow.close()
             services.timers.close()
             services.pools.close()
             server.shutdown()

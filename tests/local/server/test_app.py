@@ -132,12 +132,6 @@ def served():
     one.close()
 
 
-def test_an_application_of_its_own_answers_its_requests_and_no_browser(served):
-    served.app.admit_to(Response("its own"), lambda request: request.path == "/own")
-    assert served.ask(path="/own") == (200, b"its own")
-    assert served.ask(path="/own", Origin="http://evil.example")[0] == 403
-
-
 BATCH = "AWS4-HMAC-SHA256 Credential=a/20261122/eu-west-1/batch/aws4_request, x"
 
 

@@ -9,7 +9,6 @@ from raysm.contract.clock import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.mlflow.servers import TrackingServers
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.stock import Stock
@@ -19,8 +18,7 @@ from tests.support.sagemaker_server import training_request
 def test_a_job_that_cannot_be_started_is_not_there(tmp_path):
     records = Records(tmp_path)
     stock = Stock(Scenario(), records, records.clock)
-    servers = TrackingServers(tmp_path, records.clock)
-    services = SimpleNamespace(records=records, stock=stock, scenario=Scenario(), chance=Random(1), mlflow=servers)
+    services = SimpleNamespace(records=records, stock=stock, scenario=Scenario(), chance=Random(1))
     without_s3 = Operations(services, "process")
     with pytest.raises(AttributeError, match="moto"):
         without_s3.answer("CreateTrainingJob", training_request("a", "exit 0"), "us-east-1")
@@ -37,3 +35,12 @@ def test_where_the_time_passes_faster_what_really_runs_is_refused(tmp_path):
         Operations(services, "process").answer("CreateTrainingJob", training_request("a", "exit 0"), "us-east-1")
     with pytest.raises(ApiError):
         records.get(TRAINING, "a")
+
+
+def test_managed_mlflow_is_refused_with_what_to_use_instead(tmp_path):
+    records = Records(tmp_path)
+    services = SimpleNamespace(records=records, stock=Stock(Scenario(), records, records.clock), scenario=Scenario())
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
+    request = training_request("a", "exit 0", MlflowConfig={"MlflowResourceArn": arn})
+    with pytest.raises(ApiError, match="does not emulate managed MLflow; leave it out, .* tracking='sqlite:///mlflow"):
+        Operations(services, "process").answer("CreateTrainingJob", request, "us-east-1")

@@ -55,7 +55,6 @@ class Jobs:
             objects=SimpleNamespace(),
             capacity=self.capacity,
             pools=WarmPools(self.records),
-            mlflow=None,
             stock=Stock(Scenario(), self.records, self.records.clock),
         )
 

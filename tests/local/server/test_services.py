@@ -7,7 +7,7 @@ from raysm.local.server.capacity import Capacity
 from raysm.local.server.records import Records
 from raysm.local.server.services import Services
 
-PARTS = dict.fromkeys(("moto", "objects", "pools", "mlflow", "stock"))
+PARTS = dict.fromkeys(("moto", "objects", "pools", "stock"))
 
 
 def test_a_server_plays_what_aws_does_in_any_case_and_gives_the_grace_of_sagemaker(tmp_path):

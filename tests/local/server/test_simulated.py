@@ -30,7 +30,6 @@ class World:
             objects=None,
             capacity=None,
             pools=None,
-            mlflow=None,
             stock=Stock(self.scenario, self.records, self.clock),
             timers=self.clock,
             scenario=self.scenario,
