@@ -53,10 +53,6 @@ class Container:
     Storage Folders"; 120 GB beside 1 TB in awslabs/graphstorm, issue 949). 0 is all the room of this machine's disk."""
     read_only: bool = False
     """Whether ``/`` can only be read; the documented folders, ``/tmp`` and ``/dev/shm`` can be written."""
-    shared_mappings: bool = True
-    """Whether several processes can map a file of a Training job's channels together (``mmap`` with MAP_SHARED). Of
-    FastFile's nobody says it: a file system in user space may refuse it (numpy issue 9894, safetensors issue 545).
-    Where they cannot, the channels can only be read."""
     user: int = 0
     """Number of the user that the job runs as, 0 is root. Another one can write the documented folders, ``/tmp`` and
     ``/dev/shm`` alone, and has no home: an image's ``USER``."""

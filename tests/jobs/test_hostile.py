@@ -14,7 +14,6 @@ from raysm.client import endpoint
 from raysm.client.description import Status
 from raysm.contract.home import scenario_file
 from raysm.errors import ServiceError
-from raysm.local.instances.namespace import FUSE
 from raysm.workloads.training.results.model_file import MODEL_FILE
 from tests.jobs.test_training_interrupted import undisturbed
 from tests.support import interrupted_loop, reference
@@ -142,23 +141,6 @@ def assert_neighbors(job, rows):
     indices, scores = reference.neighbors(rows, 5, some)
     np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy())[some], indices)
     np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy())[some], scores)
-
-
-@pytest.mark.skipif(not FUSE.exists(), reason=f"this machine has no {FUSE}")
-def test_a_similarity_of_a_channel_that_cannot_be_mapped_equals_float64(tmp_path):
-    rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
-    (tmp_path / "matrix").mkdir()
-    for number, part in enumerate(np.array_split(rows, 4)):
-        np.save(tmp_path / "matrix" / f"part-{number}.npy", part)
-    with serving(tmp_path / "home") as home:
-        home.mkdir()
-        scenario_file(home).write_text("[container]\nshared_mappings = false\n")
-        on = raysm.Local(home=str(home), instance_kind="namespace")
-        # Who has all of it reads it alone.
-        for distribution, cluster in (("FullyReplicated", ONE), ("ShardedByS3Key", TWO)):
-            matrix = raysm.Input(str(tmp_path / "matrix"), distribution=distribution)
-            job = ended(raysm.submit(raysm.Similarity(top_k=5), cluster=cluster, inputs={"matrix": matrix}, on=on))
-            assert_neighbors(job, rows)
 
 
 def test_a_torchrun_script_leaves_rank_0s_files_though_every_node_writes_them(tmp_path, on):

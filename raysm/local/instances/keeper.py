@@ -193,7 +193,6 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     """Start the main process; return its pid as seen from outside once it has been exec'ed."""
     go_on, tell = os.pipe()
     failed, fail = os.pipe()
-    mounts = [_served(*mount) for mount in request.get("mounts", ())]
     if request.get("namespaces"):
         # It moves children alone, of which the first is PID 1: the main process, while the keeper stays outside.
         kernel.call("unshare", kernel.CLONE_NEWPID)
@@ -201,10 +200,7 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     if pid == 0:
         os.close(tell)
         os.close(failed)
-        _become({**request, "mounts": mounts}, go_on, fail, report_fd)
-    for kind, source, *_ in mounts:
-        if kind == "fuse":
-            os.close(int(source))
+        _become(request, go_on, fail, report_fd)
     os.close(go_on)
     os.close(fail)
     os.write(tell, b"!")
@@ -218,20 +214,6 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
         os.waitpid(pid, 0)
         raise ValueError(message.decode(errors="replace"))
     return pid
-
-
-def _served(kind: str, source: str, target: str, options: str) -> tuple[str, str, str, str]:
-    """Return a mount as it is; of ``direct_io``, begin to serve the folder, and return the mount of what is served."""
-    if kind != "direct_io":
-        return kind, source, target, options
-    descriptor = os.open("/dev/fuse", os.O_RDWR)
-    os.set_inheritable(descriptor, True)
-    # Before the namespaces are: it serves what this machine has, and no instance sees its process.
-    program = os.path.join(HERE, "direct_io.py")
-    command = [sys.executable, "-I", "-S", program, str(descriptor), source, options]
-    null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-    os.posix_spawn(sys.executable, command, {}, file_actions=[null])
-    return "fuse", str(descriptor), target, ""
 
 
 def _visit(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int, report_fd: int) -> int:

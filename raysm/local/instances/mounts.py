@@ -17,14 +17,12 @@ All sources are named by this machine's paths, therefore whatever hides some of 
 ``/tmp``) comes last.
 """
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raysm.contract.folders import make_folder
-from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.local.instances import user_environment
 from raysm.local.instances.base import InstanceSpec, Link
@@ -32,7 +30,7 @@ from raysm.local.instances.base import InstanceSpec, Link
 __all__ = ["Mount", "needed_by_python", "plan"]
 
 Mount = tuple[str, str, str, str]
-"""Kind (``bind``, ``bind_readonly``, ``direct_io``, ``overlay``, ``readonly``, ``mkdir``, or a file system's type),
+"""Kind (``bind``, ``bind_readonly``, ``overlay``, ``readonly``, ``mkdir``, or a file system's type),
 source, target, options."""
 
 ROOT, OPT, TMP, SHM = Path("/"), Path("/opt"), Path("/tmp"), Path("/dev/shm")
@@ -94,7 +92,6 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     return [
         *mounts,
         *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
-        *_own_channels(spec, opt / "ml"),
         ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
         *(mount for mounts_over in mounts_by_place for mount in mounts_over),
         # Last: what was mounted before it stays as it is, and what is made from now on could not be.
@@ -105,20 +102,6 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
 def _link(link: Link, base: Path) -> Mount:
     _mount_point(link.source, link.target, within=base)
     return ("bind_readonly", str(link.source), str(link.target), "")
-
-
-def _own_channels(spec: InstanceSpec, ml: Path) -> list[Mount]:
-    """Return what lies over the channels where their files cannot be mapped; nothing where they can."""
-    channels = Paths(spec.base).channels
-    if spec.scenario.container.shared_mappings or not channels.is_dir():
-        return []
-    # Named for it: what is bound over the folder inside the instance alone, whoever serves it from outside cannot see.
-    links = {
-        link.target.relative_to(channels).as_posix(): str(link.source)
-        for link in spec.links
-        if link.target.is_relative_to(channels)
-    }
-    return [("direct_io", str(channels), str(ml / channels.relative_to(spec.base)), json.dumps(links))]
 
 
 def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:

@@ -23,12 +23,8 @@ from raysm.local.instances.network import (
     missing_for_namespaces,
 )
 from raysm.local.instances.process import share_variables
-from raysm.local.scenario import Scenario
 
 __all__ = ["NamespaceSite"]
-
-FUSE = Path("/dev/fuse")
-"""By which a process serves a file system."""
 
 
 class _NamespaceInstance(KeptInstance):
@@ -45,7 +41,7 @@ class NamespaceSite(Site):
     interface = INTERFACE
     plays = frozenset(
         {
-            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "read_only", "shared_mappings", "user")),
+            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "read_only", "user")),
             *(f"network.{name}" for name in ("names_resolve_after_s", "own_name_is_loopback", "silent_internet")),
         }
     )
@@ -69,15 +65,6 @@ class NamespaceSite(Site):
         self._keepers: list[Keeper] = []
         self._names: HostNames | None = None
         self._network = Network()
-
-    def check(self, scenario: Scenario) -> None:
-        """Refuse also channels that cannot be mapped where this kernel lets nobody serve a file system."""
-        super().check(scenario)
-        if not scenario.container.shared_mappings and not FUSE.exists():
-            raise InvalidRequest(
-                f"the scenario asks for container.shared_mappings=False, which takes {FUSE}, and there is none: load "
-                " the kernel's module fuse, or take the switch out of the scenario"
-            )
 
     def base_inside(self, base: Path) -> Path:
         """Return ``/opt/ml``."""

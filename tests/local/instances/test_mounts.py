@@ -1,6 +1,5 @@
 """The plan of what a namespace instance mounts."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -105,17 +104,6 @@ def test_an_instance_that_is_gone_does_not_come_back_with_what_is_mounted(planne
     with pytest.raises(FileNotFoundError):
         planned([Link(source=tmp_path / "file", target=tmp_path / "gone" / "ml" / "file")], base=tmp_path / "gone")
     assert not (tmp_path / "gone").exists()
-
-
-def test_channels_that_cannot_be_mapped_are_served_with_the_files_that_are_linked_into_them(planned, tmp_path):
-    (tmp_path / "ml" / "input" / "data").mkdir(parents=True)
-    (tmp_path / "large").mkdir()
-    links = [Link(source=tmp_path / "large", target=tmp_path / "ml" / "input" / "data" / "matrix")]
-    mounts = planned(links, container=Container(shared_mappings=False))
-    place = str(tmp_path / "ml" / "input" / "data")
-    served = ("direct_io", place, "/opt/ml/input/data", json.dumps({"matrix": str(tmp_path / "large")}))
-    # Behind the folder in which it lies, or that would hide it.
-    assert mounts.index(served) > [mount[2] for mount in mounts].index("/opt")
 
 
 def test_only_the_outermost_of_kept_folders_below_tmp_is_bound(planned, tmp_path):

@@ -1,6 +1,5 @@
 """What instances as namespaces have of their own; what every kind of instance promises is tried in test_instances."""
 
-import errno
 import os
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from raysm.contract.kernels_folder import kernels_folder
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import InstanceSpec
-from raysm.local.instances.namespace import FUSE, NamespaceSite
+from raysm.local.instances.namespace import NamespaceSite
 from raysm.local.instances.network import INTERFACE, MAX_INSTANCES
 from raysm.local.scenario import Container, Scenario
 from tests.support import namespaces
@@ -84,43 +83,6 @@ def test_each_instance_sees_its_own_folder_as_sagemakers_and_its_own_address_und
         # Numbers of its own: this machine's have got far beyond.
         assert int(log.splitlines()[-1]) < 10
     assert first.address != second.address
-
-
-MAPPING = """
-import mmap
-with open("/opt/ml/input/data/matrix/rows", "rb") as file:
-    try:
-        mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-    except OSError as error:
-        print(error.errno)
-    private = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
-    print(private[-3:], file.read(4))
-try:
-    open("/opt/ml/input/data/matrix/new", "w")
-except OSError as error:
-    print(error.errno)
-"""
-
-
-@pytest.mark.namespace
-@pytest.mark.skipif(not FUSE.exists(), reason=f"this machine has no {FUSE}")
-def test_channels_may_be_such_that_no_two_processes_map_them_together(start, tmp_path):
-    folder = tmp_path / "algo-1" / "ml" / "input" / "data" / "matrix"
-    folder.mkdir(parents=True)
-    (folder / "rows").write_bytes(b"head" + bytes(500_000) + b"end")
-    (instance,) = start(1, f"{sys.executable} -c '{MAPPING}'", shared_mappings=False)
-    assert instance.wait(60) == 0
-    log = (tmp_path / "algo-1" / "log").read_text()
-    assert log.splitlines() == [str(errno.ENODEV), "b'end' b'head'", str(errno.EROFS)]
-
-
-def test_a_machine_that_serves_no_file_system_refuses_the_scenario(site):
-    asked = Scenario(container=Container(shared_mappings=False))
-    if FUSE.exists():
-        site.check(asked)
-    else:
-        with pytest.raises(InvalidRequest, match="load the kernel's module fuse"):
-            site.check(asked)
 
 
 OWN_ADDRESS = """
