@@ -44,7 +44,7 @@ def is_sparse(path: Path) -> bool:
             return False
         with archive.open("format.npy") as stream:
             # As SciPy's versions write it: bytes, or text of four bytes a letter.
-            text = stream.read()[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
+            text = stream.read(1024)[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
         if text != "csr":
             raise InvalidInput(f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()")
         missing = [name for name in SPARSE_MEMBERS if f"{name}.npy" not in members]

@@ -26,8 +26,8 @@ BATCH_BYTES = 16 << 20
 DELIMITERS = (";", "\t", "|", ",")
 """Delimiters that programs write between fields."""
 
-MAX_TEXT_COLUMNS = 100_000
-"""Columns of a CSV or TSV: Arrow's reader takes about 4 kB of memory for each."""
+MAX_COLUMNS = 100_000
+"""Columns of a table: Arrow takes about 4 kB of memory for each of a CSV, and 10 kB for each of a Parquet file."""
 
 MAX_LINE_CHARACTERS = 16 << 20
 """Characters of a line: a small compressed file can hold one line of many gigabytes."""
@@ -99,6 +99,13 @@ def _refuse_row_index(path: Path, names: Sequence[str], how_to_write: str) -> No
             f"{path.name}: the column {found!r} looks like a row index, not like a feature{_id_or_exclude(found)}; if "
             f"it is a feature, rename it or list all features with {option('columns')}. {how_to_write}"
         )
+
+
+def _too_many_columns(path: Path, count: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path.name} has {count} columns; a table may have at most {MAX_COLUMNS:,}: save the matrix as .npy, or as "
+        "Parquet with one list column"
+    )
 
 
 def _other_delimiter(path: Path, names: Sequence[str], text: str) -> str:
@@ -177,11 +184,8 @@ def csv_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
         raise InvalidInput(f"{path.name} cannot be read as CSV: {error}") from error
     if not first:
         raise InvalidInput(f"{path.name} has an empty first line; a CSV has one row of numbers on each line")
-    if len(first) > MAX_TEXT_COLUMNS:
-        raise InvalidInput(
-            f"{path.name} has {len(first):,} columns; a CSV or TSV may have at most {MAX_TEXT_COLUMNS:,}: save the "
-            "matrix as .npy, or as Parquet with one list column"
-        )
+    if len(first) > MAX_COLUMNS:
+        raise _too_many_columns(path, f"{len(first):,}")
     counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
     has_header = counted or not all(map(_is_number, first))
     names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
@@ -329,9 +333,12 @@ def parquet_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
             numeric or looks like a row index.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        # The limit is of every list in the metadata, the one of the columns among them.
+        with pq.ParquetFile(path, thrift_container_size_limit=MAX_COLUMNS + 1) as file:
             schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowException, OSError) as error:
+        if "Exceeded size limit" in str(error):
+            raise _too_many_columns(path, f"more than {MAX_COLUMNS:,}") from error
         raise InvalidInput(f"{path.name} is not a whole Parquet file: {error}") from error
     names = tuple(schema.names)
     selection.check(path.name, names)
@@ -520,7 +527,7 @@ def _check_nulls(path: Path, name: str, column: pa.Array, done: int) -> None:
 
 
 def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | None) -> NDArray[Any]:
-    tensors = column if isinstance(column, pa.FixedShapeTensorArray) else None
+    tensor = column.type if isinstance(column, pa.FixedShapeTensorArray) else None
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
     if pa.types.is_fixed_size_list(column.type):
         lengths = np.full(len(column), column.type.list_size)
@@ -540,7 +547,8 @@ def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | No
     if values.null_count:
         at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
         raise InvalidInput(f"{path.name}: column {name!r}, row {done + at // length}: a number in the list is missing")
-    if tensors is not None:
-        # A tensor may be stored with its dimensions in another order.
-        return cast(NDArray[Any], tensors.to_numpy_ndarray().reshape(-1, length))
-    return cast(NDArray[Any], values.to_numpy(zero_copy_only=False).reshape(-1, length))
+    rows = cast(NDArray[Any], values.to_numpy(zero_copy_only=False))
+    if tensor is not None and tensor.permutation:
+        # The dimensions are stored in another order.
+        rows = rows.reshape(-1, *tensor.shape).transpose(0, *(1 + at for at in tensor.permutation))
+    return rows.reshape(-1, length)
