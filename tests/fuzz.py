@@ -1,6 +1,7 @@
 """``python -m tests.fuzz --minutes 10 [--seed N]``: the similarity against float64, until the time is up.
 
-Problems of all kinds of rows, types, formats and layouts (``tests.support.problems``) are put to every engine that this
+Problems of all kinds of rows, types, formats and layouts, with columns that are named, ordered and chosen at random
+(``tests.support.problems``), are put to every engine that this
 machine has and to the tasks (``tests.support.comparing``), on all cores. Each follows from its seed, which is printed
 with whatever is wrong; Ctrl-C ends it early. The exit code is 1 where anything was wrong.
 """
@@ -33,7 +34,7 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Counts:
-    """Comparisons, and those that were wrong, by engine, mode, layout and kind."""
+    """Comparisons, and those that were wrong, by engine, mode, layout, kind, columns and format of drawn columns."""
 
     compared: Counter = field(default_factory=Counter)
     wrong: Counter = field(default_factory=Counter)
@@ -49,7 +50,9 @@ class Counts:
 
     def count(self, problem, one):
         """Count one comparison."""
+        columns = "drawn" if problem.columns_drawn else "plain"
         keys = [("engine", one.engine), ("mode", one.mode), ("layout", problem.layout), ("kind", problem.kind)]
+        keys += [("columns", columns)] + [("format", part.format) for part in problem.parts if problem.columns_drawn]
         keys.append(("all", "all"))
         self.compared.update(keys)
         if one.wrong:
@@ -63,7 +66,7 @@ class Counts:
     def table(self):
         """Return the counts as lines."""
         lines = []
-        for group in ("engine", "mode", "layout", "kind"):
+        for group in ("engine", "mode", "layout", "kind", "columns", "format"):
             names = sorted(name for found, name in self.compared if found == group)
             width = max(map(len, names), default=0)
             lines += ["", f"{group:<{width}}  comparisons  wrong"]

@@ -76,6 +76,10 @@ def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines)
     expected = problem.scores()
     layout = Sharded(problem, folder, ["matrix"]) if problem.sharded else Replicated(problem, folder)
     yield from task_comparisons(problem, layout, expected)
+    if problem.selection.ids and not problem.sharded:
+        sides = [problem.parts] if problem.queries is None else [problem.parts, problem.queries]
+        same = layout.ids() == [problem.ids(parts) for parts in sides]
+        yield Comparison("reader", "ids", "" if same else "the ids of the rows differ")
     if problem.queries is not None:
         # The same rows, where one of the channels is shared out, or both are.
         spread = (["matrix"], ["queries"], ["matrix", "queries"])[problem.seed % 3]

@@ -25,6 +25,7 @@ from raysm.workloads.similarity.modes.partial_merge import TileGroup
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.modes.topk_tile import TileBounds
+from raysm.workloads.similarity.reading.columns import agreed
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, RowShape, Shares, Whole
 from raysm.workloads.similarity.tasks.parts import prepared_part
@@ -40,11 +41,12 @@ HOSTS = ("algo-1", "algo-2", "algo-3")
 class WholeOperand:
     """The files of one channel, where every instance has them all."""
 
-    def __init__(self, parts, problem, folder, channel):
-        """Save the files."""
+    def __init__(self, parts, problem, folder, channel, expected=None):
+        """Save the files; they have the ``expected`` features of the matrix that they are compared with."""
         save(parts, folder / channel, problem.seed)
         place = Place(folder / channel, folder / f"{channel}-scratch", HOSTS[0])
-        source = Source(channel=channel, place=place)
+        source = Source(channel=channel, selection=problem.selection, place=place)
+        source = replace(source, expected=agreed([source.features()], expected))
         self.problem, self.sources = problem, dict.fromkeys(HOSTS, source)
         matrix = source.open()
         self.rows, self.columns, self.dtype = matrix.rows, matrix.columns, matrix.dtype
@@ -83,7 +85,7 @@ class WholeOperand:
 class SpreadOperand(WholeOperand):
     """The files of one channel, where each of some instances has its share."""
 
-    def __init__(self, parts, problem, folder, channel):
+    def __init__(self, parts, problem, folder, channel, expected=None):
         """Save the files, and join what the instances report."""
         self.problem, self.sources = problem, {}
         rng = np.random.default_rng([problem.seed, 1, len(channel)])
@@ -93,7 +95,9 @@ class SpreadOperand(WholeOperand):
         for host in HOSTS:
             (folder / channel / host).mkdir(parents=True, exist_ok=True)
             place = Place(folder / channel / host, folder / f"{channel}-{host}-scratch", host)
-            self.sources[host] = Source(channel=channel, place=place, sharded=True)
+            self.sources[host] = Source(channel=channel, selection=problem.selection, place=place, sharded=True)
+        expected = agreed([source.features() for source in self.sources.values()], expected)
+        self.sources = {host: replace(source, expected=expected) for host, source in self.sources.items()}
         self.index = join([report(source) for source in self.sources.values()], HOSTS, channel)
         self.rows, self.columns, self.dtype = self.index.rows, self.index.columns, self.index.dtype
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
@@ -144,10 +148,11 @@ class Solver:
         """Save the files, and prepare all rows where they lie; those of the channels in ``spread`` are sharded."""
         self.problem, self.folder = problem, folder
         sides = {"matrix": problem.parts} | ({} if problem.queries is None else {"queries": problem.queries})
-        self.operands = [
-            (SpreadOperand if name in spread else WholeOperand)(parts, problem, folder, name)
-            for name, parts in sides.items()
-        ]
+        self.operands, expected = [], None
+        for name, parts in sides.items():
+            kind = SpreadOperand if name in spread else WholeOperand
+            self.operands.append(kind(parts, problem, folder, name, expected))
+            expected = self.operands[0].sources[HOSTS[0]].expected
         dtype = np.result_type(*(operand.dtype for operand in self.operands))
         ready = [operand.prepared(dtype) for operand in self.operands]
         # Each stands for a process of its own instance.
@@ -210,6 +215,11 @@ class Solver:
 
 class Replicated(Solver):
     """The files of a problem, where every instance has them all."""
+
+    def ids(self):
+        """Return the ids of the matrix, and of the queries if there are any."""
+        matrices = [operand.sources[HOSTS[0]].open() for operand in self.operands]
+        return [[one for batch in matrix.id_batches() for one in batch.to_pylist()] for matrix in matrices]
 
     def tasks(self, merged_tiles=1):
         """Return the tiles; of a self-join, of blocks that are so many times as large."""

@@ -3,12 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from raysm.contract.natural_order import natural
 from raysm.errors import InvalidInput, option
 from raysm.request.similarity import MATRIX, Similarity
 
-__all__ = ["Features", "Selection", "is_row_index", "listed"]
+__all__ = ["Features", "Selection", "agreed", "is_row_index", "listed"]
 
 SHOWN = 8
 """Names that a message lists."""
@@ -134,6 +135,22 @@ class Features:
         width = columns - len(self.names) + 1
         names = [f"{name}[{width}]" if name == self.list_column else name or "''" for name in self.names]
         return ", ".join(names) if len(names) <= 4 else f"{names[0]} ... {names[-1]}"
+
+
+def agreed(found: Iterable[Features | None], expected: Features | None = None) -> Features | None:
+    """Return the features that all files of a channel must have, in their order; None if no file has names.
+
+    Scalar columns count before a list column, whose elements have no names.
+
+    Args:
+        found: The features of the files, or of the first file of each instance.
+        expected: The features of the matrix that these rows are compared with.
+    """
+    named = (one for one in found if one is not None)
+    own = min(named, key=lambda one: (one.is_one_list, natural(one.file)), default=None)
+    if own is None or expected is None or (expected.is_one_list and not own.is_one_list):
+        return own or expected
+    return replace(expected, left_out=own.left_out)
 
 
 def is_row_index(name: str) -> bool:

@@ -14,7 +14,7 @@ from raysm.contract.natural_order import natural
 from raysm.errors import InvalidInput, option
 from raysm.workloads.file_names import data_files
 from raysm.workloads.similarity.reading import archives, tables
-from raysm.workloads.similarity.reading.columns import Features, Selection, listed
+from raysm.workloads.similarity.reading.columns import Features, Selection, agreed, listed
 from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.npy import read_layout
 
@@ -83,12 +83,16 @@ def table(file: Path, selection: Selection = NO_SELECTION) -> tables.Table | Non
 
 
 def features(files: list[tuple[str, Path]], selection: Selection = NO_SELECTION) -> Features | None:
-    """Return the features of the first file whose columns have names; None if no file has any."""
+    """Return the features of the first file with named features, else of the first with a list column, else None."""
+    a_list = None
     for name, file in files:
         found = None if suffix(file) in ARRAYS else table(file, selection)
         if found is not None and found.features is not None:
-            return replace(found.features, file=name)
-    return None
+            named = replace(found.features, file=name)
+            if not named.is_one_list:
+                return named
+            a_list = a_list or named
+    return a_list
 
 
 class Shape(NamedTuple):
@@ -99,7 +103,7 @@ class Shape(NamedTuple):
     columns: int | None
     """Number of columns; None if only reading tells."""
     features: Features | None
-    """The features of the first file whose columns have names."""
+    """The features that all files have."""
 
 
 def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Shape:
@@ -119,12 +123,11 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
     first = ""
     files = matrix_files(path)
     check_ids(files, selection)
-    own: Features | None = None
+    expected = agreed([features(files, selection)], expected)
     for name, file in files:
         found = table(file, selection)
         if found is not None:
-            found.ordered(expected or own)
-            own = own or found.features
+            found.ordered(expected)
         file_rows, file_columns = _array_shape(file) if found is None else (found.rows, found.columns)
         rows = None if rows is None or file_rows is None else rows + file_rows
         # Only reading tells the length of some lists.
@@ -136,7 +139,7 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
             first, columns = name, file_columns
     if rows == 0 or columns == 0:
         raise InvalidInput(f"{path.name} has the shape ({rows}, {columns}); there is nothing to compute")
-    return Shape(rows, columns, own)
+    return Shape(rows, columns, expected)
 
 
 def _array_shape(file: Path) -> tuple[int, int]:

@@ -55,7 +55,7 @@ class Source:
         return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
 
     def features(self) -> Features | None:
-        """Return the features of this instance's first file whose columns have names; None if there is none."""
+        """Return the features of this instance's files, as ``files.features`` does; None if they have no names."""
         return features(matrix_files(self.here().channel), self.selection) if self.has_files() else None
 
     def has_files(self) -> bool:

@@ -166,7 +166,7 @@ def report(source: Source) -> ShardReport:
 
 
 def features_here(source: Source) -> Features | None:
-    """Return the features of this instance's first file whose columns have names.
+    """Return the features of this instance's files.
 
     Raises:
         InvalidInput: A file cannot be read; the message names it, and the instance.

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.bootstrap import environment
-from raysm.contract.natural_order import natural
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.blocks import RowBlock, map_blocks
 from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
@@ -31,7 +30,7 @@ from raysm.workloads.similarity.layouts.sharded.asking import SpreadMatrix
 from raysm.workloads.similarity.layouts.sharded.index import ShardIndex, features_here, join, report
 from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
 from raysm.workloads.similarity.reading import digests
-from raysm.workloads.similarity.reading.columns import Features
+from raysm.workloads.similarity.reading.columns import Features, agreed
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.tasks import preparing
@@ -49,16 +48,13 @@ def with_features(source: Source, expected: Features | None = None) -> Source:
 
     Args:
         source: The channel.
-        expected: The features; None takes those of the first file whose columns have names, on whichever instance.
+        expected: The features of the matrix that these rows are compared with.
 
     Raises:
         InvalidInput: A file cannot be read, or lacks a column that was chosen.
     """
     found = answers(ask_every_node(features_here, source).values()) if source.sharded else [source.features()]
-    own = min((one for one in found if one is not None), key=lambda one: natural(one.file), default=None)
-    if own is not None and expected is not None:
-        own = replace(expected, left_out=own.left_out)
-    return replace(source, expected=own or expected)
+    return replace(source, expected=agreed(found, expected))
 
 
 @dataclass(frozen=True, slots=True)
