@@ -11,7 +11,10 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import torch
 
 import raysm
 from raysm.client import endpoint
@@ -69,6 +72,26 @@ def test_a_submitted_similarity_is_a_future_of_its_table():
     assert job.status is Status.COMPLETED
     assert {"algo-1", "algo-2"} == set(result.manifest.instances)
     assert "Completed" in repr(job)
+
+
+# How each becomes a file is shown without a job in client/test_data_inputs.
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["array", "tensor", "pandas", "polars"])
+def test_a_matrix_in_memory_gives_the_result_of_the_same_rows_in_a_file(tmp_path, kind):
+    rows = np.random.default_rng(3).standard_normal((50, 4))
+    np.save(tmp_path / "m.npy", rows)
+    frame = pd.DataFrame(rows, columns=list("abcd"))
+    matrix = {
+        "array": rows,
+        "tensor": torch.tensor(rows),
+        "pandas": frame,
+        "polars": pl.DataFrame(frame.to_dict("list")),
+    }
+    workload = raysm.Similarity(top_k=3)
+    jobs = [raysm.submit(workload, inputs={"matrix": one}) for one in (tmp_path / "m.npy", matrix[kind])]
+    from_file, from_memory = (job.result(timeout=300).file for job in jobs)
+    assert from_file.read_bytes() == from_memory.read_bytes()
+    assert any("matrix: 50 rows x 4 columns" in line.text for line in jobs[1].lines())
 
 
 # Without Ray: client/test_submit, and cli/test_local_server, where one job reads the model of another.

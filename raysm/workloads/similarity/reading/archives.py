@@ -29,14 +29,16 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     # NotImplementedError is zipfile's of a compression that it does not know.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise InvalidInput(f"{path.name} is no whole .npz archive ({error}); write it with numpy.savez") from error
+        raise InvalidInput(
+            f"{path.name} is not a complete .npz archive ({error}); write it with numpy.savez"
+        ) from error
 
 
 def is_sparse(path: Path) -> bool:
     """Return whether the archive is one of ``scipy.sparse.save_npz``.
 
     Raises:
-        InvalidInput: It is torn, or sparse in another format than CSR.
+        InvalidInput: It is truncated, or sparse in another format than CSR.
     """
     with _archive(path) as archive:
         members = set(archive.namelist())
@@ -49,7 +51,7 @@ def is_sparse(path: Path) -> bool:
             raise InvalidInput(f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()")
         missing = [name for name in SPARSE_MEMBERS if f"{name}.npy" not in members]
         if missing:
-            raise InvalidInput(f"{path.name} is no whole CSR matrix: it lacks {', '.join(missing)}")
+            raise InvalidInput(f"{path.name} is not a valid CSR matrix: it lacks {', '.join(missing)}")
         return True
 
 
@@ -65,7 +67,7 @@ def shape(path: Path) -> tuple[int, ...]:
     """Return the matrix's shape from the headers alone.
 
     Raises:
-        InvalidInput: It is torn, or no matrix.
+        InvalidInput: It is truncated, or not a matrix.
     """
     if is_sparse(path):
         with _archive(path) as archive:
@@ -93,7 +95,7 @@ def extract(path: Path, folder: Path) -> None:
     """Write the archive's arrays into ``folder``: ``rows.npy``, or ``data``, ``indices``, ``indptr`` and ``shape``.
 
     Raises:
-        InvalidInput: It is torn, or no matrix.
+        InvalidInput: It is truncated, or not a matrix.
     """
     if not is_sparse(path):
         with _archive(path) as archive:
@@ -121,15 +123,19 @@ def _check_sparse(folder: Path, path: Path, rows: int, columns: int) -> None:
     # A wrong index would read or write outside the arrays: look at each once, here.
     data, indices, indptr = (map_array(folder / f"{name}.npy", 1) for name in SPARSE_MEMBERS)
     if len(indptr) != rows + 1 or len(data) != len(indices) or indptr.dtype.kind != "i" or indices.dtype.kind != "i":
-        raise InvalidInput(f"{path.name} is no whole CSR matrix: its arrays do not fit its shape ({rows}, {columns})")
+        raise InvalidInput(
+            f"{path.name} is not a valid CSR matrix: its arrays do not fit its shape ({rows}, {columns})"
+        )
     if indptr[0] != 0 or indptr[-1] != len(indices) or not _all(indptr[1:], indptr[:-1]):
-        raise InvalidInput(f"{path.name} is no whole CSR matrix: its row pointers do not rise from 0 to its size")
+        raise InvalidInput(
+            f"{path.name} is not a valid CSR matrix: indptr does not rise from 0 to the number of elements"
+        )
     # Some at a time: what is mapped may be larger than the memory.
     step = CHUNK_BYTES // 8
     for start in range(0, len(indices), step):
         part = indices[start : start + step]
         if part.min() < 0 or part.max() >= columns:
-            raise InvalidInput(f"{path.name} is no whole CSR matrix: a column index is outside 0 to {columns - 1}")
+            raise InvalidInput(f"{path.name} is not a valid CSR matrix: a column index is outside 0 to {columns - 1}")
 
 
 def _all(later: NDArray[Any], earlier: NDArray[Any]) -> bool:

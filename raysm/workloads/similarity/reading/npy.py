@@ -54,20 +54,22 @@ def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype
     """
     magic = stream.read(8)
     if len(magic) < 8 or magic[:6] != MAGIC[:6] or magic[6] not in (1, 2, 3):
-        raise InvalidInput(f"{where} is no .npy file: it does not begin as one; write it with numpy.save")
+        raise InvalidInput(
+            f"{where} is not a .npy file: it does not begin with the .npy signature; write it with numpy.save"
+        )
     size = 2 if magic[6] == 1 else 4
     prefix = stream.read(size)
     length = int.from_bytes(prefix, "little")
     # Before it is read: four bytes of length can claim 4 GiB.
     if len(prefix) < size or length > MAX_HEADER_BYTES:
-        raise InvalidInput(f"{where} is no whole .npy file: its header is torn; write it again")
+        raise InvalidInput(f"{where} is not a complete .npy file: its header is truncated; write it again")
     try:
         fields = ast.literal_eval(stream.read(length).decode("utf-8" if magic[6] == 3 else "latin1"))
         shape, order, descr = fields["shape"], fields["fortran_order"], fields["descr"]
         dtype = np.dtype(descr) if isinstance(descr, str) else np.dtype([tuple(field) for field in descr])
     # The last two are what Python's parser raises of a text that is nested too deeply.
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
-        raise InvalidInput(f"{where} is no whole .npy file: its header cannot be read ({error})") from error
+        raise InvalidInput(f"{where} is not a valid .npy file: its header cannot be read ({error})") from error
     if dtype.hasobject:
         raise InvalidInput(f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)")
     if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
@@ -79,7 +81,7 @@ def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype
 def _check_layout(where: str, shape: Any, order: Any, itemsize: int) -> None:
     if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
         raise InvalidInput(
-            f"{where} is no whole .npy file: its shape is {shape!r}, no tuple of whole numbers from 0 on"
+            f"{where} is not a valid .npy file: its shape is {shape!r}, not a tuple of non-negative integers"
         )
     # An axis of no length makes no other one addressable.
     # Not NumPy's prod, whose integers wrap: 2**32 times 2**32 would be 0.
@@ -87,7 +89,7 @@ def _check_layout(where: str, shape: Any, order: Any, itemsize: int) -> None:
         raise InvalidInput(f"{where} has the shape {shape}, more than any memory can hold; write it again")
     # The text 'False' would count as true, and the matrix would be read transposed.
     if not isinstance(order, bool):
-        raise InvalidInput(f"{where} is no whole .npy file: 'fortran_order' is {order!r}, neither True nor False")
+        raise InvalidInput(f"{where} is not a valid .npy file: 'fortran_order' is {order!r}, neither True nor False")
 
 
 class Unmappable(InvalidInput):
@@ -112,7 +114,7 @@ def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
     """Read what a file's header says, and compare it with the file's size.
 
     Raises:
-        InvalidInput: It is torn, or has another number of dimensions.
+        InvalidInput: It is truncated, or has another number of dimensions.
     """
     with path.open("rb") as stream:
         shape, dtype, fortran = read_header(stream, path.name)
@@ -122,7 +124,9 @@ def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
     size = math.prod(shape) * dtype.itemsize
     available = path.stat().st_size - offset
     if available < size:
-        raise InvalidInput(f"{path.name} is torn: {shape} of {dtype} need {size} bytes of data, it has {available}")
+        raise InvalidInput(
+            f"{path.name} is truncated: {shape} of {dtype} need {size} bytes, it has {available}; write it again"
+        )
     return ArrayLayout(shape, dtype, fortran, offset)
 
 
@@ -130,7 +134,7 @@ def map_array(path: Path, dimensions: int = 2, map_pages: MapPages = mmap.mmap) 
     """Map a ``.npy`` into memory, read-only.
 
     Raises:
-        InvalidInput: It is torn, or has another number of dimensions.
+        InvalidInput: It is truncated, or has another number of dimensions.
         Unmappable: Where it lies nothing can be mapped: a copy elsewhere can.
     """
     layout = read_layout(path, dimensions)
@@ -140,7 +144,7 @@ def map_array(path: Path, dimensions: int = 2, map_pages: MapPages = mmap.mmap) 
     with path.open("rb") as file:
         mapped = map_file(file.fileno(), map_pages)
     if mapped is None:
-        raise Unmappable(f"{path} lies where no file can be mapped into memory; let the channel be read as File")
+        raise Unmappable(f"{path} is on a file system that cannot map files into memory; use the input mode File")
     # Not numpy.memmap, which runs Python code for each slice of it, and knows no other mapping than a shared one.
     order: Literal["F", "C"] = "F" if layout.fortran else "C"
     return np.ndarray(layout.shape, layout.dtype, buffer=mapped, offset=layout.offset, order=order)

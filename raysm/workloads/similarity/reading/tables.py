@@ -339,7 +339,7 @@ def parquet_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
     except (pa.ArrowException, OSError) as error:
         if "Exceeded size limit" in str(error):
             raise _too_many_columns(path, f"more than {MAX_COLUMNS:,}") from error
-        raise InvalidInput(f"{path.name} is not a whole Parquet file: {error}") from error
+        raise InvalidInput(f"{path.name} is not a complete Parquet file ({error}); write it again") from error
     names = tuple(schema.names)
     selection.check(path.name, names)
     id_types = {}
