@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
+from raysm.grid.classify import brief
 from raysm.grid.running import Running
 
 __all__ = ["follow"]
@@ -20,7 +21,7 @@ def follow(running: Running, console: Console) -> None:
         while events := running.store.events(last):
             for event in events:
                 if event.task is not None and event.attempt is None:
-                    console.print(Text(f"{event.task}: {event.now} {event.text}".rstrip()), soft_wrap=True)
+                    console.print(Text(f"{event.task}: {event.now} {brief(event.text)}".rstrip()), soft_wrap=True)
             last = events[-1].seq
         running.clock.sleep(seconds)
 

@@ -19,11 +19,12 @@ from raysm.cli.rows_source import named_source
 from raysm.cli.submitting import check_output
 from raysm.contract.counted import counted
 from raysm.errors import InvalidRequest
+from raysm.grid.classify import brief
 from raysm.grid.opening import grid_names, only_grid
 from raysm.grid.row_tables import KEY
 from raysm.grid.rows.source import MAX_ROWS
 from raysm.views.grid.handle import GridHandle, attach_grid
-from raysm.views.grid.screen import brief, screen_lines
+from raysm.views.grid.screen import screen_lines
 from raysm.views.grid.watching import watch
 
 __all__ = ["VERBS", "say"]

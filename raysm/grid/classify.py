@@ -15,6 +15,7 @@ __all__ = [
     "VERSION",
     "LearnedQuota",
     "Verdict",
+    "brief",
     "of_end",
     "of_program",
     "of_refusal",
@@ -177,6 +178,17 @@ def quota_in(reason: str) -> LearnedQuota | None:
     if numbers is None:
         return None
     return LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]), wanted=int(numbers["wanted"]))
+
+
+def brief(reason: str) -> str:
+    """Return a reason in one line: its first line (the error and what becomes of the row), and its last if that is new.
+
+    The last line of a long reason names the error that caused it; of a traceback it is the error itself once more.
+    """
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) < 2 or lines[-1] in lines[0]:
+        return "".join(lines[:1])
+    return f"{lines[0]} … {lines[-1]}"
 
 
 def shortened(reason: str, length: int) -> str:

@@ -9,6 +9,7 @@ from raysm.client.storage import Storage
 from raysm.contract.row_record import MODEL
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import Attempt, TaskState
+from raysm.grid.classify import brief
 from raysm.grid.row_folders import row_uri
 from raysm.grid.store import Store
 
@@ -35,7 +36,7 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
     # A row that was skipped is done, and has no job here: another grid has its result.
     record, attempts = store.task(key), store.attempts(key)
     if record.state is not TaskState.DONE or not attempts:
-        why = f": {record.reason}" if record.reason else ""
+        why = f": {brief(record.reason)}" if record.reason else ""
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
     last = attempts[-1]
     # The embedded SageMaker plays the regions that it is told of, and who asks for a row need not name them all.

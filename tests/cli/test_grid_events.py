@@ -21,7 +21,8 @@ class HandRunning:
 
     def run(self, sleep):
         with self.store.database.transaction("test", fenced=False):
-            self.store.move_task("b[0]", TaskState.WAITING, TaskState.FAILED, 2.0, reason="exit code: 1")
+            reason = "exit code: 1\nTraceback (most recent call last)\nexit code: 1"
+            self.store.move_task("b[0]", TaskState.WAITING, TaskState.FAILED, 2.0, reason=reason)
         sleep(0.0)
 
 

@@ -68,6 +68,11 @@ def test_options_become_fields():
     assert (workload.trials, workload.stop, workload.mode, workload.workers) == (7, raysm.Asha(), "max", 2)
 
 
+def test_the_direction_has_no_default():
+    with pytest.raises(TypeError, match="mode"):
+        Sweep(train, space=SPACE, metric="accuracy")
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -55,14 +55,15 @@ def books(grid, prefix):
 
 def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent(home):
     grid = EmbeddedGrid(home, REGIONS)
-    running = grid.run(grid.request(rows_in(REGIONS, 24), retries=1))
+    # A day: on a slow machine 18 s, which are an hour of the fast clock, may pass before a job has its instances.
+    running = grid.run(grid.request(rows_in(REGIONS, 24), retries=1, patience_s=86_400))
     states = {record.task.key: (record.state, record.task.region) for record in running.store.tasks()}
     for key, (state, region) in states.items():
         assert state == ("failed" if region == "us-west-2" else "done"), key
     attempts = running.store.attempts()
-    assert {attempt.ending for attempt in attempts} == {"OK", "USER"}
-    # One retry of each that fails, and no second job of any that does not.
-    assert len(attempts) == 18 + 2 * 6
+    assert {attempt.ending for attempt in attempts} == {"OK", "ERROR"}
+    # No second job of any: the simulated failure is a ValueError, which the same program would raise again.
+    assert len(attempts) == 18 + 6
     assert all(attempt.region == states[attempt.task][1] for attempt in attempts)
     prefix = running.store.grid().prefix
     assert money(running.store, grid.clock.now()).spent_usd == pytest.approx(books(grid, prefix), abs=0.005)

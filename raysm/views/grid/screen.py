@@ -2,10 +2,11 @@
 
 from raysm.client.costs.bill import dollars
 from raysm.contract.counted import counted
+from raysm.grid.classify import brief
 from raysm.grid.snapshot import RegionView, Snapshot
 from raysm.views.grid.plan_text import usd_range
 
-__all__ = ["brief", "duration", "interruptions_note", "screen_lines", "unpriced_note"]
+__all__ = ["duration", "interruptions_note", "screen_lines", "unpriced_note"]
 
 BAR = 40
 """Characters of the bar of all rows."""
@@ -78,17 +79,6 @@ def unpriced_note(view: Snapshot) -> str:
     """Return what is to be said where the dollars are not all; nothing where they are."""
     number = view.money.unpriced
     return f"        the cost of {counted(number, 'job')} is unknown and not in these sums" if number else ""
-
-
-def brief(reason: str) -> str:
-    """Return a reason in one line: its first line (the error and what becomes of the row), and its last if that is new.
-
-    The last line of a long reason names the error that caused it; of a traceback it is the error itself once more.
-    """
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    if len(lines) < 2 or lines[-1] in lines[0]:
-        return "".join(lines[:1])
-    return f"{lines[0]} … {lines[-1]}"
 
 
 def duration(seconds: float) -> str:
