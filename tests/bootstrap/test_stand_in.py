@@ -82,8 +82,9 @@ def test_it_says_at_once_that_the_services_are_out_of_use_and_becomes_the_agent_
 def test_the_port_that_it_says_of_the_shown_service_is_kept_for_the_agent_that_listens_there(stand, bell, tmp_path):
     stand_in_process = stand(UNTIL_RUNG, str(bell[0]), "one,shown")
     port = said_port(tmp_path, "shown")
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(("127.0.0.1", port))
+    # Not even a program that sets SO_REUSEADDR, which may listen beside a socket that is only bound.
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", port))
     os.write(bell[1], b"!")
     assert stand_in_process.stdout.readline().split()[-1] == f"--listen-port={port}"
     assert stand_in_process.stdout.readline() == f"at {port}\n"
