@@ -2,11 +2,12 @@
 
 A port is no identity: any user of a machine can listen at one that is free. The kernel lists the owner of each
 listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html). Other systems than Linux have no
-such list, and there the functions below check nothing. Standard library alone.
+such list, and there the functions below check nothing. The standard library alone: this also runs in bare images.
 """
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -51,7 +52,7 @@ def check_listener(address: str, port: int) -> frozenset[int]:
     Raises:
         ForeignListener: Another user's process listens there.
     """
-    if sys.platform != "linux":
+    if not _owners_are_listed():
         return frozenset()
     found = list(_listeners(address, port))
     foreign = next((uid for uid, _ in found if uid != os.geteuid()), None)
@@ -71,7 +72,7 @@ def has_own_listener(address: str, port: int) -> bool:
     Raises:
         ForeignListener: Another user's process listens there.
     """
-    if sys.platform != "linux" or not is_of_this_machine(address):
+    if not _owners_are_listed() or not is_of_this_machine(address):
         return True
     return bool(check_listener(address, port))
 
@@ -98,10 +99,9 @@ def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
                 stack.pop_all()
                 connection.settimeout(None)
                 return connection
-        except ForeignListener:
-            raise
         except OSError as error:
-            failure = error
+            # Another user may have the port at one of the host's addresses, and the job at the next one.
+            failure = failure if isinstance(failure, ForeignListener) else error
     raise failure
 
 
@@ -125,6 +125,17 @@ async def open_to_own(address: str, port: int) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+@functools.cache
+def _owners_are_listed() -> bool:
+    """Return whether this system lists the owners of listening sockets, as found out with one of this process's own."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        try:
+            own = os.geteuid(), os.fstat(probe.fileno()).st_ino
+            return own in _listeners(*probe.getsockname())
+        except OSError:
+            return False
 
 
 @contextlib.contextmanager
@@ -151,7 +162,8 @@ def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
 
 
 def _read(table: str, addresses: set[str], port: int) -> Iterator[tuple[int, int]]:
-    with (TABLES / table).open(encoding="ascii") as lines:
+    # A kernel without IPv6 has no tcp6.
+    with contextlib.suppress(FileNotFoundError), (TABLES / table).open(encoding="ascii") as lines:
         next(lines)
         for line in lines:
             columns = line.split()

@@ -55,6 +55,17 @@ def test_an_address_of_another_machine_is_not_asked_for_here():
 
 
 @needs_two_users
+def test_another_users_process_at_one_address_of_a_host_does_not_hide_the_own_at_another():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with thief(port, address="::1") as other:
+            other.await_port(port)
+            with connect_to_own("localhost", port, 60) as connection:
+                assert connection.getpeername()[0] == "127.0.0.1"
+            assert other.end() == ""
+
+
+@needs_two_users
 def test_another_users_process_is_refused_and_hears_nothing():
     port = free_port()
     with thief(port) as other:

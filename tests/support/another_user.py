@@ -13,17 +13,17 @@ __all__ = ["NOBODY", "Thief", "needs_two_users", "thief"]
 # can be had, says whatever it is told to any caller, and prints what it hears.
 CODE = f"""
 import json, os, selectors, socket, sys, time
-ports, greeting, until_s = json.loads(sys.argv[1])
+ports, address, greeting, until_s = json.loads(sys.argv[1])
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
 selector, wanted = selectors.DefaultSelector(), set(ports)
 end = time.monotonic() + until_s
 print(json.dumps(["ready"]), flush=True)
 while time.monotonic() < end:
     for port in list(wanted):
-        server = socket.socket()
+        server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            server.bind(("127.0.0.1", port))
+            server.bind((address, port))
             server.listen(100)
         except OSError:
             server.close()
@@ -84,9 +84,9 @@ class Thief:
 
 
 @contextlib.contextmanager
-def thief(*ports, greeting="", within_s=300.0):
+def thief(*ports, address="127.0.0.1", greeting="", within_s=300.0):
     """Yield another user's process that wants ``ports`` and says ``greeting`` to each caller."""
-    told = json.dumps([ports, greeting, within_s])
+    told = json.dumps([ports, address, greeting, within_s])
     with subprocess.Popen([sys.executable, "-c", CODE, told], stdout=subprocess.PIPE, text=True) as process:
         try:
             other = Thief(process)
