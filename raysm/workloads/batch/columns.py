@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from raysm.errors import InvalidInput
 
-__all__ = ["BLOCK_BYTES", "FileColumns", "InputColumns", "cast", "filled", "join", "plain", "unified"]
+__all__ = ["BLOCK_BYTES", "FileColumns", "InputColumns", "cast", "column", "filled", "join", "plain", "unified"]
 
 BLOCK_BYTES = 4 << 20
 """How much of a CSV or JSON file is parsed at a time. A record that is longer makes its block longer."""
@@ -58,6 +58,12 @@ class InputColumns:
         return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
+def column(name: str, kind: pa.DataType, lacks_values: bool) -> pa.Field:
+    """Return a column of a schema; it is nullable if a value is missing."""
+    # Arrow has no column of the type null that lacks none, as that of a file without rows.
+    return pa.field(name, kind, lacks_values or pa.types.is_null(kind))
+
+
 def plain(kind: pa.DataType) -> pa.DataType:
     """Return the type of the values, however a file encodes them: categories and large texts are texts."""
     if pa.types.is_dictionary(kind):
@@ -83,40 +89,44 @@ def unified(
     Raises:
         InvalidInput: The files do not fit together, or ``types`` names a column that they do not have.
     """
-    # An empty file, and a CSV file without a line, has no columns.
-    described = [item for item in files if len(item.schema)]
+    # An empty file has no columns.
+    with_columns = [item for item in files if len(item.schema)]
+    if same_columns:
+        for item in with_columns[1:]:
+            _check_names(item, with_columns[0])
+    # A CSV file of a header alone tells no types.
+    described = [item for item in files if item.rows] or with_columns
     found: dict[str, pa.DataType] = {}
-    first: dict[str, str] = {}
+    seen: dict[str, list[tuple[str, pa.DataType]]] = {}
     nullable: dict[str, bool] = {}
-    notes: dict[str, str] = {}
     for item in described:
-        if same_columns:
-            _check_names(item, described[0])
         for field in item.schema:
             name, kind = field.name, plain(field.type)
             before = found.get(name)
             joined = kind if before is None else join(before, kind, any_is_text=any_is_text)
             if joined is None:
                 raise InvalidInput(
-                    f"the column {name!r} is {kind} in {item.file} and {before} in {first[name]}; write it with one "
-                    "type in all files"
+                    f"the column {name!r} is {kind} in {item.file} and {before} in {seen[name][0][0]}; write it with "
+                    "one type in all files"
                 )
             found[name] = joined
-            first.setdefault(name, item.file)
+            seen.setdefault(name, []).append((item.file, field.type))
             nullable[name] = nullable.get(name, False) or field.nullable
-    for name in found:
-        having = [item for item in described if name in item.schema.names]
-        others = [item for item in having if plain(item.schema.field(name).type) != found[name]]
+    notes: dict[str, str] = {}
+    for name, where in seen.items():
+        others = [(file, kind) for file, kind in where if plain(kind) != found[name]]
         if others:
-            notes[name] = f"{others[0].schema.field(name).type} in {_some(others)}"
-        if len(having) < len(described):
+            kind = others[0][1]
+            notes[name] = f"{kind} in {_some([file for file, other in others if other == kind])}"
+        if len(where) < len(described):
             nullable[name] = True
-            notes.setdefault(name, f"missing in {_some([item for item in described if item not in having])}")
+            having = {file for file, _ in where}
+            notes.setdefault(name, f"missing in {_some([item.file for item in described if item.file not in having])}")
     unknown = [name for name in types if name not in found]
     if unknown:
         raise InvalidInput(f"types names the column {unknown[0]!r}; the input has {', '.join(found) or 'no columns'}")
     return InputColumns(
-        schema=pa.schema([pa.field(name, kind, nullable[name]) for name, kind in found.items()]),
+        schema=pa.schema([column(name, kind, nullable[name]) for name, kind in found.items()]),
         rows=sum(item.rows for item in files),
         block_bytes=max((item.block_bytes for item in files), default=BLOCK_BYTES),
         notes=notes,
@@ -207,5 +217,5 @@ def _is_scalar(kind: pa.DataType) -> bool:
     return any(check(kind) for check in checks)
 
 
-def _some(files: Sequence[FileColumns]) -> str:
-    return files[0].file + (f" and {len(files) - 1:,} more" if len(files) > 1 else "")
+def _some(files: Sequence[str]) -> str:
+    return files[0] + (f" and {len(files) - 1:,} more" if len(files) > 1 else "")

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +18,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.columns import BLOCK_BYTES, FileColumns, InputColumns, cast, join, plain, unified
+from raysm.workloads.batch.columns import (
+    BLOCK_BYTES,
+    FileColumns,
+    InputColumns,
+    cast,
+    column,
+    join,
+    plain,
+    unified,
+)
 from raysm.workloads.batch.formats.format import Columns, Span, TableColumns, is_gzipped
 from raysm.workloads.batch.formats.whole_files import objects
 
@@ -90,8 +100,8 @@ class Table:
                     "file": objects([name] * len(table)),
                     "row": np.arange(row, row + len(table)),
                 }
-                for column in table.column_names:
-                    columns[column] = array_of(table.column(column), nullable[column])
+                for key in table.column_names:
+                    columns[key] = array_of(table.column(key), nullable[key])
                 yield TableColumns(columns, table)
                 row += len(table)
         except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
@@ -123,7 +133,7 @@ class Csv(Table):
             except pa.ArrowInvalid as error:
                 # Arrow's word for a record that is longer than a block.
                 if "straddl" not in str(error) or block_bytes >= MAX_BLOCK_BYTES:
-                    raise
+                    _name_csv_column(error, path, block_bytes)
                 block_bytes *= 4
             else:
                 return FileColumns(file=file, schema=schema, rows=rows, block_bytes=block_bytes)
@@ -158,9 +168,7 @@ def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) 
 def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
     """Return names and types of a CSV file's columns, by all of its values, and the number of its rows."""
     names = next(_csv_tables(path, block_bytes, {})).column_names
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidInput(f"{path} has several columns named {twice[0]!r}; rename all but one")
+    _refuse_twice(path, names)
     kinds = {name: pa.type_for_alias(types[name]) if name in types else pa.null() for name in names}
     missing = dict.fromkeys(names, False)
     rows = 0
@@ -177,8 +185,14 @@ def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tupl
                 joined = join(kinds[name], _csv_type(present))
                 assert joined is not None, "scalars always have a common type"
                 kinds[name] = joined
-    fields = [pa.field(name, kind, missing[name] and not pa.types.is_string(kind)) for name, kind in kinds.items()]
+    fields = [column(name, kind, missing[name] and not pa.types.is_string(kind)) for name, kind in kinds.items()]
     return pa.schema(fields), rows
+
+
+def _refuse_twice(path: Path, names: Sequence[str]) -> None:
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise InvalidInput(f"{path} has several columns named {twice!r}; rename all but one")
 
 
 def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
@@ -205,6 +219,8 @@ def _name_csv_column(error: pa.ArrowInvalid, path: Path, block_bytes: int) -> No
         raise error
     names = next(_csv_tables(path, block_bytes, {})).column_names
     name = names[int(found[1])]
+    if "invalid UTF8" in str(error):
+        raise InvalidInput(f"the column {name!r} of {path} is not UTF-8; convert the file to UTF-8") from error
     raise InvalidInput(
         f"the column {name!r} of {path} cannot be read: {str(error)[found.end() :]}; read it as text, "
         f"types={{{name!r}: 'string'}}"
@@ -232,7 +248,7 @@ class JsonLines(Table):
         for name in types:
             if name in found:
                 found[name] = pa.type_for_alias(types[name])
-        fields = [pa.field(name, kind, values[name] < rows) for name, kind in found.items()]
+        fields = [column(name, kind, values[name] < rows) for name, kind in found.items()]
         return FileColumns(file=file, schema=pa.schema(fields), rows=rows)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
@@ -274,7 +290,9 @@ def _json_columns(block: bytes, path: Path, first_line: int) -> tuple[dict[str, 
     try:
         table = _json_table(block)
         kinds = {field.name: _without_times(field.type) for field in table.schema}
-        return kinds, {name: len(table) - table.column(name).null_count for name in kinds}, len(table)
+        # Arrow takes whole numbers of more than 64 bits for fractions, which have fewer digits.
+        if not any(_is_huge(table.column(name)) for name, kind in kinds.items() if pa.types.is_floating(kind)):
+            return kinds, {name: len(table) - table.column(name).null_count for name in kinds}, len(table)
     except pa.ArrowInvalid:
         # A column has several types, or this is not JSON.
         pass
@@ -288,6 +306,10 @@ def _json_columns(block: bytes, path: Path, first_line: int) -> tuple[dict[str, 
             found[name] = joined
             present[name] = present.get(name, 0) + (value is not None)
     return found, present, len(rows)
+
+
+def _is_huge(values: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.greater_equal(pc.abs(values), 2.0**63)).as_py())
 
 
 def _json_rows(block: bytes, path: Path, first_line: int) -> list[dict[str, Any]]:
@@ -313,7 +335,7 @@ def _json_type(value: Any) -> pa.DataType:
         case bool():
             return pa.bool_()
         case int():
-            return pa.int64() if -(2**63) <= value < 2**63 else pa.float64()
+            return pa.int64() if -(2**63) <= value < 2**63 else pa.string()
         case float():
             return pa.float64()
         case list():
@@ -385,8 +407,9 @@ class Parquet(Table):
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         """See ``Table``; only the file's footer is read, which has types and usually counts missing values."""
         with pq.ParquetFile(path) as parquet:
+            _refuse_twice(path, parquet.schema_arrow.names)
             fields = [
-                pa.field(
+                column(
                     field.name,
                     pa.type_for_alias(types[field.name]) if field.name in types else field.type,
                     field.nullable and _lacks_values(parquet, field),

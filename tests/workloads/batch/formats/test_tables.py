@@ -217,13 +217,33 @@ def test_the_user_may_say_the_type_of_a_column(tmp_path, ending):
         (JsonLines, "a.jsonl", '{"x": 1}\n{"x": 2\n', {}, r"a.jsonl cannot be read: line 2 is not JSON"),
         (JsonLines, "a.jsonl", "[1]\n", {}, r"a.jsonl cannot be read: line 1 is not a JSON object"),
         (Csv, "a.csv", "x,x\n1,2\n", {}, "a.csv has several columns named 'x'"),
+        (Csv, "a.csv", b"i,x\n1,caf\xe9\n", {}, r"the column 'x' of \S*a.csv is not UTF-8; convert the file"),
         (Csv, "a.csv", "x,y\n1,2\n", {"z": "string"}, "types names the column 'z'; the input has x, y"),
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind, name, text, types, message):
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InvalidInput, match=message):
         read(kind, tmp_path, [name], types=types)
+
+
+def test_a_file_with_a_header_and_no_rows_fits_every_type(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n")
+    (tmp_path / "b.csv").write_text("x,y\n1,a\n")
+    (batch,) = read(Csv, tmp_path, ["a.csv", "b.csv"])[1]
+    assert (batch["x"].dtype, batch["x"].tolist()) == (np.int64, [1])
+
+
+def test_whole_numbers_of_more_than_64_bits_keep_their_digits_as_text_in_json(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": 12345678901234567890, "x": 1e20}\n{"id": 1, "x": 1}\n')
+    assert values(JsonLines, tmp_path, ["a.jsonl"], "id") == (pa.string(), ["12345678901234567890", "1"])
+    assert values(JsonLines, tmp_path, ["a.jsonl"], "x") == (pa.float64(), [1e20, 1.0])
+
+
+def test_two_parquet_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(pa.table([[1], [2]], names=["x", "x"]), tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput, match="a.parquet has several columns named 'x'"):
+        read(Parquet, tmp_path, ["a.parquet"])
 
 
 def test_csv_files_with_other_columns_are_refused_and_the_same_in_another_order_are_one(tmp_path):
