@@ -1,13 +1,18 @@
 """The verbs about a grid that there is: by its file alone, in another process than the one that runs it."""
 
+import io
 import json
 import os
 
 import pytest
+from rich.console import Console
 
+from raysm.cli import about_jobs
+from raysm.cli.arguments import parse
 from raysm.cli.grid_arguments import NAMING
 from raysm.cli.grids import VERBS
 from raysm.cli.main import main
+from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.rules import Rules
 from raysm.grid.store import Store, path_of
@@ -169,3 +174,11 @@ def test_a_grid_that_is_over_is_watched_once(grid, capsys):
     assert main(["grid", "watch", "drives", "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["state"] == "closed"
+
+
+@pytest.mark.parametrize("command", ["logs", "status", "result", "stop"])
+def test_a_command_about_jobs_says_which_command_lists_the_jobs_of_a_grid(grid, remote, command):
+    with pytest.raises(
+        InvalidRequest, match=f"drives is a grid, .* raysm grid rows drives lists them, and raysm {command}"
+    ):
+        about_jobs.run(parse([command, "drives"]), Console(file=io.StringIO()), remote.service)
