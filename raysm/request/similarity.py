@@ -126,8 +126,9 @@ class Similarity(Workload):
             elif isinstance(value, str) and name != "id_column":
                 object.__setattr__(self, name, (value,))
             names = getattr(self, name)
-            if not (names is None or isinstance(names, str) or all(isinstance(one, str) for one in names)):
-                raise InvalidRequest(f"Similarity: {name} must be names of columns, got {value!r}")
+            is_names = isinstance(names, tuple) and all(isinstance(one, str) for one in names)
+            if not (names is None or isinstance(names, str) or is_names):
+                raise InvalidRequest(f"Similarity: {name} must be a list of column names, got {value!r}")
         if self.columns is not None and self.exclude_columns:
             raise InvalidRequest("Similarity: give columns or exclude_columns, not both: the first names all features")
         if self.columns == ():

@@ -57,6 +57,18 @@ def test_queries_are_a_channel_of_their_own(request_of):
     assert sorted(asked.inputs) == ["matrix", "queries"]
 
 
+def test_columns_are_chosen_by_repeated_flags_and_by_commas(request_of, tmp_path):
+    (tmp_path / "m.csv").write_text('file,row,"a,b",c,d\nx,0,1,2,3\ny,1,4,5,6\n')
+    command = ("similarity", str(tmp_path / "m.csv"), "--top-k", "1", "--id-column", "file", "--id-column", "row")
+    workload = request_of(*command, "--columns", '"a,b",c', "--columns", "d").workload
+    assert (workload.id_columns, workload.columns) == (("file", "row"), ("a,b", "c", "d"))
+    assert request_of(*command, "--exclude-columns", "c,d").workload.exclude_columns == ("c", "d")
+    (tmp_path / "m.csv").write_text(",a,b\nx,0,1\ny,1,4\n")
+    command = ("similarity", str(tmp_path / "m.csv"), "--top-k", "1")
+    assert request_of(*command, "--exclude-columns", "").workload.exclude_columns == ("",)
+    assert request_of(*command, "--set", "workload.id_column=").workload.id_column == ""
+
+
 def test_queries_of_another_width_are_refused(request_of, tmp_path):
     np.save(tmp_path / "q.npy", np.ones((2, 5)))
     with pytest.raises(InvalidRequest, match=r"q.npy has 5 columns, .*m.npy has 3; both need the same"):

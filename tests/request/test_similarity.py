@@ -1,6 +1,7 @@
 """What can be asked of the similarity."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -77,3 +78,24 @@ def test_the_size_of_a_task_does_not_make_another_result_of_the_same_request():
         dataclasses.replace(asked, workload=it) for it in (Similarity(top_k=3, block_rows=7), Similarity(top_k=4))
     )
     assert decisive(cut) == decisive(asked) != decisive(other)
+
+
+@pytest.mark.parametrize("id_column", ["sku", ("file", "row"), None])
+def test_one_or_several_id_columns_come_back_from_json(id_column):
+    workload = Similarity(top_k=1, id_column=id_column, exclude_columns=["note"])
+    assert from_json(Similarity, json.loads(json.dumps(to_json(workload)))) == workload
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"columns": ["a"], "exclude_columns": ["b"]}, "give columns or exclude_columns, not both"),
+        ({"columns": []}, "columns is empty; name the features"),
+        ({"id_column": "a", "columns": ["a", "b"]}, "the column 'a' is named twice"),
+        ({"columns": [1]}, r"columns must be a list of column names, got \[1\]"),
+        ({"id_column": 3}, "id_column must be a list of column names, got 3"),
+    ],
+)
+def test_columns_that_exclude_each_other_are_refused(fields, said):
+    with pytest.raises(InvalidRequest, match=said):
+        Similarity(top_k=1, **fields)
