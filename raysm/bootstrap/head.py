@@ -31,6 +31,7 @@ from raysm.bootstrap.lifecycle import (
     Decision,
     DriverEnded,
     End,
+    Failed,
     GcsAnswers,
     InviteToRay,
     RayEnded,
@@ -46,12 +47,13 @@ from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher, nodes_socket
 from raysm.bootstrap.outputs import Owners, complete_manifest, model_key, read_outputs
 from raysm.bootstrap.ray_node import RayNode
+from raysm.bootstrap.unmet_requests import UnmetRequests, unmet_socket, watch_unmet
 from raysm.contract.dashboard_record import DASHBOARD_RECORD, HISTORY, pack
 from raysm.contract.events import State
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.result import ResultFile, described_file, own_manifest
 from raysm.contract.store import put
-from raysm.errors import ClusterNotFormed
+from raysm.errors import ClusterNotFormed, InvalidRequest
 
 __all__ = ["Head"]
 
@@ -275,9 +277,20 @@ class Head:
             self._driver.go(gcs)
         else:
             self._driver = self._start_driver(gcs)
+        self._spawn(self._watch_requests())
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
         self._spawn(self._show_dashboard(shown))
+
+    async def _watch_requests(self) -> None:
+        """Fail the job when Ray waits for what no instance can give; a session only names it."""
+        is_final = self._instance.request.workload.fails_on_unmet_requests
+        requests = UnmetRequests(self._instance.cluster.placement_timeout_s if is_final else math.inf)
+        path = unmet_socket(self._instance.environment.ray_temp_dir, self._instance.ports.gcs)
+        try:
+            await watch_unmet(path, requests, remark)
+        except InvalidRequest as error:
+            self._inbox.put(Failed(error))
 
     async def _show_dashboard(self, address: str) -> None:
         """Say where the dashboard is, start it in a while unless someone else does, and keep what it shows."""

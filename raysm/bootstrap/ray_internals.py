@@ -148,6 +148,12 @@ ALL_NODES = Internal(
 )
 ALIVE = 0
 """The state of a node that is."""
+RESOURCE_STATE = Internal(
+    module="ray.autoscaler.v2.sdk",
+    name="get_cluster_resource_state",
+    purpose="name requests that no instance can ever meet",
+    fits=_takes("gcs_client"),
+)
 NODE_INFO = Internal(
     module="ray.core.generated.gcs_pb2",
     name="GcsNodeInfo",
@@ -209,6 +215,7 @@ INTERNALS = (
     COMMAND,
     GCS_CLIENT,
     ALL_NODES,
+    RESOURCE_STATE,
     NODE_INFO,
     TRAIN_CALLBACKS,
     SCALING_POLICY,
@@ -220,6 +227,8 @@ INTERNALS = (
 
 OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli")
 """Modules of other commands, which cost ``ray start`` half of its time until it begins."""
+GCS_ADDRESS = "--gcs-address="
+"""The raylet's own option."""
 PRESTART = "--num_prestart_python_workers="
 """The raylet's own option."""
 DASHBOARD_AGENT = "--dashboard_agent_command="

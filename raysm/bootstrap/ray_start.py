@@ -48,6 +48,7 @@ from raysm.bootstrap.log import remark
 from raysm.bootstrap.node_watcher import await_first, nodes_socket, tell_nodes
 from raysm.bootstrap.ray_agents import RayAgents
 from raysm.bootstrap.ray_names import has_all
+from raysm.bootstrap.unmet_requests import tell_unmet, unmet_socket
 from raysm.contract.listeners import has_own_listener
 
 __all__ = [
@@ -102,6 +103,8 @@ def main() -> None:
         port = int(_option("--port="))
         where = nodes_socket(Path(_option("--temp-dir=")), port), f"127.0.0.1:{port}"
         threading.Thread(target=tell_nodes, args=where, daemon=True, name="nodes").start()
+        where = unmet_socket(Path(_option("--temp-dir=")), port), f"127.0.0.1:{port}"
+        threading.Thread(target=tell_unmet, args=where, daemon=True, name="unmet requests").start()
     if waits:
         sys.argv.append(f"{ADDRESS}{_read_address()}")
     if head := _option(ADDRESS):
@@ -121,7 +124,11 @@ def _read_address() -> str:
 
 
 def _option(name: str) -> str:
-    return next((word.removeprefix(name) for word in sys.argv if word.startswith(name)), "")
+    return _value(name, sys.argv)
+
+
+def _value(name: str, words: Sequence[str]) -> str:
+    return next((word.removeprefix(name) for word in words if word.startswith(name)), "")
 
 
 def _listen_for_dashboard() -> DashboardPort | None:
@@ -154,6 +161,10 @@ def adapt_start(
                 f"{ray_internals.PRESTART}{workers}" if word.startswith(ray_internals.PRESTART) else word
                 for word in command
             ]
+        address = _value(ray_internals.GCS_ADDRESS, command) if process_type == ray_internals.RAYLET else ""
+        if address:
+            # Workers inherit it: without it a task that asks Ray's State API takes any Ray of this machine, or none.
+            os.environ["RAY_ADDRESS"] = address  # noqa: TID251  environment would import half of raysm
         if process_type == ray_internals.DASHBOARD and port is not None:
             with port.as_stdin():
                 started = start(port.command(command), process_type, *args, **named)

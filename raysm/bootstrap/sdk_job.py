@@ -45,6 +45,7 @@ class Options:
     coordinator_only: bool = False
     min_instances: int | None = None
     join_timeout_s: float = 600.0
+    placement_timeout_s: float = 600.0
     on_instance_loss: Literal["fail", "continue"] = "fail"
     silence_s: float = 30.0
 
@@ -120,6 +121,7 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
         coordinator_only=options.coordinator_only,
         min_instances=options.min_instances,
         join_timeout_s=options.join_timeout_s,
+        placement_timeout_s=options.placement_timeout_s,
         on_instance_loss=options.on_instance_loss,
         silence_s=options.silence_s,
     )

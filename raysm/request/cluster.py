@@ -75,6 +75,9 @@ class Cluster:
     """Go on with this many (the head among them) when the joining deadline passes; None is all of them."""
     join_timeout_s: float = field(default=600.0, metadata=decides(result=False))
     """Seconds from the start of the head until every instance must have joined."""
+    placement_timeout_s: float = field(default=600.0, metadata=decides(result=False))
+    """Seconds for which Ray may wait for CPUs, GPUs, memory or custom resources that the instances do not have in all;
+    then the job fails. The log names such a request after 60 s."""
     volume_gb: int = field(default=30, metadata=decides(result=False, create="ResourceConfig.VolumeSizeInGB"))
     """Size of each instance's volume, GB."""
     keep_alive_s: int = field(
@@ -133,6 +136,8 @@ class Cluster:
         # Not "<= 0": of NaN that would be false, and no deadline would ever pass.
         if not self.join_timeout_s > 0:
             raise InvalidRequest(f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}")
+        if not self.placement_timeout_s > 0:
+            raise InvalidRequest(f"Cluster: placement_timeout_s must be above 0, got {self.placement_timeout_s}")
         if not MIN_SILENCE_S <= self.silence_s <= MAX_SILENCE_S:
             raise InvalidRequest(
                 f"Cluster: silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, "

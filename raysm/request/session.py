@@ -28,6 +28,8 @@ class SessionWorkload(Workload):
     # Nobody has asked for it who could drop it: it is how calls come in where instances have a network of their own.
     without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
     # A namespace lives in the memory of the head, and ends with it.
+    # One call that asks for too much is no reason to end the session with the results of all others.
+    fails_on_unmet_requests: ClassVar[bool] = False
     keeps_state: ClassVar[bool] = False
     # Somebody sits there, and looks at it soon; but the first call comes before, and is not to share its core with it.
     dashboard_after_s: ClassVar[float] = 5.0

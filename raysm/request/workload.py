@@ -145,6 +145,8 @@ class Workload:
     finished of it. False: the service is not asked to synchronise a folder, and there is nothing to resume."""
     returns_value: ClassVar[bool] = False
     """True: the job's result is a value, which travels pickled, as does an exception; False: a folder of files."""
+    fails_on_unmet_requests: ClassVar[bool] = True
+    """Whether the job fails when Ray has long waited for resources that no instance has."""
     relays_output: ClassVar[bool] = False
     """Whether the log has what its processes wrote, a traceback too, line by line: then a failure is not told twice."""
 

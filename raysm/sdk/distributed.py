@@ -56,6 +56,8 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     """Go on with this many when the joining deadline passes; None is all of them."""
     join_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds from the start of the head until every instance must have joined."""
+    placement_timeout_s: float = Field(default=600.0, gt=0)
+    """Seconds for which Ray may wait for resources that no instance has; then the job fails."""
     on_instance_loss: Literal["fail", "continue"] = "fail"
     """What the loss of an instance other than the head does to the job."""
     # Cluster's own bounds: what breaks them would else be found in the instances, which are paid by then.

@@ -31,6 +31,7 @@ def test_a_list_of_groups_is_kept_as_a_tuple():
         ({"groups": [HEAD], "alternatives": ["ml.c5.large"]}, "drop the groups, or the training plan"),
         ({"coordinator_only": True}, "leaves no instance to work on"),
         ({"count": 2, "min_instances": 3}, "min_instances must be 1 to 2, got 3"),
+        ({"placement_timeout_s": 0}, "placement_timeout_s must be above 0"),
         ({"join_timeout_s": 0}, "join_timeout_s must be above 0"),
         ({"silence_s": 2.9}, r"silence_s must be 3 \(three heartbeats\) to 86400, got 2.9"),
         ({"silence_s": float("inf")}, "silence_s must be 3"),

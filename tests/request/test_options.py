@@ -66,6 +66,7 @@ CHOICES = {
     "cluster.coordinator_only": (BASE, with_("cluster", coordinator_only=True)),
     "cluster.min_instances": (BASE, with_("cluster", min_instances=1)),
     "cluster.join_timeout_s": (BASE, with_("cluster", join_timeout_s=60.0)),
+    "cluster.placement_timeout_s": (BASE, with_("cluster", placement_timeout_s=60.0)),
     "cluster.volume_gb": (BASE, with_("cluster", volume_gb=100)),
     "cluster.keep_alive_s": (BASE, with_("cluster", keep_alive_s=60)),
     "cluster.training_plan": (BASE, with_("cluster", training_plan="arn")),
