@@ -45,6 +45,7 @@ BY_THEMSELVES = (
     "docs/tutorial/first-job-to-first-training.md",
     "docs/how-to/run-on-aws.md",
     "docs/how-to/train-a-loop.md",
+    "docs/how-to/use-the-sagemaker-sdk.md",
 )
 """Pages whose Python has a test of its own."""
 

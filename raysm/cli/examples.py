@@ -92,7 +92,8 @@ raysm session close work""",
 raysm exec work main.py -- --epochs 3""",
     "raysm local up": """\
 raysm local up
-raysm local up --scenario bad-day.toml""",
+raysm local up --scenario bad-day.toml
+raysm local up --export""",
     "raysm local down": """\
 raysm local down
 raysm local down --force""",

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shlex
 import signal
 import time
 from datetime import timedelta
@@ -40,7 +41,12 @@ def run(arguments: Arguments, console: Console) -> None:
     if arguments.verb == "up":
         if arguments.scenario is not None:
             _set_scenario(folder, Path(arguments.scenario))
-        _say(arguments, console, {"running": True, "home": str(folder)} | _for_others(endpoint.ensure(folder), folder))
+        variables = _for_others(endpoint.ensure(folder), folder)
+        if arguments.export:
+            # print, because console would wrap and color what a shell reads.
+            print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
+        else:
+            _say(arguments, console, {"running": True, "home": str(folder)} | variables)
     elif arguments.verb == "down":
         _end(arguments, console, folder)
     elif arguments.verb == "status":
@@ -156,8 +162,15 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
 
 
 def _for_others(url: str, folder: Path) -> dict[str, str]:
-    """Return the variables by which boto3 and the SageMaker SDK work against this server."""
-    return {"AWS_ENDPOINT_URL": url, "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(folder))}
+    """Return the variables by which boto3, the SageMaker SDK and the AWS CLI work against this server."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(folder)),
+        # The server takes any credentials, but boto3 sends nothing without some, nor without a region.
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_DEFAULT_REGION": Local().regions[0],
+    }
 
 
 def _down(folder: Path, record: ServerRecord | None) -> bool:

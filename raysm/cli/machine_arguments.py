@@ -42,6 +42,11 @@ def add_local(commands: Any) -> None:
                 metavar="FILE",
                 help="what AWS does to jobs and a laptop does not, as TOML; it holds until raysm local down",
             )
+            verb.add_argument(
+                "--export",
+                action="store_true",
+                help="print shell commands that point boto3, the SageMaker SDK and the AWS CLI at it; for eval",
+            )
         if name == "down":
             verb.add_argument("--force", action="store_true", help="also while jobs are active: they end as Failed")
         verb.add_argument("--json", action="store_true", help="as JSON")
