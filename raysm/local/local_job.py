@@ -9,15 +9,18 @@ What flows in is a JobSpec; what flows out are log lines while it runs and an Ou
 What is known of the service, and what is not: a job is Failed as soon as one container exits with something else than
 0, and containers that are stopped get SIGTERM, then SIGKILL after 120 s. How soon the others are stopped once one has
 failed is not documented. Here they have a time (``Patience``) to notice and to end by themselves, so that the head's
-own words about the loss become the failure reason; then they get SIGTERM, and later SIGKILL: one that is frozen hears
-neither the others nor SIGTERM, and must not keep the job from its end.
+own words about the loss become the failure reason; then they get SIGTERM, and later SIGKILL. One that is frozen hears
+neither the others nor SIGTERM and is killed at once.
 """
 
+import contextlib
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import psutil
 
 from raysm.contract.folders import files_below
 from raysm.contract.paths import Paths
@@ -264,6 +267,7 @@ class LocalJob:
                 stopped = not exits.failed()
                 settle_at = now
             if exits.failed():
+                self._kill_frozen(exits)
                 settle_at = min(settle_at, now + self._patience.settle_s)
             if not terminated and now >= settle_at:
                 terminated = True
@@ -278,6 +282,14 @@ class LocalJob:
         self._settle_links()
         self._say_last(self._keep_checkpoints())
         return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
+
+    def _kill_frozen(self, exits: Exits) -> None:
+        """Kill instances whose main process is stopped (SIGSTOP): they hear no SIGTERM and can save nothing."""
+        for host, instance in self._instances.items():
+            if host not in exits.codes:
+                with contextlib.suppress(psutil.Error):  # it has just ended
+                    if psutil.Process(instance.pid).status() == psutil.STATUS_STOPPED:
+                        instance.kill()
 
     def _cut_checkpoints(self, host: str, code: int) -> None:
         checkpoints = self.spec.checkpoints

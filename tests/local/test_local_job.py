@@ -315,7 +315,7 @@ def test_when_one_instance_fails_the_others_are_stopped_after_a_moment(root):
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kind, root):
+def test_when_one_instance_fails_one_that_is_frozen_is_killed_at_once(kind, root):
     lines = Lines()
     command = running(
         """
@@ -327,7 +327,8 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kin
         until_sigterm()
         """
     )
-    patience = Patience(settle_s=0.2, kill_s=0.2)
+    # Only what is killed at once ends in time.
+    patience = Patience(settle_s=600.0, kill_s=600.0)
     with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, patience=patience) as job:
         job.start()
         lines.wait_for(("algo-2", "ready"))
