@@ -10,6 +10,7 @@ The instance sees this machine's file system with these exceptions:
 - The Python environment that runs the instance is under an overlay: packages that the job installs go away with it.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
 - ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server.
+- The folder of the job has this instance's part alone: no instance sees another's home.
 - ``/tmp`` is its own, empty but for what has to stay visible (``keep``): the Python that runs, the folders on its
   ``sys.path``, raysm itself, the instance's home, the kernels that this machine has compiled.
 
@@ -79,6 +80,8 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     ]
     mounts += [("bind", str(spec.base), str(spec.base), "")]
     mounts += [_link(link, spec.base) for link in spec.links]
+    # After the links, which may come from the job's folder.
+    mounts += _own_job(spec.private)
     closed = _closed(keep) if spec.scenario.container.user else []
     read_only = [*(lower for lower, _, _ in overlays), *map(str, (ROOT, opt, opt / "ml"))]
     if not spec.scenario.container.read_only:
@@ -97,6 +100,13 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
         # Last: what was mounted before it stays as it is, and what is made from now on could not be.
         *(("readonly", "", path, "") for path in read_only),
     ]
+
+
+def _own_job(private: Path) -> list[Mount]:
+    """Return what hides the other instances' folders beside ``private``: instances share no disk on SageMaker."""
+    staging = private / "job"
+    (staging / private.name).mkdir(parents=True)
+    return [("bind", str(private), str(staging / private.name), ""), ("bind", str(staging), str(private.parent), "")]
 
 
 def _link(link: Link, base: Path) -> Mount:

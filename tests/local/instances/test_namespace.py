@@ -101,6 +101,15 @@ def test_a_program_finds_the_instances_own_address_by_its_host_name_and_by_the_d
         assert (tmp_path / instance.host / "log").read_text().split() == [instance.address] * 2
 
 
+@pytest.mark.namespace
+def test_an_instance_does_not_see_the_home_of_another(start, tmp_path):
+    first, second = start(2, f"touch $HOME/own; sleep 1; ls -d {tmp_path}/*/home/own")
+    assert first.wait(60) == second.wait(60) == 0
+    for instance in (first, second):
+        seen = (tmp_path / instance.host / "log").read_text().split()
+        assert seen == [str(tmp_path / instance.host / "home" / "own")]
+
+
 CALL_OUT = """
 import socket
 try:
