@@ -1,5 +1,6 @@
 """The command ``raysm``."""
 
+import io
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(sys.argv[1:] if argv is None else argv)
     # stdout is for answers: whoever pipes them to a program sees errors all the same.
     errors = Console(stderr=True)
+    for stream in (sys.stdout, sys.stderr):
+        # A file's name may hold bytes that are not UTF-8: they are shown escaped.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         # A command that always goes well need not say so.
         return pkgutil.resolve_name(arguments.run)(arguments, Console()) or 0

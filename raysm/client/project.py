@@ -171,8 +171,8 @@ class _File:
             data = parse(text)
         except OSError as error:
             raise InvalidRequest(f"{_shown(path)} cannot be read: {error.strerror}") from error
-        except ValueError as error:  # of wrong JSON, TOML and UTF-8 it names the place
-            raise InvalidRequest(f"{_shown(path)} is no {language}: {error}") from error
+        except (ValueError, RecursionError) as error:  # of wrong JSON, TOML and UTF-8 it names the place
+            raise InvalidRequest(f"{_shown(path)} is not {language} that can be read: {error}") from error
         if not isinstance(data, dict):
             raise InvalidRequest(f"{_shown(path)} holds no options: expected tables, got {data!r:.80}")
         return cls(path=path, text=text, data=data)

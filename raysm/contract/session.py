@@ -22,6 +22,7 @@ __all__ = [
     "CELL",
     "DONE",
     "HEARTBEAT_S",
+    "MAX_BODY_BYTES",
     "PULL",
     "PUSH",
     "RUNNING",
@@ -50,6 +51,9 @@ CLOSING = "closing"
 # Six of them within lifetime.ATTACHED_S: one or two that are lost detach nobody.
 HEARTBEAT_S = 5.0
 """How often a client says that it is there."""
+
+MAX_BODY_BYTES = 2 << 30
+"""Bytes of one request that the session holds in memory; files that are transferred have no limit."""
 
 CALL = "call"
 """A pickled function with its arguments, in a process of its own on the head."""

@@ -51,6 +51,18 @@ class Source:
     """By the name below the source folder of the instance, POSIX: where it lies here."""
     left_behind: Mapping[str, Path] = field(default_factory=dict)
     """Files of the packages that are too large to be code."""
+    outside: Mapping[str, Path] = field(default_factory=dict)
+    """Links in the folder that lead out of it, and to where: what lies there travels too."""
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        for name in self.files:
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidRequest(
+                    f"the name of the file {name!r} in {str(self.folder)!r} is not UTF-8; rename it"
+                ) from error
 
     @property
     def summary(self) -> str:
@@ -60,6 +72,14 @@ class Source:
         rest = [name for name in names if name not in named]
         size = _text_of(sum(path.stat().st_size for path in self.files.values()))
         text = f"{_listed(named, rest)}, {size}"
+        if self.outside:
+            links = [f"{name} -> {target}" for name, target in self.outside.items()]
+            more = f" and {len(links) - MAX_NAMED} more" if len(links) > MAX_NAMED else ""
+            count = sum(1 for name in self.files if any(f"{name}/".startswith(f"{link}/") for link in self.outside))
+            text += (
+                f"; {count:,} of the files lie outside of {self.folder}, through links: {', '.join(links[:MAX_NAMED])}"
+                f"{more}"
+            )
         if self.left_behind:
             large = [f"{name} ({_text_of(path.stat().st_size)})" for name, path in self.left_behind.items()]
             more = f" and {len(large) - MAX_NAMED} more" if len(large) > MAX_NAMED else ""
@@ -74,7 +94,7 @@ class Source:
         """What is to be said before so much is sent, for people; None where it looks like code."""
         sizes = {name: path.stat().st_size for name, path in self.files.items()}
         if len(sizes) <= MANY_FILES and sum(sizes.values()) <= MAX_BYTES:
-            return None
+            return f"{self.folder} sends {self.summary}" if self.outside else None
         largest = max(sizes, key=lambda name: sizes[name])
         return (
             f"{self.folder} sends {len(sizes):,} files, {_text_of(sum(sizes.values()))}, the largest of them {largest} "
@@ -113,15 +133,16 @@ def source_of(workload: EntryScript) -> Source:
     if workload.source_dir is not None:
         folder = Path(workload.source_dir)
         files = {path.relative_to(folder).as_posix(): path for path in _below(folder)}
-        return Source(script=Path(workload.script).as_posix(), folder=folder, files=files)
+        script_name = Path(workload.script).as_posix()
+        return Source(script=script_name, folder=folder, files=files, outside=_links_outside(folder, files))
     script = Path(workload.script)
     try:
         # For its error alone: what cannot be parsed imports nothing, so the script would travel alone and fail later.
         read_tree(script)
     except SyntaxError as error:
         raise InvalidRequest(
-            f"{workload.script}, line {error.lineno or 1}: {error.msg}; mend it, or where another Python runs it send "
-            f"its folder unread, with {option('source_dir')}"
+            f"{workload.script}, line {error.lineno or 1}: {error.msg}; correct it, or, where another Python runs it, "
+            f"send its folder unread, with {option('source_dir')}"
         ) from error
     # Python looks beside the file that a link names.
     return _with_neighbours(script, imported_modules([script]), script.resolve().parent)
@@ -202,6 +223,28 @@ def _below(folder: Path, inside: tuple[Path, ...] = ()) -> Iterator[Path]:
                 yield from _below(path, (*inside, real_folder))
         elif path.is_file():
             yield path
+
+
+def _links_outside(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return the links in ``folder`` that lead out of it, on the way to the files ``names``, and their targets."""
+    real_folder = folder.resolve()
+    outside: dict[str, Path] = {}
+    seen: set[Path] = set()
+    for name in names:
+        path = folder
+        for part in Path(name).parts:
+            path = path / part
+            if path in seen:
+                continue
+            seen.add(path)
+            if path.is_symlink() and not path.resolve().is_relative_to(real_folder):
+                outside[path.relative_to(folder).as_posix()] = path.resolve()
+    # The outermost ones: what lies behind a link may have links of its own.
+    return {
+        name: target
+        for name, target in outside.items()
+        if not any(parent.as_posix() in outside for parent in Path(name).parents)
+    }
 
 
 def _is_no_source(folder: Path) -> bool:

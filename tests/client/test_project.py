@@ -138,7 +138,7 @@ def test_a_file_in_the_working_folder_is_named_as_it_is_seen_from_there(file, mo
         ("[profile]\nx = 3", ":2: write a profile as [profile.NAME.cluster]"),
         ("profile = 3", ":1: write a profile as [profile.NAME.cluster]"),
         ("[workload]\nkind = 'script'", ":1: a project is for many workloads; one belongs to a file for --request"),
-        ("count = ", " is no TOML: Invalid value (at end of document)"),
+        ("count = ", " is not TOML that can be read: Invalid value (at end of document)"),
         ("grace_s = nan", ":1: grace_s: expected a finite number, got nan"),
         ("[tags]\nsince = 2020-01-01", ":2: tags.since: expected text, got datetime.date(2020, 1, 1)"),
     ],
@@ -168,7 +168,12 @@ def test_a_request_has_a_workload_too_and_is_json_or_toml(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[1]", "holds no options"), ("{", "is no JSON: "), ('{"limits": {"sopt": 1}}', "did you mean limits.spot")],
+    [
+        ("[1]", "holds no options"),
+        ("{", "is not JSON that can be read: "),
+        pytest.param("[" * 100_000, "is not JSON that can be read: ", id="deep"),
+        ('{"limits": {"sopt": 1}}', "did you mean limits.spot"),
+    ],
 )
 def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message):
     (tmp_path / "r.json").write_text(text)

@@ -154,6 +154,27 @@ def test_of_a_source_folder_hidden_files_environments_and_earlier_results_stay(p
     assert source_of(asked).summary == "main.py and 2 files of conf/, data/, 2 bytes"
 
 
+def test_links_that_lead_out_of_the_source_folder_are_named_and_what_lies_there_is_counted(project, tmp_path):
+    folder = project({"main.py": "print(1)", "pkg/__init__.py": ""})
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "elsewhere" / name).write_text("x")
+    (folder / "docs").symlink_to(tmp_path / "elsewhere")
+    (folder / "inner").symlink_to(folder / "pkg")
+    source = source_of(Script("main.py", source_dir=str(folder)))
+    told = f"2 of the files lie outside of {folder}, through links: docs -> {tmp_path / 'elsewhere'}"
+    assert source.summary.endswith(told)
+    assert told in source.warning
+
+
+def test_a_file_whose_name_is_not_utf8_is_refused_by_its_name(project):
+    folder = project({"main.py": "print(1)"})
+    with open(os.fsencode(folder) + b"/bad\xff.py", "w"):
+        pass
+    with pytest.raises(InvalidRequest, match=r"the name of the file 'bad\\udcff\.py' in .* is not UTF-8; rename it"):
+        source_of(Script("main.py", source_dir=str(folder)))
+
+
 def test_a_source_folder_that_contains_itself_by_a_link_travels_once(project, tmp_path):
     folder = project({"main.py": "", "pkg/a.py": ""})
     (folder / "pkg" / "again").symlink_to(folder)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raysm.client.session.exchange import Exchange
 from raysm.contract.checked_connections import checked_connector
 from raysm.contract.handshake import connect_proved
-from raysm.contract.session import HEARTBEAT_S, CallRequest, frame, unframe
+from raysm.contract.session import HEARTBEAT_S, MAX_BODY_BYTES, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
 from raysm.request.codec import to_json
 
@@ -147,6 +147,8 @@ class Wire:
             SessionEnded: The session has ended, or is ending.
             RaysmError: The server failed, or does not answer.
         """
+        if isinstance(how.get("data"), bytes):
+            check_body(len(how["data"]))
         return await self._patiently(lambda: self._read(method, path, how))
 
     async def call(self, id: str, wait_s: float, request: CallRequest | None, body: bytes) -> tuple[Any, bytes]:
@@ -165,6 +167,7 @@ class Wire:
             NoSuchCall: It was never sent.
             RaysmError: As ``request`` says.
         """
+        check_body(len(body))
         head = {"call": id, "wait": wait_s, "request": None if request is None else to_json(request)}
         return await self._patiently(lambda: self._call(head, body))
 
@@ -303,6 +306,19 @@ async def _check(answer: "aiohttp.ClientResponse") -> None:
     except (ValueError, KeyError, TypeError):
         text = f"the session answers with HTTP {answer.status}"
     _check_status(answer.status, text)
+
+
+def check_body(size_bytes: int) -> None:
+    """Refuse what the session would not take, before it is sent.
+
+    Raises:
+        InvalidRequest: It is larger than ``MAX_BODY_BYTES``.
+    """
+    if size_bytes > MAX_BODY_BYTES:
+        raise InvalidRequest(
+            f"the call and its arguments are {size_bytes / 2**30:.1f} GiB, and a session takes at most "
+            f"{MAX_BODY_BYTES >> 30} GiB at once; send the data as a file, session.put(PATH), or push it in parts"
+        )
 
 
 def _check_status(status: int, text: str) -> None:

@@ -6,6 +6,7 @@ What flows in are requests of a browser; what flows out are the answers of the p
 import asyncio
 import atexit
 import contextlib
+import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -113,7 +114,7 @@ class DashboardServer:
         # No access log: the secret path would stand in it.
         application = _application(self, site)
         application.on_response_prepare.append(self._add_headers)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, logger=_logger())
         await runner.setup()
         listener = socket.create_server((LOOPBACK, 0))
         self._open.push_async_callback(_close, runner, listener)
@@ -126,6 +127,22 @@ class DashboardServer:
         response.headers.update(self._added)
         # aiohttp's default would tell its version.
         response.headers["Server"] = "raysm"
+
+
+def _logger() -> logging.Logger:
+    """Return a logger that tells an error of a request in one line: its traceback is of no use on a user's terminal."""
+    logger = logging.getLogger("raysm.dashboard")
+    if not logger.filters:
+        logger.addFilter(_shorten)
+    return logger
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    if record.exc_info:
+        error = record.exc_info[1]
+        record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {error}", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:

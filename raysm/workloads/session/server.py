@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from raysm.contract.session import CallRequest, frame, unframe
+from raysm.contract.session import MAX_BODY_BYTES, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.workloads.session.answers import answer, seconds_of, status_of
@@ -24,9 +24,6 @@ from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import Jupyters
 
 __all__ = ["SessionServer"]
-
-MOST_BYTES = 2 << 30
-"""Of one request's body that is held in memory; files have no limit."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -69,7 +66,7 @@ class SessionServer:
 
     def application(self) -> web.Application:
         """Return the routes."""
-        app = web.Application(middlewares=[self._refuse], client_max_size=MOST_BYTES)
+        app = web.Application(middlewares=[self._refuse], client_max_size=MAX_BODY_BYTES)
         app.add_routes(
             [
                 web.get("/session", self._state),

@@ -8,7 +8,7 @@ import time
 import cloudpickle
 import pytest
 
-from raysm.client.session.wire import SMALL_BYTES, NoSuchCall, require_aiohttp
+from raysm.client.session.wire import SMALL_BYTES, NoSuchCall, check_body, require_aiohttp
 from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions, frame
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import to_json
@@ -206,3 +206,9 @@ def test_a_large_body_is_sent_whole(server):
 
 def test_the_package_that_it_needs_is_there():
     assert require_aiohttp().ClientSession
+
+
+def test_arguments_that_a_session_would_not_take_are_refused_before_they_are_sent():
+    check_body(2 << 30)
+    with pytest.raises(InvalidRequest, match=r"are 3\.0 GiB, and a session takes at most 2 GiB at once; send the data"):
+        check_body(3 << 30)

@@ -169,3 +169,14 @@ def test_a_site_that_cannot_begin_is_told_to_whoever_wanted_it():
 
     with pytest.raises(ValueError, match="no such site"):
         DashboardServer(Fails)
+
+
+def test_an_error_of_a_request_is_one_line_on_the_terminal(server, site, ask, caplog):
+    async def fails(asked):
+        raise RuntimeError("the upstream is gone")
+
+    site.answer = fails
+    assert ask(server.port, f"/{server.prefix}/api/")[0] == 500
+    (record,) = (record for record in caplog.records if record.name == "raysm.dashboard")
+    assert record.getMessage().endswith("RuntimeError: the upstream is gone")
+    assert record.exc_info is None
