@@ -162,7 +162,7 @@ def _debug(arguments: Arguments, job: Job, console: Console) -> None:
         enabled = {"shell": shell, "dashboard": dashboard}
         print(json.dumps({"job": job.name, "remote_debug": not arguments.off} | ({} if arguments.off else enabled)))
         return
-    lines = [f"{job.name}: nobody is let in any more"]
+    lines = [f"{job.name}: remote debugging is off"]
     if not arguments.off:
         # The agent has to start, and its errors stand in a log stream of its own.
         lines = [f"{job.name}: a shell, once its agent is up:", f"  {shell}", "Ray's dashboard:", f"  {dashboard}"]

@@ -50,7 +50,7 @@ def run(
             print(json.dumps({"url": dashboard.url}), flush=True)
         else:
             console.print(Text(dashboard.url), soft_wrap=True)
-            console.print("until Ctrl-C; whoever has this address may use the cluster", style="dim")
+            console.print("Ctrl-C ends it; keep this address secret, it gives access to the cluster", style="dim")
         page = service.home / "dashboard" / f"open-{dashboard.port}.html"
         try:
             if not arguments.no_open:

@@ -69,7 +69,7 @@ def run(
     # On this machine the same jobs cost nothing: nobody has to agree to them.
     if service.target.is_billed:
         if not _looks_well(settings, service, cluster, console):
-            raise InvalidRequest("something stands in the way of a job: mend what is BAD above first")
+            raise InvalidRequest("jobs cannot run here yet: fix what is marked BAD above first")
         _agree(arguments, cluster, service.region, console, ask, trials)
     records.begin(blanks_of(service))
     return send(settings, service, cluster, records, console, trials)
@@ -173,7 +173,7 @@ def _agree(
         return
     # Of input alone: what else asks needs no terminal.
     if ask is input and not sys.stdin.isatty():
-        raise InvalidRequest("nobody can be asked whether these jobs are to be sent; give --yes")
+        raise InvalidRequest("cannot ask whether to send these jobs, since there is no terminal; add --yes")
     if ask("send them? [y/N] ").strip().lower() not in ("y", "yes"):
         raise InvalidRequest("nothing was sent")
 

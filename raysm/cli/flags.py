@@ -122,7 +122,7 @@ COMMON = (
         Flag(
             "--env",
             "environment",
-            "a variable of every instance; no secrets: whoever may describe the job reads it; repeatable",
+            "a variable of every instance; no secrets, since DescribeTrainingJob shows it; repeatable",
             metavar="NAME=VALUE",
         ),
     ),

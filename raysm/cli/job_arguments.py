@@ -93,7 +93,7 @@ def _add_dashboard(command: argparse.ArgumentParser) -> None:
 
 
 def _add_debug(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--off", action="store_true", help="let nobody in any more")
+    command.add_argument("--off", action="store_true", help="switch it off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,10 @@ OF_ONE_JOB: Mapping[str, _OfOneJob] = {
         _add_dashboard,
         run="raysm.cli.dashboard:run",
     ),
-    "stop": _OfOneJob("stop a job: user code has its grace to save its work", is_reading=False),
+    "stop": _OfOneJob("stop a job, after giving it time to save its work", is_reading=False),
     "token": _OfOneJob("a job's token, which Ray asks for", is_reading=False),
     "debug": _OfOneJob(
-        "let those who may start SSM sessions into a job's instances, while it runs on AWS",
+        "allow SSM sessions into the instances of a job that runs on AWS",
         _add_debug,
         is_reading=False,
     ),

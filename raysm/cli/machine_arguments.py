@@ -75,7 +75,7 @@ def _age(text: str) -> timedelta:
     number, unit = text[:-1], units.get(text[-1:])
     # int alone would take a sign, blanks and 1_000 too.
     if unit is None or not number.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no age; write 7d, 12h or 30m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age; write 7d, 12h or 30m")
     try:
         age = timedelta(**{unit: int(number)})
         # Before the year 1 nothing can have ended; nor does int take more than some thousands of digits.
@@ -121,7 +121,7 @@ def add_image(commands: Any) -> None:
 def add_doctor(commands: Any) -> None:
     """Add ``raysm doctor``."""
     command = add_command(
-        commands, "doctor", "what stands in the way of a job, with the remedy for each", run="raysm.cli.doctor:run"
+        commands, "doctor", "check that jobs can run here, and how to fix what is missing", run="raysm.cli.doctor:run"
     )
     add_flags(command, COMMON)
     command.add_argument(
@@ -134,7 +134,7 @@ def add_doctor(commands: Any) -> None:
     command.add_argument(
         "--policy",
         choices=("user", "role"),
-        help="print the policy that whoever sends jobs needs, or the role that they run as, and look at nothing",
+        help="print the IAM policy of the user who sends jobs, or of the jobs' role, and check nothing",
     )
     add_change(command)
     first = command.add_argument_group("the first hour")

@@ -41,5 +41,5 @@ def names(text: str) -> list[str]:
     """Return the names of a list with commas."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of names; write us-east-1,eu-west-1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names; write us-east-1,eu-west-1")
     return list(dict.fromkeys(parts))

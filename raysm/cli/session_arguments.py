@@ -65,5 +65,5 @@ def _seconds(text: str) -> float:
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     number, unit = text[:-1], units.get(text[-1:])
     if unit is None or not number.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90s, 30m, 2h or 1d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 90s, 30m, 2h or 1d")
     return float(int(number) * unit)

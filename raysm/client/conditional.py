@@ -71,7 +71,7 @@ def write_versioned(service: Service, uri: str, content: bytes, version: str | N
         return str(service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **condition)["ETag"])
     except ServiceError as error:
         if error.code in REFUSED:
-            raise Outdated(f"{uri} was written by somebody else") from error
+            raise Outdated(f"{uri} was written by another process") from error
         raise
 
 

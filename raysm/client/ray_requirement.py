@@ -35,7 +35,7 @@ def check_ray(requirements: Iterable[str]) -> None:
         if not any(requirement.specifier.contains(version, prereleases=True) for version in usable):
             raise InvalidRequest(
                 f"the requirement {line!r} asks for a Ray that raysm cannot work with: it needs ray{RAY_RANGE}; drop "
-                "it, raysm brings Ray where an image lacks it"
+                "it: raysm installs Ray if the image does not have it"
             )
 
 

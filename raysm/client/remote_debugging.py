@@ -26,7 +26,7 @@ def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
     if chain.api.update is None:
         raise InvalidRequest(f"{name} is a {chain.api.title} job, which has no remote debugging; a Training job has")
     if enabled and description.answer.get("EnableNetworkIsolation"):
-        raise InvalidRequest(f"{name} has no network (security.isolation), so nobody can be let in")
+        raise InvalidRequest(f"{name} has no network (security.isolation), so remote debugging cannot work")
     if description.secondary not in SWITCHABLE:
         raise InvalidRequest(
             f"{name} is {description.secondary or description.status}: remote debugging is switched while a job is "

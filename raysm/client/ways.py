@@ -130,7 +130,7 @@ def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:
             return
         if not is_told:
             # Only now: of a dashboard that is up nobody waits for anything.
-            say(f"waiting for the dashboard of {job.name} to answer: it is started when somebody first asks for it")
+            say(f"waiting for the dashboard of {job.name} to answer: it starts at the first request")
             is_told, answer_s = True, ANSWER_S
         if time.monotonic() >= deadline_s:
             raise NotDone(f"the dashboard of {job.name} has not come up within {limit_s:g} s; the job goes on")

@@ -124,7 +124,7 @@ class Cluster:
         if self.head is not None and self.head not in names:
             # A head can be chosen among groups alone: in a plain cluster all instances are alike.
             listed = ", ".join(names) or "none: give groups=[InstanceGroup(...), ...]"
-            raise InvalidRequest(f"Cluster: head={self.head!r} is no instance group; the groups are {listed}")
+            raise InvalidRequest(f"Cluster: head={self.head!r} is not an instance group; the groups are {listed}")
         if self.coordinator_only and self.size < 2:
             raise InvalidRequest("Cluster: coordinator_only leaves no instance to work on; add one or drop it")
         if self.min_instances is not None and not 1 <= self.min_instances <= self.size:

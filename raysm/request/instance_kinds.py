@@ -73,7 +73,7 @@ def instance_kind(name: str) -> InstanceKind:
         InvalidRequest: There is none.
     """
     if name not in INSTANCE_KINDS:
-        raise InvalidRequest(f"{name!r} is no kind of instance: {', '.join(INSTANCE_KINDS)}")
+        raise InvalidRequest(f"{name!r} is not a kind of instance: {', '.join(INSTANCE_KINDS)}")
     return INSTANCE_KINDS[name]
 
 

@@ -147,4 +147,4 @@ class MetricDefinition:
         try:
             re.compile(self.regex)
         except re.error as error:
-            raise InvalidRequest(f"metric {self.name!r}: {self.regex!r} is no regular expression: {error}") from None
+            raise InvalidRequest(f"metric {self.name!r}: {self.regex!r} is not a regular expression: {error}") from None

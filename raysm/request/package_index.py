@@ -51,7 +51,7 @@ def check_index(index: str) -> None:
         parts = urlsplit(index)
     except ValueError as error:
         # Not shown, as nobody knows where in it a password would stand.
-        raise InvalidRequest(f"pip_index is no address: {error}; write it like https://pip.example/simple") from None
+        raise InvalidRequest(f"pip_index is not an address: {error}; write https://pip.example/simple") from None
     # Before all else: the other message shows the address, and a password with it.
     if parts.username or parts.password:
         raise InvalidRequest(

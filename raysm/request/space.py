@@ -311,7 +311,7 @@ class Choice:
 
     def read(self, text: str) -> Value:
         """Return the value that a tuning job writes so."""
-        # Of those alone that were chosen among: another text was written by somebody else.
+        # Of those alone that were chosen among: another text was written by another process.
         values: dict[str, Value] = {_text(value): value for value in self.values}
         return values[text]
 

@@ -42,7 +42,7 @@ def _named(name: str, item: object) -> Parameter:
     except InvalidRequest as error:
         raise InvalidRequest(f"space: {name}: {error}") from None
     remedy = f"choice({item!r})" if isinstance(item, (list, tuple)) else f"choice([{item!r}])"
-    raise InvalidRequest(f"space: {name} is {item!r}, which is no range; of fixed values take raysm.{remedy}")
+    raise InvalidRequest(f"space: {name} is {item!r}, which is not a range; for fixed values use raysm.{remedy}")
 
 
 def _from_object(item: Mapping[str, Any]) -> Parameter:

@@ -74,7 +74,7 @@ def place_of(tracking: str) -> TrackingPlace:
     # Before all else, as of an index: the other message shows the address, and a password with it.
     _refuse_secret(tracking)
     raise InvalidRequest(
-        f"tracking={tracking!r} is no place that metrics can be mirrored to: give "
+        f"tracking={tracking!r} is not a place for metrics: give "
         f"{', '.join(place.example for place in PLACES)}; MLflow's folder of files is not one of them, it gave it up"
     )
 

@@ -280,7 +280,7 @@ def check_kind(kind: type[Workload]) -> None:
         )
     if not dataclasses.is_dataclass(kind):
         raise InvalidRequest(
-            f"the kind of workload {kind.__name__} is no dataclass, so it cannot travel: decorate it with "
+            f"the kind of workload {kind.__name__} is not a dataclass, so it cannot be sent: decorate it with "
             "@dataclass(frozen=True, kw_only=True, slots=True)"
         )
     if not IMPORT_PATH.fullmatch(kind.runner):
@@ -300,5 +300,5 @@ def _imported(path: str, where: str) -> type[Workload]:
         ) from error
     # The name may come from JSON that others wrote, and lead to anything that Python can import.
     if not (isinstance(kind, type) and issubclass(kind, Workload) and dataclasses.is_dataclass(kind)):
-        raise InvalidRequest(f"{where}: {path!r} is no kind of workload: no dataclass that derives from Workload")
+        raise InvalidRequest(f"{where}: {path!r} is not a kind of workload: a dataclass derived from Workload")
     return kind

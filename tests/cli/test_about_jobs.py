@@ -116,5 +116,5 @@ def test_who_opens_a_job_is_told_the_commands_and_who_shuts_it_none(remote, job)
     opened = printed(remote, "debug", job.name)
     assert f"--target sagemaker-training-job:{job.name}_algo-1" in opened
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
-    assert "nobody" in printed(remote, "debug", "--off", job.name)
+    assert "remote debugging is off" in printed(remote, "debug", "--off", job.name)
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": False}

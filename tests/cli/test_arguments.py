@@ -113,7 +113,7 @@ def test_every_job_has_a_name_of_its_own_made_from_that_of_its_task(request_of):
         (["run", "a.py", "--max-runtime", "5x"], "'5x' is not a time; write 90s, 30m, 2h or 1d"),
         (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
         (["local"], "up|down|status|clean|interrupt"),
-        (["local", "clean", "--older-than", "soon"], "'soon' is no age; write 7d, 12h or 30m"),
+        (["local", "clean", "--older-than", "soon"], "'soon' is not an age; write 7d, 12h or 30m"),
         (["local", "clean", "--older-than", "9999999d"], "'9999999d' is longer ago than dates go back"),
         (["local", "clean", "--older-than", f"{'9' * 30}h"], "is longer ago than dates go back"),
     ],

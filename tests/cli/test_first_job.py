@@ -58,7 +58,7 @@ def test_where_the_doctor_finds_what_is_bad_nobody_is_asked(tmp_path):
         printed, asked, refusal = run(tmp_path, account)
     assert "iam:PassRole" in printed
     assert asked == []
-    assert "mend what is BAD" in refusal
+    assert "fix what is marked BAD" in refusal
 
 
 @pytest.mark.parametrize(

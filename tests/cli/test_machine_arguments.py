@@ -24,7 +24,7 @@ def test_an_age_is_a_number_with_its_unit(text, days):
 def test_what_is_no_age_is_refused_with_what_is(text, capsys):
     with pytest.raises(SystemExit):
         parse(["local", "clean", f"--older-than={text}"])
-    assert f"{text!r} is no age; write 7d, 12h or 30m" in capsys.readouterr().err
+    assert f"{text!r} is not an age; write 7d, 12h or 30m" in capsys.readouterr().err
 
 
 def test_an_image_is_of_a_region_without_being_asked_where():

@@ -17,5 +17,5 @@ def test_prices_are_of_all_types_and_regions_unless_some_are_named():
 
 def test_a_list_of_names_has_each_once_and_none_empty():
     assert names("a,b,a") == ["a", "b"]
-    with pytest.raises(argparse.ArgumentTypeError, match="is no list of names"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a list of names"):
         names("")

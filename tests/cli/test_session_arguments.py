@@ -16,7 +16,7 @@ def test_a_time_is_a_number_with_its_unit(text, seconds):
 def test_what_is_no_time_is_refused_with_what_is(text, capsys):
     with pytest.raises(SystemExit):
         parse(["session", "start", f"--idle={text}"])
-    assert f"{text!r} is no time; write 90s, 30m, 2h or 1d" in capsys.readouterr().err
+    assert f"{text!r} is not a time; write 90s, 30m, 2h or 1d" in capsys.readouterr().err
 
 
 def test_a_list_names_no_session_and_the_others_do(capsys):

@@ -14,7 +14,7 @@ def test_a_job_is_shown_by_rooms_above_the_client(tmp_path):
     job = submit(Script(str(tmp_path / "train.py")), on=FakeSageMaker(tmp_path / "home"))
     assert isinstance(job, JobViews)
     assert "no values" in job.plot().svg
-    with pytest.raises(InvalidRequest, match="draws a card in a notebook, and this is none"):
+    with pytest.raises(InvalidRequest, match="draws a card in a notebook, and this is not a notebook"):
         job.watch()
 
 

@@ -90,7 +90,7 @@ def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(j
     said = []
     with contextlib.closing(StartingHead()) as head, way_to(Tunnelled(job, head.address), PLACE, say=said.append):
         assert len(head.requests) == 2
-    assert said == [f"waiting for the dashboard of {job.name} to answer: it is started when somebody first asks for it"]
+    assert said == [f"waiting for the dashboard of {job.name} to answer: it starts at the first request"]
 
 
 def test_of_a_dashboard_that_answers_nothing_is_said(job, capsys):

@@ -41,7 +41,7 @@ def away(url):
     [
         (away, "cannot be read: no route to host; check the region"),
         (opener(b"\xff\xfe\n"), "cannot be read"),
-        (opener(b"<html>"), "is no list of prices"),
+        (opener(b"<html>"), "is not a list of prices"),
         (opener("".join(offer(TRAINING | {"Region Code": "eu-west-1"})).encode()), "has no prices of us-east-1"),
     ],
     ids=["away", "no text", "a page", "another region"],

@@ -90,7 +90,7 @@ def test_the_best_kind_is_the_last_that_this_machine_can_play():
 
 def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_are():
     with pytest.raises(
-        InvalidRequest, match="'rocket' is no kind of instance: simulated, process, namespace, docker, audited"
+        InvalidRequest, match="'rocket' is not a kind of instance: simulated, process, namespace, docker, audited"
     ):
         Local(instance_kind="rocket")
     with pytest.raises(ApiError, match="raysm:instance-kind='rocket' names no kind of instance: simulated"):

@@ -166,7 +166,7 @@ def _interactive():
         _values(
             ["limit", "of what"],
             [
-                (_size(server.MOST_BYTES), "arguments of one call, pickled; files (`put`, `get`) have no limit"),
+                (_size(server.MAX_BODY_BYTES), "arguments of one call, pickled; files (`put`, `get`) have no limit"),
                 (_size(files.DIRECT_BYTES), "files up to this go directly to AWS's instances, larger ones through S3"),
                 (f"{output.KEPT_CHARACTERS:,} characters", "of what one call has printed are kept, the last ones"),
                 (f"{calls.KEPT_CALLS:,}", "calls whose values were fetched are remembered, the latest"),

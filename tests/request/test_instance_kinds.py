@@ -27,5 +27,5 @@ def test_any_other_image_names_no_kind(image):
 
 
 def test_an_unknown_kind_is_refused_with_those_that_there_are():
-    with pytest.raises(InvalidRequest, match=f"'pod' is no kind of instance: {', '.join(INSTANCE_KINDS)}"):
+    with pytest.raises(InvalidRequest, match=f"'pod' is not a kind of instance: {', '.join(INSTANCE_KINDS)}"):
         instance_kind("pod")

@@ -47,7 +47,7 @@ def test_a_shell_into_an_isolated_job_is_refused():
     [
         ("", "x", "1 to 255 characters, got ''"),
         ("loss", "", "1 to 500 characters, got 0"),
-        ("loss", "loss=(", r"'loss=\(' is no regular expression"),
+        ("loss", "loss=(", r"'loss=\(' is not a regular expression"),
     ],
 )
 def test_a_metric_that_the_service_could_not_find_is_refused(name, regex, message):

@@ -33,7 +33,7 @@ def test_anything_else_is_refused_with_both_forms(index):
 
 
 def test_an_address_that_nobody_can_read_is_refused_and_not_repeated():
-    with pytest.raises(InvalidRequest, match="pip_index is no address: Invalid IPv6 URL") as caught:
+    with pytest.raises(InvalidRequest, match="pip_index is not an address: Invalid IPv6 URL") as caught:
         check_index("https://me:hunter2@[::1/simple")
     assert "hunter2" not in str(caught.value)
 

@@ -31,8 +31,8 @@ def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
         (lambda: space_of({}), "a sweep needs a space"),
         (lambda: space_of([1]), "a sweep needs a space"),
         (lambda: space_of({"l r": raysm.uniform(0, 1)}), "a parameter's name is one that Python allows"),
-        (lambda: space_of({"x": 3}), r"x is 3, which is no range; of fixed values take raysm.choice\(\[3\]\)"),
-        (lambda: space_of({"x": [1, 2]}), r"of fixed values take raysm.choice\(\[1, 2\]\)"),
+        (lambda: space_of({"x": 3}), r"x is 3, which is not a range; for fixed values use raysm.choice\(\[3\]\)"),
+        (lambda: space_of({"x": [1, 2]}), r"for fixed values use raysm.choice\(\[1, 2\]\)"),
         (
             lambda: space_of({"x": "lguniform:1:2"}),
             "space: x: there is no range 'lguniform'; did you mean 'loguniform'",

@@ -80,5 +80,5 @@ def test_a_request_knows_who_writes_and_what_that_takes():
     ]
     assert request(ARN).packages == ("mlflow", "sagemaker_mlflow")
     assert request("sqlite:///m.db").packages == ()
-    with pytest.raises(InvalidRequest, match="is no place"):
+    with pytest.raises(InvalidRequest, match="is not a place"):
         request("mlruns")

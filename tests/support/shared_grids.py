@@ -51,7 +51,7 @@ class FakeObjects:
             raise NO_ANSWER
         there = self.objects.get(name)
         if (None if there is None else _etag(there[0])) != version:
-            raise Outdated(f"{name} was written by somebody else")
+            raise Outdated(f"{name} was written by another process")
         self._write(name, content)
         if self.lost:
             self.lost -= 1

@@ -64,7 +64,7 @@ def prices_of_offer(lines: Iterable[str], source: str) -> list[RegionPrices]:
     missing = [name for name in needed if name not in header]
     if missing:
         raise ServiceError(
-            f"{source} is no list of prices: it has no column {missing[0]!r}; the format may have changed"
+            f"{source} is not a list of prices: it has no column {missing[0]!r}; the format may have changed"
         )
     by_region: dict[str, _Found] = {}
     for values in _on_demand(reader, header):
@@ -101,7 +101,7 @@ def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
                 }
                 _take(by_region, attributes["regioncode"], row)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ServiceError(f"{source}: GetProducts answered with what is no product: {error!r}") from error
+            raise ServiceError(f"{source}: GetProducts answered with what is not a product: {error!r}") from error
     return _lists(by_region, published[:10], version, source)
 
 
@@ -146,7 +146,7 @@ def _lists(by_region: Mapping[str, _Found], as_of: str, version: str, source: st
         raise ServiceError(f"{source} has no price of training on demand; the format may have changed")
     # An estimate says of which day its prices are: without one nobody could tell how old they may be.
     if not as_of:
-        raise ServiceError(f"{source} does not say when it was published, and a price without a date is none")
+        raise ServiceError(f"{source} does not say when it was published; download it again")
     return [
         RegionPrices(
             region=region,

@@ -50,7 +50,7 @@ def look_at_region(case: Case) -> Iterator[Finding]:
     if region in regions:
         yield good(region)
     elif not REGION.fullmatch(region):
-        yield bad(f"{region!r} is no region", hint)
+        yield bad(f"{region!r} is not a region", hint)
     else:
         yield unknown(f"{region} is not among the regions that this boto3 knows", f"{hint} pip install -U boto3")
 

@@ -115,7 +115,7 @@ def _ways(case: Case, subnet: Item, table: Item, endpoints: Sequence[Item]) -> I
         )
     if case.intent.security.remote_debug and not any(_leads(item, AGENT, table, region) for item in endpoints):
         yield bad(
-            f"{name} has no way to {AGENT}: nobody could enter the job, nor look at its dashboard",
+            f"{name} has no way to {AGENT}: tunnels, shells and the dashboard of the job would not work",
             f"aws ec2 create-vpc-endpoint --vpc-id {subnet['VpcId']} --vpc-endpoint-type Interface --service-name "
             f"com.amazonaws.{region}.{AGENT} --subnet-ids {name} --private-dns-enabled --region {region}",
             # The job itself runs all the same.

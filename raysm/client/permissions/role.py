@@ -125,7 +125,7 @@ ROLE: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="Session",
-        meaning="where `remote_debug` lets somebody in",
+        meaning="for jobs with `remote_debug`",
         actions=(
             "ssmmessages:CreateControlChannel",
             "ssmmessages:CreateDataChannel",

@@ -63,7 +63,7 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="PassRole",
-        meaning="hand the role to SageMaker, and to nobody else",
+        meaning="pass the role to SageMaker only",
         actions=("iam:PassRole",),
         resources=(ROLE_ARN,),
         conditions={"StringEquals": {"iam:PassedToService": SERVICE}},
@@ -125,7 +125,7 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="Session",
-        meaning="`raysm tunnel`, `raysm shell` and `raysm debug`: let somebody in, and begin a session",
+        meaning="`raysm tunnel`, `raysm shell` and `raysm debug`: allow and start sessions",
         actions=("sagemaker:UpdateTrainingJob", "ssm:StartSession"),
         # A document that AWS publishes belongs to no account.
         resources=(

@@ -91,7 +91,7 @@ class AWSConnection(Connection):
             client = self._session.client(name, config=client_options(repeats=self.repeats or name != "sagemaker"))
         except ValueError as error:  # all that botocore has for an endpoint that is no URL
             raise InvalidRequest(
-                f"no client of {name} can be made: {error}; unset AWS_ENDPOINT_URL, or mend endpoint_url of the AWS "
+                f"no client of {name} can be made: {error}; unset AWS_ENDPOINT_URL, or fix endpoint_url of the AWS "
                 "configuration"
             ) from error
         self._warn_of_others(str(client.meta.endpoint_url))
@@ -105,7 +105,7 @@ class AWSConnection(Connection):
             return
         self._is_warned = True
         _log.warning(
-            "on AWS goes to %s, which is no address of AWS's: AWS_ENDPOINT_URL, or endpoint_url in the AWS "
-            "configuration, says so; unset it to reach AWS itself",
+            "on AWS goes to %s, which is not an address of AWS: AWS_ENDPOINT_URL, or endpoint_url in the AWS "
+            "configuration, is set; unset it to reach AWS itself",
             url,
         )

@@ -80,8 +80,8 @@ def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
     # No refusal: it may stand in the project's file, for its other jobs.
     if request.tracking is not None and not request.is_tracked_by_head:
         _log.warning(
-            "tune: the trials are not copied to %s, a file of this machine, since nobody follows them here; an MLflow "
-            "server (http://…, or an ARN) gets a run of each",
+            "tune: the trials are not copied to %s, a file of this machine, which a tuning job does not reach; an "
+            "MLflow server (http://…, or an ARN) gets a run of each",
             request.tracking,
         )
     # Not the job's: a tuning job's name has half the characters, and its trials' begin with it.

@@ -74,7 +74,7 @@ def _admit(chain: Chain, on: str | None) -> tuple[InstanceAccess, str, str]:
     description = chain.describe()
     if chain.api.update is None:
         raise InvalidRequest(
-            f"{description.name} is a {chain.api.title} job, which SageMaker lets nobody enter; submit a Training job"
+            f"{description.name} is a {chain.api.title} job, which has no remote debugging; submit a Training job"
         )
     # No container runs before and after this status.
     if description.secondary is not SecondaryStatus.TRAINING:

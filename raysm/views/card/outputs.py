@@ -14,8 +14,8 @@ from raysm.errors import InvalidRequest
 __all__ = ["NOTEBOOKS", "Output", "output_here"]
 
 NO_NOTEBOOK = (
-    "job.watch() draws a card in a notebook, and this is none: job.logs(follow=True) shows a job in a terminal, and "
-    "raysm logs -f JOB does"
+    "job.watch() draws a card in a notebook, and this is not a notebook: in a terminal use job.logs(follow=True), "
+    "or raysm logs -f JOB"
 )
 
 

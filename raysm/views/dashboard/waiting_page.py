@@ -104,6 +104,6 @@ def _page(name: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{html.escape(name)}: Ray dashboard</title><style>{STYLE}</style></head><body>"
         f"<div><i></i></div><p>The dashboard of <b>{html.escape(name)}</b> is being started.</p>"
-        '<p class="more">Ray starts it when somebody first asks for it: a few seconds. It appears here by itself.</p>'
+        '<p class="more">Ray starts it at the first request, which takes a few seconds. This page then shows it.</p>'
         f"<script>{SCRIPT % READY}</script></body></html>"
     )

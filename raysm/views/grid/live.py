@@ -15,8 +15,8 @@ from raysm.views.grid.shown import ShownSnapshot
 __all__ = ["NO_NOTEBOOK", "GridWatch"]
 
 NO_NOTEBOOK = (
-    "grid.watch() draws a card in a notebook, and this is none: raysm grid watch NAME shows a grid in a terminal, and "
-    "grid.status() once"
+    "grid.watch() draws a card in a notebook, and this is not a notebook: in a terminal use raysm grid watch "
+    "NAME, or grid.status()"
 )
 
 

@@ -139,7 +139,7 @@ class Magics:
 
     def _result(self, command: CommandLine) -> Any:
         if self._latest is None:
-            raise InvalidRequest("no cell was sent with --async: %%raysm --async sends one that nobody waits for")
+            raise InvalidRequest("no cell was sent with --async; %%raysm --async sends one without waiting for it")
         return await_future(*self._latest)
 
     def _dashboard(self, command: CommandLine) -> Any:

@@ -118,7 +118,7 @@ def test_get_products_says_the_same_as_the_file():
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"product": 3}'])
 def test_an_answer_that_is_no_product_is_refused(text):
-    with pytest.raises(ServiceError, match="what is no product"):
+    with pytest.raises(ServiceError, match="what is not a product"):
         prices_of_products([text], "GetProducts")
 
 

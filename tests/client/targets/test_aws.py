@@ -74,7 +74,7 @@ def client_at(tmp_path, region, url=None):
 
 def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(tmp_path):
     errors = client_at(tmp_path, REGION, "http://127.0.0.1:4999")
-    assert errors.count("on AWS goes to http://127.0.0.1:4999, which is no address of AWS's: AWS_ENDPOINT_URL") == 1
+    assert errors.count("on AWS goes to http://127.0.0.1:4999, which is not an address of AWS: AWS_ENDPOINT_URL") == 1
 
 
 @pytest.mark.parametrize("region", ["eu-west-1", "cn-north-1", "us-gov-west-1"])

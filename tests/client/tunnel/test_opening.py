@@ -91,7 +91,7 @@ def test_before_and_after_the_training_nobody_gets_in(remote, job, status):
 
 def test_a_processing_job_and_an_isolated_one_let_nobody_in(remote, script):
     processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
-    with pytest.raises(InvalidRequest, match="a Processing job, which SageMaker lets nobody enter"):
+    with pytest.raises(InvalidRequest, match="a Processing job, which has no remote debugging"):
         open_tunnel(processing.chain, 80)
     isolated = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="no network"):

@@ -13,7 +13,7 @@ WITHIN_S = 120
 
 def test_where_there_is_no_notebook_it_is_said_what_shows_a_job_in_a_terminal():
     assert [kind.is_here() for kind in NOTEBOOKS] == [False, False]
-    with pytest.raises(InvalidRequest, match=r"this is none: job.logs\(follow=True\) shows a job in a terminal"):
+    with pytest.raises(InvalidRequest, match=r"this is not a notebook: in a terminal use job.logs\(follow=True\)"):
         output_here()
 
 
