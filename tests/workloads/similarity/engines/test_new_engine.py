@@ -8,6 +8,7 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.engines import choice, choose
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.reading.columns import Selection
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.problems import Part, Problem
 from tests.support.reference import scores_between
@@ -63,6 +64,7 @@ def test_tasks_compute_with_a_new_engine(registered, tmp_path):
         sharded=False,
         k=3,
         threshold=0.5,
+        selection=Selection(),
         block_rows=40,
         at_once=1,
         merged_tiles=1,

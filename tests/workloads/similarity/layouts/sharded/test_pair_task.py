@@ -8,6 +8,7 @@ import pytest
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.layouts.sharded.pair_task import portion
+from raysm.workloads.similarity.reading.columns import Selection
 from tests.support import reference
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.problems import Part, Problem
@@ -30,6 +31,7 @@ def spread(rows, folder, queries=None, channels=("matrix",), threshold=0.2):
         sharded=True,
         k=4,
         threshold=threshold,
+        selection=Selection(),
         block_rows=20,
         at_once=3,
         merged_tiles=1,
