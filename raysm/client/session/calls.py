@@ -61,9 +61,17 @@ class Call(Generic[T]):
         name: For people: the function's.
     """
 
-    def __init__(self, id: str, name: str, line: Line) -> None:
-        """Know of it; ``send`` or ``follow`` begins."""
+    def __init__(self, id: str, name: str, line: Line, *, has_ended: bool = False) -> None:
+        """Know of it; ``send`` or ``follow`` begins.
+
+        Args:
+            id: By which the session knows it.
+            name: For people.
+            line: The connection.
+            has_ended: Whether the session said that it has ended; its outcome is still fetched.
+        """
         self.id, self.name = id, name
+        self._has_ended = has_ended
         self._line = line
         self._ended: concurrent.futures.Future[tuple[CallStatus, Outcome]] = concurrent.futures.Future()
         self._news: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
@@ -194,7 +202,7 @@ class Call(Generic[T]):
 
     def done(self) -> bool:
         """Whether it has ended, in whatever way, as far as it is known here."""
-        return self._ended.done()
+        return self._has_ended or self._ended.done()
 
     def cancelled(self) -> bool:
         """Whether it has ended because somebody interrupted it."""

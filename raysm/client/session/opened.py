@@ -26,7 +26,7 @@ from raysm.client.token import token_of
 from raysm.contract.handshake import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
-from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
+from raysm.contract.session import DONE, CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import from_json
 
@@ -220,7 +220,7 @@ class Opened:
         followed = self._calls.get(status.id)
         if followed is not None:
             return followed
-        call: Call[Any] = Call(status.id, status.name, self.line)
+        call: Call[Any] = Call(status.id, status.name, self.line, has_ended=status.state == DONE)
         self._begin(call, call.follow())
         return call
 

@@ -126,6 +126,17 @@ def test_a_call_that_the_session_does_not_know_cannot_be_cancelled(line):
     assert not Call("unheard", "f", line).cancel()
 
 
+def test_a_call_that_the_session_lists_as_ended_is_shown_as_done_before_its_outcome_is_here(line):
+    begun(line, abs, -3, id="listed").result(timeout=60)
+    listed = Call("listed", "f", line, has_ended=True)
+    assert listed.done()
+    assert repr(listed).endswith(": done>")
+    assert not listed.cancel()
+    line.wire.calls["listed"] = listed
+    line.loop.start(listed.follow())
+    assert listed.result(timeout=60) == 3
+
+
 def test_whoever_follows_gets_what_somebody_else_has_sent(line):
     begun(line, abs, -4, id="sent").result(timeout=60)
     call = Call("sent", "f", line)
