@@ -23,6 +23,7 @@ from raysm.contract.store import put
 from raysm.workloads.beginning import Beginning
 from raysm.workloads.failure import failure_of
 from raysm.workloads.runner import load_runner
+from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 
 __all__ = ["main"]
 
@@ -92,4 +93,8 @@ def _record(failure: Failure, raised: BaseException | None, record: Path) -> Non
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # First: the exit handlers of Ray and of the user's code are registered later, and so are called before it.
+    set_exit_status = leave_at_once_after_exit_handlers()
+    exit_status = main(sys.argv[1:])
+    set_exit_status(exit_status)
+    sys.exit(exit_status)

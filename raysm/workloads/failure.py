@@ -28,7 +28,7 @@ OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
 ACTOR = re.compile(r", actor_id=.*\)$")
 """What Ray says of an actor beside its process and address."""
 
-INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/|session/)")
+INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|session/)")
 """Frames between the process and the user's code, which are of no use to anybody who reads the traceback."""
 
 

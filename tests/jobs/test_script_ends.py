@@ -48,3 +48,17 @@ def test_a_script_killed_as_the_kernel_does_when_memory_is_out_is_explained(ende
     assert codes == {"algo-1": 137, "algo-2": 0}
     assert "SIGKILL" in job.failure("algo-1").splitlines()[0]
     assert "memory" in job.failure("algo-1")
+
+
+ABORTS_AT_ITS_END = """
+import atexit, ctypes, pathlib
+# As torch's static destructors do now and then: abort after Python has ended.
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+atexit.register(pathlib.Path("ended").write_text, "well")
+"""
+
+
+def test_a_script_that_ended_well_is_completed_whatever_libraries_do_at_the_end_of_its_process(ended):
+    job, codes = ended(ABORTS_AT_ITS_END)
+    assert codes == {"algo-1": 0, "algo-2": 0}, job.log("algo-1")

@@ -19,6 +19,7 @@ from raysm.contract import payload
 from raysm.contract.names import STATE
 from raysm.contract.row_record import MODEL, RowOutcome
 from raysm.request.pack import PackedRow
+from raysm.workloads import script_main
 from raysm.workloads.script_process import TAIL_LINES, headline, kill, lines_of, started
 
 __all__ = ["RowBlock", "sizes_below", "run_row"]
@@ -82,7 +83,7 @@ def _run(block: RowBlock, here: Environment, folder: Path, scratch: Path) -> str
     variables = {**own, STATE: str(folder / STATE_FOLDER), **row.environment}
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     is_late = threading.Event()
-    with started([sys.executable, str(source / block.script), *row.args], source, variables) as process:
+    with started(script_main.command(str(source / block.script), row.args), source, variables) as process:
 
         def end() -> None:
             is_late.set()

@@ -13,6 +13,7 @@ from typing import Any, cast
 from raysm.contract import payload
 from raysm.errors import TrialFailed
 from raysm.request.sweep import ScriptSweep
+from raysm.workloads import script_main
 from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, started
 from raysm.workloads.sweep.reports import parse
 from raysm.workloads.sweep.trial import TrialRun
@@ -27,7 +28,7 @@ def run_script(run: TrialRun) -> None:
         TrialFailed: It ended otherwise than with 0; the text has its last line, and the lines before.
     """
     workload, source = cast(ScriptSweep, run.workload), run.here.payload / payload.SOURCE
-    command = [sys.executable, str(source / workload.script), *arguments_of(run.params), *workload.args]
+    command = script_main.command(str(source / workload.script), [*arguments_of(run.params), *workload.args])
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with started(command, source) as process:
         for line in lines_of(process):

@@ -13,7 +13,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from raysm.bootstrap import die_with_parent, environment
 from raysm.contract import payload
 from raysm.contract.events import Event, line
 from raysm.contract.priority import let_others_first
+from raysm.workloads import script_main
 from raysm.workloads.state_folder import fill_folders
 from raysm.workloads.training.launch.output import AGENT, ERROR, OUT, STOP, Wire
 from raysm.workloads.training.launch.placement import Place
@@ -190,7 +190,7 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
     args = fill_arguments(task.args, variables) if task.fill else task.args
     with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
         return subprocess.Popen(
-            die_with_parent.wrap([sys.executable, str(source / task.script), *args]),
+            die_with_parent.wrap(script_main.command(str(source / task.script), args)),
             env={**DEFAULTS, **environment.child_environment(variables)},
             cwd=folder,
             stdin=subprocess.DEVNULL,

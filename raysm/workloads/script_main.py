@@ -1,0 +1,142 @@
+"""``python script_main.py SCRIPT ARGUMENT …``: runs a script as ``python SCRIPT ARGUMENT …`` does, but leaves faster.
+
+Torch's static destructors can abort a process whose work is done (SIGABRT, "terminate called without an active
+exception"; pytorch issues 190489 and 179291), and tearing down an interpreter that holds torch or Ray takes seconds. So
+Python ends as it always does, up to and including its ``atexit`` handlers: it waits for threads that are no daemons and
+calls the handlers. Only then does the process leave by ``os._exit``, after flushing every file that is still open.
+
+The module is run by its path and imports only the standard library, because the script's process is the user's.
+"""
+
+import atexit
+import builtins
+import contextlib
+import gc
+import importlib.machinery
+import io
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["command", "exit_status_of", "leave_at_once_after_exit_handlers", "main", "run_script"]
+
+FILE: type = io.IOBase.__mro__[1]
+"""The base of all file objects, which the files that Python itself makes are direct kinds of."""
+
+OUTPUT_LOST = 120
+"""Python's exit status when standard output could not be flushed."""
+
+
+def command(script: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs a script by this module."""
+    return [sys.executable, __file__, script, *arguments]
+
+
+def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
+    """Make this process leave by ``os._exit`` once its exit handlers have run; return what sets its exit status.
+
+    Call it before anything else registers an exit handler: the first that is registered is called last.
+    """
+    status = 0
+
+    def set_status(value: int) -> None:
+        nonlocal status
+        status = value
+
+    atexit.register(lambda: _leave(status))
+    return set_status
+
+
+def run_script(script: str, arguments: Sequence[str]) -> None:
+    """Run ``script``; it sees ``sys.argv``, ``sys.path[0]`` and ``__main__`` as if Python had been started with it.
+
+    Unlike with ``runpy.run_path``, the module stays: threads and exit handlers that outlive the last line find their
+    globals. Whatever the script raises passes through, ``SystemExit`` too.
+    """
+    main_module = types.ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", script)
+    # ``__spec__`` stays None, as for every script; by it and ``__file__`` multiprocessing's children find the script.
+    main_module.__dict__.update(__file__=script, __cached__=None, __loader__=loader, __builtins__=builtins)
+    sys.modules["__main__"] = main_module
+    sys.argv[:] = [script, *arguments]
+    sys.path[0:1] = [os.path.dirname(os.path.realpath(script))]
+    with open(script, "rb") as file:
+        code = compile(file.read(), script, "exec", dont_inherit=True)
+    exec(code, main_module.__dict__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the script that ``arguments`` begin with; return its exit status. An exception is printed as Python does."""
+    try:
+        run_script(arguments[0], arguments[1:])
+    except SystemExit as error:
+        return exit_status_of(error)
+    except BaseException as error:
+        _print(error)
+        if isinstance(error, KeyboardInterrupt):
+            # Python ends by the signal itself, so that a shell sees what stopped the script.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+    return 0
+
+
+def exit_status_of(error: SystemExit) -> int:
+    """Return the exit status that Python gives to ``sys.exit(...)``; print the text of one that has a text."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def _print(error: BaseException) -> None:
+    """Print an exception with the script's frames only, by the hook that the script may have replaced."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    error.__traceback__ = frames
+    sys.excepthook(type(error), error, frames)
+
+
+def _leave(status: int) -> None:
+    _flush_files()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except (OSError, ValueError):
+            status = status if stream is sys.stderr else status or OUTPUT_LOST
+    os._exit(status)
+
+
+def _flush_files() -> None:
+    """Write out files that are still open: Python does so as it destroys them, which does not happen here."""
+    gc.unfreeze()
+    standard = {id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)}
+    # By their types: ``isinstance`` would run code of proxy objects.
+    kinds = (FILE, sys.modules["zipfile"].ZipFile) if "zipfile" in sys.modules else FILE
+    found = [item for item in gc.get_objects() if issubclass(type(item), kinds) and id(item) not in standard]
+    plain = [item for item in found if type(item).__module__ == FILE.__module__]
+    others = [item for item in found if type(item).__module__ != FILE.__module__]
+    # The last bytes of a gzip file, or of one that is uploaded, are written as it is closed, and into other files.
+    _try_each(plain, "flush")
+    _try_each(others, "close")
+    _try_each(plain, "flush")
+
+
+def _try_each(files: Sequence[Any], method: str) -> None:
+    for file in files:
+        with contextlib.suppress(Exception):
+            getattr(file, method)()
+
+
+if __name__ == "__main__":
+    set_exit_status = leave_at_once_after_exit_handlers()
+    exit_status = main(sys.argv[1:])
+    set_exit_status(exit_status)
+    sys.exit(exit_status)
