@@ -1,14 +1,19 @@
-"""``python -m tests.teardown --runs 200 --busy 2``: scripts and loops of two ranks over gloo must end as they say.
+"""``python -m tests.teardown --runs 200 --busy 2 --forked``: scripts of two ranks over gloo must end as they say.
 
-One small Ray stands for a formed cluster of one instance. Each run starts the driver as the bootstrap does, with a
-payload of ``raysm train``, ``raysm run`` or a ``DataParallel``, and compares its exit status, the failure that it
-records and the files that the workers leave. ``--busy`` keeps cores busy meanwhile, because torch's teardown aborts
-processes (SIGABRT) most often on a busy machine. At the end the seconds from a script's last line to its process's
-end are measured, by plain Python and by raysm. The exit status is 1 if any run ended otherwise than it should.
+Without ``--forked``, one small Ray stands for a formed cluster of one instance. Each run starts the driver as the
+bootstrap does, with a payload of ``raysm train``, ``raysm run`` or a ``DataParallel``, and compares its exit status,
+the failure that it records and the files that the workers leave. With ``--forked`` a process imports torch once and
+forks the two ranks of each run of ``raysm train``, so that only their work and their end take time; ``--plain`` leaves
+the end to Python instead, to compare.
+
+``--busy`` keeps cores busy meanwhile, because torch's teardown aborts processes (SIGABRT) most often on a busy machine.
+At the end the seconds from a script's last line to its process's end are measured, by plain Python and by raysm. The
+exit status is 1 if any run ended otherwise than it should.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import statistics
@@ -18,6 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -28,6 +34,7 @@ from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, Script, TorchScript
 from raysm.workloads import script_main
+from tests.support.bootstraps import free_ports
 from tests.support.driving import drive
 from tests.support.small_ray import small_ray
 from tests.workloads.conftest import environment
@@ -107,6 +114,38 @@ class Case:
     """What the ranks leave."""
 
 
+# Imports torch once, and forks the two ranks of each run: only what a rank does until its process's end takes time.
+FORKING = """
+import json, os, runpy, sys
+import torch, torch._dynamo, torch.distributed, torch.nn.parallel
+from raysm.workloads import script_main
+for line in sys.stdin:
+    run, children = json.loads(line), []
+    for rank in range(2):
+        children.append(os.fork())
+        if not children[-1]:
+            break
+    else:
+        print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], flush=True)
+        continue
+    break
+else:
+    sys.exit()
+os.environ.update(run["variables"], RANK=str(rank), LOCAL_RANK=str(rank))
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+log = os.open(run["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.dup2(log, 1)
+os.dup2(log, 2)
+if run["plain"]:
+    sys.argv = [run["script"]]
+    runpy.run_path(run["script"], run_name="__main__")
+else:
+    set_exit_status = script_main.leave_at_once_after_exit_handlers()
+    exit_status = script_main.main([run["script"]])
+    set_exit_status(exit_status)
+    sys.exit(exit_status)
+"""
+
 FAILS = {"status": 1, "reason": "rank "}
 LATE_FILES = ("atexit-0", "atexit-1", "thread-0", "thread-1", "trained-0", "trained-1")
 
@@ -129,14 +168,21 @@ def main(arguments=None):
     parser.add_argument("--runs", type=int, default=len(CASES))
     parser.add_argument("--busy", type=int, default=0, help="processes that keep a core busy beside the runs")
     parser.add_argument("--only", default="", help="run only the cases whose names begin so")
+    parser.add_argument("--forked", action="store_true", help="fork the ranks of raysm train, without Ray")
+    parser.add_argument("--plain", action="store_true", help="with --forked: end the ranks as Python does, to compare")
     options = parser.parse_args(arguments)
     cases = {name: case for name, case in CASES.items() if name.startswith(options.only)}
     ended, wrong = Counter(), Counter()
-    with formed_cluster() as folder, busy_cores(options.busy):
+    if options.forked:
+        cases = {name: case for name, case in cases.items() if case.trains and case.code is not None}
+        runner = forked_runs(options.plain)
+    else:
+        runner = driver_runs()
+    with runner as run, busy_cores(options.busy):
         for number in range(options.runs):
             name = list(cases)[number % len(cases)]
             begun_s = time.monotonic()
-            fault = run(cases[name], folder)
+            fault = run(cases[name])
             ended[name] += 1
             wrong[name] += bool(fault)
             print(f"{number + 1} {name}: {fault or 'ok'} ({time.monotonic() - begun_s:.1f} s)", flush=True)
@@ -148,6 +194,48 @@ def main(arguments=None):
         f"from the last line of a torch script to its process's end: {plain:.2f} s by plain Python, {ours:.2f} s here"
     )
     return 1 if wrong.total() else 0
+
+
+@contextlib.contextmanager
+def forked_runs(plain):
+    """Yield what runs a case in two forked ranks and returns what is wrong; ``plain`` leaves their end to Python."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        subprocess.Popen([sys.executable, "-c", FORKING], stdin=-1, stdout=-1, text=True) as forking,
+    ):
+        folder = Path(name)
+
+        def run(case):
+            model = folder / "model"
+            shutil.rmtree(model, ignore_errors=True)
+            model.mkdir()
+            (folder / "user.py").write_text(case.code)
+            (folder / "log").write_text("")
+            variables = {
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(free_ports(1)[0]),
+                "OMP_NUM_THREADS": "1",
+                "SM_MODEL_DIR": str(model),
+            }
+            told = {"script": str(folder / "user.py"), "log": str(folder / "log"), "plain": plain}
+            forking.stdin.write(json.dumps(told | {"variables": variables}) + "\n")
+            forking.stdin.flush()
+            statuses = json.loads(forking.stdout.readline())
+            files = tuple(sorted(path.name for path in model.iterdir()))
+            if statuses == [case.status] * 2 and files == case.files:
+                return ""
+            return f"ended with {statuses}, left {files}\n{(folder / 'log').read_text()}"
+
+        yield run
+        forking.stdin.close()
+
+
+@contextlib.contextmanager
+def driver_runs():
+    """Yield what runs a case as the product does, on a cluster of one instance, and returns what is wrong."""
+    with formed_cluster() as folder:
+        yield partial(drive_case, folder=folder)
 
 
 @contextlib.contextmanager
@@ -180,7 +268,7 @@ def busy_cores(count):
             loop_process.wait()
 
 
-def run(case, folder):
+def drive_case(case, folder):
     """Run a case to its end; return what is wrong, empty where nothing is."""
     paths, work = Paths(folder / "ml"), folder / "work"
     for left in (paths.model, paths.payload, work):

@@ -105,7 +105,12 @@ class Instance:
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
         additions = variables.user_variables(
-            self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus
+            self.environment,
+            self.request,
+            self.payload.source,
+            self.capacity.cpus,
+            self.capacity.gpus,
+            self.inherited,
         )
         if SDK_DRIVERS in self.environment.channels:
             # The SDK has set its own, which its users know; where both have one, its form counts.

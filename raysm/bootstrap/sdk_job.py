@@ -9,8 +9,6 @@ arguments, JSON values in JSON's spelling. A value that begins with ``-`` is one
 because argparse takes a second word that begins so as another option.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -25,7 +23,7 @@ from raysm.contract.store import read_json
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script
 from raysm.request.codec import from_json
 
-__all__ = ["Options", "arguments", "is_driver_folder", "make_payload"]
+__all__ = ["Options", "is_driver_folder", "make_payload"]
 
 DISTRIBUTED = "distributed.json"
 SOURCE_CODE = "sourcecode.json"
@@ -73,28 +71,15 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
     script = _entry_script(drivers.parents[1] / SOURCE_CODE)
     request = JobRequest(
         name=environment.job_name,
-        workload=Script(script, args=tuple(arguments(environment.hyperparameters)), ray_init=options.init),
+        workload=Script(script, ray_init=options.init),
         cluster=_cluster(environment, options),
         inputs={name: _input(environment, name) for name in environment.channels if name not in OWN_CHANNELS},
         hyperparameters=environment.hyperparameters,
+        hyperparameters_as_args=True,
     )
     # The code stays where the SDK says that it is, in SM_SOURCE_DIR.
     payload.pack_here(request, folder, source=code, token_file=drivers / payload.TOKEN)
     return payload.load(folder)
-
-
-def arguments(hyperparameters: Mapping[str, str]) -> list[str]:
-    """Return the entry script's arguments."""
-    words = []
-    for name, text in hyperparameters.items():
-        # Read and written again, as the SDK's own driver does it: what a script is told has JSON's spelling.
-        try:
-            value: Any = json.loads(text)
-        except (ValueError, RecursionError):
-            value = text
-        word = value if isinstance(value, str) else json.dumps(value)
-        words += [f"--{name}={word}"] if word.startswith("-") else [f"--{name}", word]
-    return words
 
 
 def _entry_script(path: Path) -> str:

@@ -1,8 +1,9 @@
 """Variables for child processes: ``SM_*`` for user code, Ray's own, the network's, EFA's.
 
 Pure functions: what flows in is the environment and what was detected, what flows out are mappings that
-``environment.child_environment`` lays over this process's own. The ``SM_*`` names and forms are those of
-sagemaker-training-toolkit: texts as they are, everything else as JSON with sorted keys.
+``environment.child_environment`` lays over this process's own. The ``SM_*`` variables are those of
+sagemaker-training-toolkit and of the container drivers of SageMaker's SDK v3: texts as they are, everything else as
+JSON with sorted keys. Hosts are in natural order, which is the order of ranks: ``algo-2`` before ``algo-10``.
 """
 
 import json
@@ -10,11 +11,13 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from raysm.bootstrap import deferred
 from raysm.bootstrap.environment import Environment
 from raysm.contract import names
+from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.request import JobRequest, Workload
 
 __all__ = [
@@ -40,6 +43,37 @@ INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME
 
 RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Which Ray gives to the program of each job that was submitted to itself: ``ray job submit``."""
+
+SERVICE_PREFIX = "sagemaker_"
+"""How hyperparameters begin that the SDK adds to those of the user; scripts find them in ``SM_FRAMEWORK_PARAMS``."""
+
+SERVICE_HYPERPARAMETERS = tuple(
+    f"{SERVICE_PREFIX}{name}"
+    for name in (
+        "program",
+        "submit_directory",
+        "enable_cloudwatch_metrics",
+        "region",
+        "container_log_level",
+        "job_name",
+        "s3_output",
+    )
+)
+"""Those of them that say where the script is, and not how a framework runs it."""
+
+DISTRIBUTIONS = (
+    "mpi",
+    "parameter_server",
+    "distributed_dataparallel",
+    "pytorch_ddp",
+    "pytorch_xla_multi_worker",
+    "multi_worker_mirrored_strategy",
+    "torch_distributed",
+)
+"""Ways of the SDK to spread a script over instances: ``sagemaker_NAME_enabled`` among the hyperparameters."""
+
+MASTER_PORT = 7777
+"""The port that the SDK's drivers name to scripts."""
 
 DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", RAYS_JOB)
 """Variables of another cluster, or of another token: they would win over what raysm says."""
@@ -122,64 +156,124 @@ def network_variables(environment: Environment, efa: bool, inherited: Mapping[st
     return {name: value for name, value in variables.items() if name not in inherited}
 
 
-def user_variables(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, str]:
+def user_variables(
+    environment: Environment,
+    request: JobRequest,
+    source: Path,
+    cpus: int,
+    gpus: int,
+    inherited: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
     """Return the ``SM_*`` variables of this instance, and where its state survives the job.
 
     A value of more than 128 KiB is left out: the system would refuse to start the process.
+
+    Args:
+        environment: What the service tells.
+        request: What is asked for.
+        source: Folder of the user's source.
+        cpus: CPUs of this instance.
+        gpus: GPUs of this instance.
+        inherited: The image's own variables.
     """
-    values = _plain(environment, request, source, cpus, gpus)
-    values["training_env"] = dict(values)
-    for channel in environment.channels:
-        values[f"channel_{channel}"] = str(environment.paths.channel(channel))
-    for name, value in _decoded(environment.hyperparameters).items():
-        values[f"hp_{name}"] = value
+    values = _values(environment, request, source, cpus, gpus, inherited)
+    channels = {channel: str(environment.paths.channel(channel)) for channel in environment.channels}
+    values["training_env"] = {**values, **_only_in_training_env(environment, values, channels)}
+    values |= {f"channel_{channel}": path for channel, path in channels.items()}
+    values |= _hyperparameter_values(values["hps"])
     variables = _variables(values)
     if environment.has_checkpoints:
         variables[names.STATE] = str(environment.paths.state(environment.current_host))
     return variables
 
 
-def _plain(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, Any]:
+def _values(
+    environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int, inherited: Mapping[str, str]
+) -> dict[str, Any]:
     paths, current = environment.paths, environment.current
     entry = request.workload.entry_script
-    script, args = ("", ()) if entry is None else (entry.script, entry.args)
+    script = "" if entry is None else entry.script
     groups: dict[str, dict[str, Any]] = {}
     for host in environment.hosts:
         group = groups.setdefault(
             host.group, {"instance_group_name": host.group, "instance_type": host.instance_type, "hosts": []}
         )
         group["hosts"].append(host.name)
-    return {
-        "hosts": [host.name for host in environment.hosts],
+    hosts = [host.name for host in environment.hosts]
+    decoded = _decoded(environment.hyperparameters)
+    framework = {name: value for name, value in decoded.items() if name.startswith(SERVICE_PREFIX)}
+    framework_params = {name: value for name, value in framework.items() if name not in SERVICE_HYPERPARAMETERS}
+    values = {
+        "hosts": hosts,
+        "host_count": len(hosts),
         "current_host": environment.current_host,
+        "current_host_rank": hosts.index(environment.current_host),
         "current_instance_type": current.instance_type,
         "current_instance_group": current.group,
         "current_instance_group_hosts": groups[current.group]["hosts"],
         "instance_groups": list(groups),
         "instance_groups_dict": groups,
+        "distribution_instance_groups": _distribution_groups(framework_params, current.group),
         "is_hetero": len(groups) > 1,
+        "master_addr": environment.addresses.get(hosts[0], hosts[0]),
+        "master_port": MASTER_PORT,
         "network_interface_name": environment.network_interface or "",
         "num_cpus": cpus,
         "num_gpus": gpus,
         "num_neurons": 0,
-        "log_level": 20,
+        "log_level": framework.get("sagemaker_container_log_level", 20),
         "channels": list(environment.channels),
-        "hps": _decoded(environment.hyperparameters),
+        "hps": {name: value for name, value in decoded.items() if name not in framework and name != TUNING_OBJECTIVE},
         "input_dir": str(paths.base / "input"),
+        "input_data_dir": str(paths.channels),
         "input_config_dir": str(paths.config),
         "input_data_config": dict(environment.input_data_config),
         "resource_config": dict(environment.resource_config),
         "model_dir": str(paths.model),
         "output_dir": str(paths.base / "output"),
+        "output_failure": str(paths.failure),
         "output_data_dir": str(paths.output_data),
         "output_intermediate_dir": str(paths.base / "output" / "intermediate"),
         "job_name": environment.job_name,
         "module_dir": str(source),
-        "module_name": Path(script).stem,
+        "module_name": script.removesuffix(".py"),
+        "source_dir": str(source),
+        "entry_script": script,
         "user_entry_point": script,
-        "user_args": list(args),
-        "framework_module": "raysm.workloads.driver:main",
-        "framework_params": {},
+        "user_args": list(request.script_args),
+        "framework_module": inherited.get("SAGEMAKER_TRAINING_MODULE", ""),
+        "framework_params": framework_params,
+    }
+    # The toolkit has it on instances of an UltraServer alone.
+    if topology := environment.resource_config.get("topology"):
+        values["topology"] = topology
+    return values
+
+
+def _distribution_groups(framework_params: Mapping[str, Any], current: str) -> Any:
+    """Return the instance groups over which a framework of the SDK spreads its processes."""
+    is_spread = any(framework_params.get(f"sagemaker_{name}_enabled") for name in DISTRIBUTIONS)
+    return framework_params.get("sagemaker_distribution_instance_groups", [current] if is_spread else [])
+
+
+def _only_in_training_env(
+    environment: Environment, values: Mapping[str, Any], channels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what ``SM_TRAINING_ENV`` has beside the other variables."""
+    groups = values["distribution_instance_groups"]
+    distribution_hosts = [host.name for host in environment.hosts if host.group in groups]
+    master = (distribution_hosts or values["hosts"])[0]
+    return {
+        "additional_framework_parameters": values["framework_params"],
+        "channel_input_dirs": channels,
+        "distribution_hosts": distribution_hosts,
+        "hyperparameters": values["hps"],
+        "is_master": environment.current_host == master,
+        "is_modelparallel_enabled": None,
+        "is_smddpmprun_installed": False,
+        "is_smddprun_installed": False,
+        "master_hostname": master,
+        "topology": environment.resource_config.get("topology", []),
     }
 
 
@@ -199,9 +293,14 @@ def retold_variables(
     except ValueError:  # too large for a variable, it was left out
         whole = {}
     hps = whole.get("hps", {}) | values_of_job
-    values: dict[str, Any] = {**folders, "hps": hps, "training_env": {**whole, **folders, "hps": hps}}
-    values |= {f"hp_{name}": value for name, value in values_of_job.items()}
-    return _variables(values)
+    whole |= {**folders, "hps": hps, "hyperparameters": hps}
+    return _variables({**folders, "hps": hps, "training_env": whole, **_hyperparameter_values(values_of_job)})
+
+
+def _hyperparameter_values(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Name ``batch-size`` both ``hp_batch-size``, as the toolkit does, and ``hp_batch_size``, as the SDK does."""
+    toolkit = {f"hp_{name}": value for name, value in hyperparameters.items()}
+    return toolkit | {name.replace("-", "_"): value for name, value in toolkit.items()}
 
 
 def _variables(values: Mapping[str, Any]) -> dict[str, str]:

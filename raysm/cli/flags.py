@@ -132,8 +132,13 @@ COMMON = (
         Flag(
             "--hyperparameter",
             "hyperparameters",
-            "told to the job, and shown with it; repeatable",
+            "told to the job in SM_HPS, and shown with it; repeatable",
             metavar="NAME=VALUE",
+        ),
+        Flag(
+            "--hyperparameters-as-args",
+            "hyperparameters_as_args",
+            "give the script its hyperparameters as arguments too: --NAME VALUE",
         ),
         Flag("--tag", "tags", "a tag of the job, by which costs are told apart; repeatable", metavar="NAME=VALUE"),
         Flag(

@@ -40,7 +40,8 @@ class SubmitOptions(TypedDict, total=False):
         limits: Time, spot capacity, restarts.
         security: Networks, keys, isolation.
         environment: Variables of every instance; never secrets.
-        hyperparameters: Told to the job, and shown with it.
+        hyperparameters: Told to the job in ``SM_HPS``, and shown with it; values that are no texts travel as JSON.
+        hyperparameters_as_args: Give a script its hyperparameters as arguments too, ``--name value``.
         tags: Of the job.
         metrics: Found in the log by the service.
         requirements: Packages that every instance installs with pip before it joins.
@@ -62,6 +63,7 @@ class SubmitOptions(TypedDict, total=False):
     security: Security | None
     environment: Mapping[str, str] | None
     hyperparameters: Mapping[str, Any] | None
+    hyperparameters_as_args: bool
     tags: Mapping[str, str] | None
     metrics: Sequence[MetricDefinition]
     requirements: Sequence[str]
@@ -125,8 +127,6 @@ def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(JobRequest)}
     # None stands for the default, which the request knows itself.
     fields = {name: _frozen(value) for name, value in options.items() if name in names and value is not None}
-    if "hyperparameters" in fields:  # the service takes texts alone: 0.1 is told as "0.1"
-        fields["hyperparameters"] = {key: str(item) for key, item in fields["hyperparameters"].items()}
     return fields
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Local, Target, Workload
 from raysm.request.codec import from_json, hints_of
+from raysm.request.hyperparameters import hyperparameter_text
 
 __all__ = ["Key", "Layer", "Settings", "TARGETS", "check_values", "hint_of", "nested", "schema"]
 
@@ -100,9 +101,8 @@ def _in_full(item: Any, key: Key) -> Any:
     """Return what stands for a value that people write shorter."""
     if isinstance(item, str) and key[:1] == ("inputs",) and len(key) == 2:
         return {"uri": item}
-    # Not isinstance, for which True is an int.
-    if type(item) in (int, float) and key[:1] == ("hyperparameters",):
-        return str(item)  # the service takes texts alone, and so raysm.submit makes texts of them
+    if key[:1] == ("hyperparameters",) and len(key) == 2:
+        return hyperparameter_text(key[1], item)
     return item
 
 

@@ -15,6 +15,7 @@ from raysm.grid.place import Place
 from raysm.grid.rows.template import check_names, fill, names_in
 from raysm.grid.task import Task, Value
 from raysm.request import Cluster, Input, Limits, Target, Workload
+from raysm.request.hyperparameters import hyperparameter_text
 from raysm.request.job import check_channels
 
 __all__ = ["GIVEN", "Filled", "Template"]
@@ -133,7 +134,9 @@ class Template:
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
         # A column that stands in a text reaches the program there; all others reach it as hyperparameters.
         of_task = {
-            name: str(value) for name, value in task.parameters.items() if name not in self.names and value is not None
+            name: hyperparameter_text(name, value)
+            for name, value in task.parameters.items()
+            if name not in self.names and value is not None
         }
         merged = {**shared, **of_task}
         if len(merged) > MOST_HYPERPARAMETERS:

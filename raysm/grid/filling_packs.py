@@ -13,10 +13,14 @@ from raysm.grid.place import Place
 from raysm.grid.rows.template import names_in
 from raysm.grid.rules import Rules
 from raysm.grid.task import MAX_RUNTIME_S, Task
+from raysm.request.hyperparameters import hyperparameter_arguments, hyperparameter_text
 from raysm.request.pack import Pack, PackedRow
 from raysm.request.workload import EntryScript
 
 __all__ = ["check_packs", "packed_job"]
+
+AS_ARGS = "hyperparameters_as_args"
+"""The option that gives a script its hyperparameters as arguments."""
 
 OWN = ("hyperparameters", "environment")
 """Options that each row of a pack has of its own."""
@@ -48,7 +52,7 @@ def packed_job(
         PackedRow(
             key=row.key,
             name=row.key_hash,
-            args=script.args,
+            args=_arguments(job, script),
             max_runtime_s=row.max_runtime_s or MAX_RUNTIME_S,
             **{name: _rest(job.options.get(name, {}), common[name]) for name in OWN},
         )
@@ -58,6 +62,7 @@ def packed_job(
     first = scripts[0]
     pack = Pack(first.script, source_dir=first.source_dir, rows=rows, cpus=rules.row_cpus, gpus=rules.row_gpus)
     options = {**jobs[0].options, **common}
+    options.pop(AS_ARGS, None)  # each row's stand in its own arguments
     return Filled(
         workload=pack,
         target=jobs[0].target,
@@ -111,6 +116,13 @@ def _check_row(task: Task, rules: Rules) -> None:
             f"{where}: pack_minutes counts how long rows take, and the column expected_s of this one is empty; fill "
             "it, or say how many rows share a job: pack=20"
         )
+
+
+def _arguments(job: Filled, script: EntryScript) -> tuple[str, ...]:
+    if not job.options.get(AS_ARGS):
+        return script.args
+    texts = {name: hyperparameter_text(name, item) for name, item in job.options.get("hyperparameters", {}).items()}
+    return (*hyperparameter_arguments(texts), *script.args)
 
 
 def _script(job: Filled) -> EntryScript:

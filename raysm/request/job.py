@@ -8,6 +8,7 @@ from typing import Literal
 from raysm.errors import InvalidRequest
 from raysm.request.channels import Input
 from raysm.request.cluster import Cluster
+from raysm.request.hyperparameters import hyperparameter_arguments, hyperparameter_text
 from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.options import decides
 from raysm.request.package_index import check_index
@@ -91,7 +92,10 @@ class JobRequest:
         default_factory=dict,
         metadata=decides(result=True, create="HyperParameters", processing_lacks="hyperparameters"),
     )
-    """Told to the job, and shown with it."""
+    """Told to the job in ``SM_HPS``, and shown with it. The service passes texts: other values travel as JSON, and are
+    read as JSON where they arrive. So a text that looks like JSON (``"1"``, ``"true"``) arrives as what it spells."""
+    hyperparameters_as_args: bool = field(default=False, metadata=decides(result=True))
+    """True gives a script its hyperparameters as arguments too, before its own: ``--epochs 3``."""
     # A follow-up's are asked of the service by themselves: Describe does not tell them.
     tags: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=False, create="Tags"))
     """Of the job."""
@@ -122,6 +126,12 @@ class JobRequest:
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
+        texts = {name: hyperparameter_text(name, value) for name, value in self.hyperparameters.items()}
+        object.__setattr__(self, "hyperparameters", texts)
+        if self.hyperparameters_as_args and self.workload.entry_script is None:
+            raise InvalidRequest(
+                f"hyperparameters_as_args: {self.workload.label} is no script, and takes no arguments; drop it"
+            )
         if not NAME_PATTERN.fullmatch(self.name):
             raise InvalidRequest(
                 f"the job's name {self.name!r} is not 1 to 63 letters, digits and inner hyphens; rename it"
@@ -171,6 +181,20 @@ class JobRequest:
     def is_tracked_by_head(self) -> bool:
         """Whether the head mirrors the metrics; else nobody does, or whoever follows the job."""
         return self.tracking is not None and not place_of(self.tracking).is_here
+
+    @property
+    def script_args(self) -> tuple[str, ...]:
+        """The arguments of the entry script; none where the workload has no script."""
+        script = self.workload.entry_script
+        own = () if script is None else script.args
+        # Their own come last: argparse takes the last of two.
+        return (*hyperparameter_arguments(self.hyperparameters), *own) if self.hyperparameters_as_args else own
+
+    @property
+    def hides_hyperparameters(self) -> bool:
+        """Whether a script has hyperparameters that its arguments do not show."""
+        is_script = self.workload.entry_script is not None
+        return is_script and bool(self.hyperparameters) and not self.hyperparameters_as_args
 
     @property
     def packages(self) -> tuple[str, ...]:

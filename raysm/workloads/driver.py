@@ -52,6 +52,12 @@ def main(arguments: Sequence[str] = ()) -> int:
             address = sys.stdin.readline().strip()
             if not address:
                 return 0
+        if payload.request.hides_hyperparameters:
+            print(  # noqa: T201
+                "raysm: the hyperparameters are in SM_HPS and SM_HP_…, not in the script's arguments; "
+                "--hyperparameters-as-args (in Python hyperparameters_as_args=True) passes them as --name value",
+                flush=True,
+            )
         Beginning.note(environment)
         runner.run(address)
     except BaseException as error:

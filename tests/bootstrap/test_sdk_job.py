@@ -5,7 +5,7 @@ import json
 import pytest
 
 from raysm.bootstrap import environment
-from raysm.bootstrap.sdk_job import arguments, is_driver_folder, make_payload
+from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
@@ -44,7 +44,8 @@ def test_the_payload_runs_the_entry_script_where_it_lies_on_all_instances(tmp_pa
     instance = Instance(tmp_path)
     made = instance.make()
     assert made.request.name == "sdk-job"
-    assert made.request.workload == Script("train.py", args=("--epochs", "3"))
+    assert made.request.workload == Script("train.py")
+    assert made.request.script_args == ("--epochs", "3")
     assert made.request.cluster.size == 2
     assert made.source.resolve() == instance.code.resolve()
     assert {name: given.distribution for name, given in made.request.inputs.items()} == {"train": "ShardedByS3Key"}
@@ -63,7 +64,7 @@ def test_instances_that_were_brought_the_same_make_the_same_with_the_secret_that
 
 def test_a_script_that_wants_to_find_itself_joined_says_so(tmp_path):
     made = Instance(tmp_path, {"init": True}).make()
-    assert made.request.workload == Script("train.py", args=("--epochs", "3"), ray_init=True)
+    assert made.request.workload == Script("train.py", ray_init=True)
 
 
 def test_the_options_of_ray_shape_the_cluster(tmp_path):
@@ -112,18 +113,3 @@ def test_a_driver_folder_is_told_from_a_payload(tmp_path):
     instance = Instance(tmp_path)
     assert is_driver_folder(instance.drivers)
     assert not is_driver_folder(instance.make().folder)
-
-
-@pytest.mark.parametrize(
-    ("text", "argument"),
-    [
-        ("3", "3"), ("0.10", "0.1"), ("a b", "a b"), ('"quoted"', "quoted"), ("[1,2]", "[1, 2]"), ("true", "true"),
-        ("it's", "it's"),
-    ],
-)  # fmt: skip
-def test_hyperparameters_become_arguments_as_the_sdk_spells_them(text, argument):
-    assert arguments({"x": text}) == ["--x", argument]
-
-
-def test_a_hyperparameter_that_begins_with_a_dash_is_one_word_with_its_name():
-    assert arguments({"shift": "-1.6e-05", "layer": "-relu"}) == ["--shift=-1.6e-05", "--layer=-relu"]

@@ -70,7 +70,7 @@ def test_a_program_that_shares_its_job_is_told_its_own_folders_and_hyperparamete
     hps = {"depth": 2, "lr": 0.1, "name": "x"}
     assert json.loads(own["SM_HPS"]) == hps
     whole, before = json.loads(own["SM_TRAINING_ENV"]), json.loads(of_job["SM_TRAINING_ENV"])
-    assert whole == {**before, "hps": hps, "model_dir": "/row/model"}
+    assert whole == {**before, "hps": hps, "hyperparameters": hps, "model_dir": "/row/model"}
     # A job's own may have been too large for a variable.
     assert json.loads(retold_variables({}, {"lr": "1"}, {})["SM_HPS"]) == {"lr": 1}
 

@@ -39,7 +39,7 @@ class ScriptRunner(Runner[Script]):
             ray.init(address=address)
         if self.workload.in_state:
             os.chdir(make_state_folder(self.environment, self.payload.source, remark))
-        args = fill_folders(self.workload.args, self.environment)
+        args = fill_folders(self.request.script_args, self.environment)
         try:
             run_script(str(self.payload.source / self.workload.script), args)
         except BaseException as error:

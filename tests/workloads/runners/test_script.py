@@ -1,6 +1,7 @@
 """A user's script as the driver runs it."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -144,3 +145,20 @@ def test_a_handler_of_user_code_for_sigterm_works_as_ever(address, base, tmp_pat
         driver.terminate()
         assert driver.communicate(timeout=60)[0] == "saved\n"
     assert driver.returncode == 0
+
+
+def test_hyperparameters_that_the_arguments_do_not_show_are_named_once(instance, tmp_path):
+    (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    for as_args in (False, True):
+        request = JobRequest(
+            name="job",
+            workload=Script(str(tmp_path / "train.py")),
+            hyperparameters={"epochs": 3},
+            hyperparameters_as_args=as_args,
+        )
+        shutil.rmtree(instance.payload, ignore_errors=True)
+        payload.pack(request, instance.payload)
+        done, _ = drive(instance, tmp_path)
+        lines = done.stdout.splitlines()
+        assert lines[-1] == ("['--epochs', '3']" if as_args else "[]"), done.stderr
+        assert [line.startswith("raysm: the hyperparameters are in SM_HPS") for line in lines[:-1]] == [True][as_args:]

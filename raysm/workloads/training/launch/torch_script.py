@@ -100,7 +100,7 @@ class _Script:
             Task(
                 place=item,
                 script=self._workload.script,
-                args=self._workload.args,
+                args=self._launch.payload.request.script_args,
                 in_state=self._workload.in_state,
                 fill=self._workload.spawns,
                 group=group,
