@@ -91,7 +91,7 @@ def read(text):
 def test_each_variable_of_the_toolkit_is_there_with_its_value(tmp_path):
     toolkit = json.loads(TOOLKIT.read_text())
     found = variables(tmp_path / "ml", USERS | SERVICES)
-    # Where the code lies; arguments have JSON's spelling here, as the SDK's; the toolkit has None as an empty text, the SDK as null.
+    # Where the code lies; arguments have JSON's spelling; of None the toolkit makes an empty text, and the SDK null.
     other = {
         "SM_MODULE_DIR": str(SOURCE),
         "SM_HP_NONE": None,
