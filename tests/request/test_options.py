@@ -96,6 +96,7 @@ CHOICES = {
     "security.remote_debug": (BASE, with_("security", remote_debug=True)),
     "environment": (BASE, dataclasses.replace(BASE, environment={"A": "1"})),
     "hyperparameters": (BASE, dataclasses.replace(BASE, hyperparameters={"lr": "0.1"})),
+    "hyperparameters_as_args": (BASE, dataclasses.replace(BASE, hyperparameters_as_args=True)),
     "tags": (BASE, dataclasses.replace(BASE, tags={"team": "a"})),
     "metrics": (BASE, dataclasses.replace(BASE, metrics=(MetricDefinition("loss", "(.*)"),))),
     "requirements": (BASE, dataclasses.replace(BASE, requirements=("tqdm",))),
