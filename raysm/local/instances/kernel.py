@@ -74,7 +74,8 @@ def protect(read_only: Sequence[str], writable: Sequence[str], overlays: Sequenc
 def overlay(folder: str, changes: str, keep: str) -> None:
     """Mount an overlay over ``folder``, so that what is changed in it goes to the folder ``changes`` instead.
 
-    Other mounts below ``folder`` stay visible, and so does the folder ``keep`` if it lies below.
+    Other mounts below ``folder`` stay visible, and so does the folder ``keep`` if it lies below. With a kernel that has
+    no overlays, ``folder`` becomes read-only.
     """
     below = [*_mounts_below(folder), *([keep] if keep.startswith(f"{folder}/") else [])]
     opened = [(path, os.open(path, os.O_PATH)) for path in below]
@@ -83,7 +84,11 @@ def overlay(folder: str, changes: str, keep: str) -> None:
     except OSError:
         # The file system of ``changes`` cannot hold an overlay's changes, as a container's own cannot: use memory.
         _mount("changes", changes, kind="tmpfs", flags=MS_NOSUID | MS_NODEV)
-        _mount_overlay(folder, changes)
+        try:
+            _mount_overlay(folder, changes)
+        except OSError:
+            _mount(folder, folder, flags=MS_BIND | MS_REC)
+            _make_readonly(folder)
     for path, descriptor in opened:
         _mount(f"/proc/self/fd/{descriptor}", path, flags=MS_BIND | MS_REC)
         os.close(descriptor)

@@ -78,3 +78,40 @@ def test_what_cannot_be_mounted_is_named_with_its_place(tmp_path):
         tmp_path / "absent",
     )
     assert told == f"mount own on {tmp_path / 'absent'} (tmpfs): No such file or directory\n"
+
+
+def test_what_is_changed_below_an_overlay_goes_elsewhere_but_for_the_folder_that_it_keeps(tmp_path):
+    (tmp_path / "environment" / "job").mkdir(parents=True)
+    (tmp_path / "environment" / "file").write_text("before")
+    seen = apart(
+        """
+        folder, changes = sys.argv[1:]
+        kernel.protect([], [], [[folder, changes, folder + "/job"]])
+        for name in ("file", "job/result"):
+            with open(f"{folder}/{name}", "w") as file:
+                file.write("after")
+        print(open(f"{folder}/file").read())
+        """,
+        tmp_path / "environment",
+        tmp_path / "a:b,c",
+    )
+    assert seen == "after\n"
+    assert (tmp_path / "environment" / "file").read_text() == "before"
+    assert (tmp_path / "environment" / "job" / "result").read_text() == "after"
+
+
+def test_what_no_overlay_can_lie_over_is_read_only(tmp_path):
+    (tmp_path / "file").write_text("before")  # in place of a kernel without overlays, which take folders alone
+    written = apart(
+        """
+        place, changes = sys.argv[1:]
+        kernel.protect([], [], [[place, changes, "/none"]])
+        try:
+            open(place, "w").close()
+        except OSError as error:
+            print(error.errno)
+        """,
+        tmp_path / "file",
+        tmp_path / "changes",
+    )
+    assert int(written) == errno.EROFS
