@@ -23,7 +23,12 @@ STDIN = 0
 
 
 class DashboardPort:
-    """A listening socket that a program started later takes over."""
+    """A listening socket that a program started later takes over.
+
+    Attributes:
+        host: The address on which it listens.
+        port: The port.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         """Listen.
@@ -36,6 +41,8 @@ class DashboardPort:
             OSError: The port is taken.
         """
         self._listener = socket.create_server((host, port), backlog=QUEUE)
+        self.host = host
+        self.port: int = self._listener.getsockname()[1]
 
     def await_caller(self) -> None:
         """Return once a connection waits to be accepted."""

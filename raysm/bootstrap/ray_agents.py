@@ -4,7 +4,7 @@ What flows in is the command line of a raylet, what flows out is the same with a
 for the dashboard's. Together they take 2 s of a core on each node, and the raylet registers its node only behind them.
 
 - The dashboard's agent tells the dashboard of its node, and runs what is submitted to Ray's Jobs API. It begins with
-  the dashboard: on the head at once, elsewhere as soon as the dashboard's address is known to the GCS.
+  the dashboard: on the head at once, elsewhere as soon as the GCS knows that it was started.
 - The agent of runtime environments makes what a task, an actor or a driver wants beyond what the image has. It begins
   with the first that wants something.
 """
@@ -29,6 +29,7 @@ __all__ = ["RayAgents"]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 # Isolated and without site: of the 15 ms that Python takes to begin, reading a venv's packages would be most.
 PROGRAM = (sys.executable, "-I", "-S", str(STAND_IN))
+STARTED = b"webui:url"
 LOOK_S = 1.0
 """How often a node that is not the head's looks for the dashboard: a thousand of them ask the GCS a thousand times a
 second, of the ten thousand calls that it answers. The dashboard itself takes 5 s to come."""
@@ -73,10 +74,9 @@ class RayAgents:
             threading.Thread(target=self._ring_with_dashboard, args=(node,), daemon=True, name="agents").start()
 
     def _ring_with_dashboard(self, node: Any) -> None:
-        parts = (ray_internals.NODE_CLIENT, ray_internals.DASHBOARD_ADDRESS, ray_internals.DASHBOARD_NAMESPACE)
-        client, address, namespace = (part.find() for part in parts)
-        if client and address and namespace:
-            while not _has(client(node), address.encode(), namespace):
+        client, namespace = ray_internals.NODE_CLIENT.find(), ray_internals.DASHBOARD_NAMESPACE.find()
+        if client and namespace and has_all([ray_internals.DASHBOARD_STARTED]):
+            while not _has(client(node), STARTED, namespace):
                 time.sleep(self._look_s)
         self.ring()
 

@@ -121,13 +121,19 @@ AGENT_PORTS = (
 DASHBOARD_ADDRESS = Internal(
     module="ray._private.ray_constants",
     name="DASHBOARD_ADDRESS",
-    purpose="start the agents of all nodes with the dashboard",
+    purpose="let Ray's State API find the dashboard before it is started",
 )
 DASHBOARD_NAMESPACE = Internal(
     module="ray._private.ray_constants",
     name="KV_NAMESPACE_DASHBOARD",
     purpose="start the agents of all nodes with the dashboard",
 )
+DASHBOARD_STARTED = Text(
+    module="ray._private.node",
+    words='b"webui:url"',
+    purpose="start the agents of all nodes with the dashboard",
+)
+"""The key that Ray's node sets in the GCS once it has started the dashboard."""
 NODE_CLIENT = Internal(
     module="ray._private.node",
     name="Node.get_gcs_client",
@@ -303,6 +309,7 @@ TEXTS = (
     Text(words=REMAINING, module="ray.scripts.scripts", purpose="say which process of Ray ended"),
     Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
     Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
+    DASHBOARD_STARTED,
     *AGENT_TEXTS,
     *DASHBOARD_TEXTS,
     Text(words=f'"{GCS_PORT}', module="ray._private.services", purpose="see whose process the GCS's port has"),

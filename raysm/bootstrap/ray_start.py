@@ -28,6 +28,7 @@ warning, which the head passes on to the job's log; only without the command its
 
 import contextlib
 import copy
+import http.client
 import os
 import signal
 import sys
@@ -76,6 +77,10 @@ LOOPBACK = "127.0.0.1"
 GCS_S = 60.0
 """Seconds for the GCS to listen; it takes a fifth of one on an idle machine."""
 GCS_POLL_S = 0.01
+DASHBOARD_S = 60.0
+"""Ray's own limit for its dashboard."""
+ANSWER_S = 5.0
+ANSWER_POLL_S = 0.2
 HEAD_S = 30.0
 """How long a node looks for the head's before Ray looks itself, and says what is wrong."""
 
@@ -278,12 +283,15 @@ def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: Da
 
     def run() -> None:
         if port is not None:
+            _publish(node, port)
             port.await_caller()
             port.pass_test()
         for start in starts:
             apart.all_processes = {}
             try:
                 start(apart)
+                if port is not None:
+                    _await_answer(apart.all_processes.get(ray_internals.DASHBOARD, []), port)
                 # Another dictionary, because this one may just be gone through.
                 node.all_processes = node.all_processes | apart.all_processes
             except Exception:
@@ -292,6 +300,51 @@ def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: Da
         threading.Event().wait()
 
     threading.Thread(target=run, daemon=True, name="dashboard").start()
+
+
+def _publish(node: Any, port: DashboardPort) -> None:
+    """Tell the cluster where the dashboard answers: whoever asks there waits until it is started.
+
+    Ray's State API, and what Ray Train asks by it, would else fail until somebody looks at the dashboard.
+    """
+    client, key, namespace = (
+        part.find()
+        for part in (ray_internals.NODE_CLIENT, ray_internals.DASHBOARD_ADDRESS, ray_internals.DASHBOARD_NAMESPACE)
+    )
+    if client is None or key is None or namespace is None:
+        return
+    # As the dashboard itself writes it.
+    host = port.host if port.host == LOOPBACK else node.node_ip_address
+    try:
+        client(node).internal_kv_put(key.encode(), f"{host}:{port.port}".encode(), True, namespace)
+    except Exception:
+        traceback.print_exc()
+
+
+def _await_answer(started: Sequence[Any], port: DashboardPort) -> None:
+    """Return once the dashboard that was just started answers: Ray takes the key of ``_publish`` for that.
+
+    Raises:
+        RuntimeError: It does not come up.
+    """
+    until = time.monotonic() + DASHBOARD_S
+    for process in (each.process for each in started):
+        while not _answers(port.port):
+            if process.poll() is not None or time.monotonic() > until:
+                _kill([process])
+                raise RuntimeError("the dashboard has not come up; the node goes on without it")
+            time.sleep(ANSWER_POLL_S)
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=ANSWER_S)
+    try:
+        connection.request("HEAD", "/")
+        return bool(connection.getresponse().status)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _kill(spectators: Sequence[Any]) -> None:

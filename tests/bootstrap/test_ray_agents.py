@@ -110,5 +110,5 @@ def test_a_node_rings_when_the_dashboard_of_its_cluster_is_there(tmp_path):
     agents.follow_dashboard(types.SimpleNamespace(_gcs_client=client))
     assert has_rung(agents, 60)
     assert client.over.is_set()
-    assert set(client.asked) == {(b"dashboard", b"dashboard")}
+    assert set(client.asked) == {(b"webui:url", b"dashboard")}
     os.close(agents.bell)

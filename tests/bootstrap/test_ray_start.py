@@ -35,6 +35,8 @@ class Agents:
 agents = Agents()
 
 class Node:
+    node_ip_address = "127.0.0.1"
+
     def __init__(self):
         self.all_processes = {}
         self.start_monitor()
@@ -53,6 +55,9 @@ class Node:
         answers.wait()
         self.all_processes["dashboard"] = []
 
+    def get_gcs_client(self):
+        return types.SimpleNamespace(internal_kv_put=lambda *_: None)
+
     def kill_all_processes(self, check_alive=True, allow_graceful=False):
         print("the others end", check_alive, allow_graceful, *self.all_processes.get("gcs_server", []), flush=True)
 
@@ -65,6 +70,7 @@ SPAWN = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input(
 spectator = subprocess.Popen([sys.executable, "-c", SPAWN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 spectator.stdout.readline()
 class Port:
+    host, port = "127.0.0.1", 1
     await_caller, pass_test = staticmethod(wanted.wait), staticmethod(lambda: None)
 
 postpone_dashboard(Port, agents)
