@@ -160,7 +160,7 @@ def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_
     # What measures raysm and its pages in a browser is of use in a clone alone, as the tests are.
     assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser"}
     saying = {name(page) for page in PAGES if re.search(r"pip install 'raysm\[", page.read_text())}
-    assert saying == {"README.md", "PACKAGE.md", "docs/how-to/install.md"}
+    assert saying == {"PACKAGE.md", "docs/how-to/install.md"}
 
 
 def test_every_public_name_is_on_a_page_of_the_api():

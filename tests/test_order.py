@@ -15,7 +15,7 @@ def test_a_file_that_is_said_to_take_long_is_there(name):
 
 
 def test_the_tests_of_a_file_that_takes_long_come_first_and_keep_their_order():
-    paths = [TESTS / name for name in ("test_order.py", LONGEST[1], "test_docs.py", LONGEST[0], LONGEST[1])]
+    paths = [TESTS / name for name in ("test_order.py", LONGEST[1], "test_errors.py", LONGEST[0], LONGEST[1])]
     items = [SimpleNamespace(path=path, number=number) for number, path in enumerate(paths)]
     longest_first(items)
     assert [item.number for item in items] == [3, 1, 4, 0, 2]

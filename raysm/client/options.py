@@ -13,6 +13,7 @@ from raysm.client.service import Service
 from raysm.contract import keywords
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Ports, Security, Target
+from raysm.request.hyperparameters import hyperparameter_text
 
 __all__ = [
     "IfDone",
@@ -127,6 +128,10 @@ def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(JobRequest)}
     # None stands for the default, which the request knows itself.
     fields = {name: _frozen(value) for name, value in options.items() if name in names and value is not None}
+    if "hyperparameters" in fields:
+        # As JobRequest does: a grid that travels to its controller has the fields alone.
+        given = fields["hyperparameters"]
+        fields["hyperparameters"] = {name: hyperparameter_text(name, value) for name, value in given.items()}
     return fields
 
 

@@ -98,7 +98,7 @@ def test_an_unknown_option_is_refused_with_its_name(tmp_path):
 
 
 def test_a_group_that_the_job_has_not_is_refused(tmp_path):
-    with pytest.raises(InvalidRequest, match="head='gpu' is no instance group"):
+    with pytest.raises(InvalidRequest, match="head='gpu' is not an instance group"):
         Instance(tmp_path, {"head": "gpu"}).make()
 
 

@@ -60,4 +60,4 @@ def test_what_is_not_known_is_said_with_the_way_to_it(argv, message, capsys):
 def test_a_list_of_regions_has_no_gaps(capsys):
     with pytest.raises(SystemExit):
         main(["prices", "--regions", "us-east-1,,"])
-    assert "is no list of names" in capsys.readouterr().err
+    assert "is not a list of names" in capsys.readouterr().err

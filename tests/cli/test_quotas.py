@@ -53,4 +53,4 @@ def test_a_target_without_an_answer_is_an_error_and_no_empty_table(tmp_path, cap
 def test_a_list_of_regions_has_no_gaps(capsys):
     with pytest.raises(SystemExit):
         main(["quotas", "--regions", "us-east-1,,eu-west-1"])
-    assert "is no list of names" in capsys.readouterr().err
+    assert "is not a list of names" in capsys.readouterr().err

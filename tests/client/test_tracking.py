@@ -110,7 +110,7 @@ def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path
 
 def test_what_is_no_place_is_refused_before_anything_is_sent(fake, tmp_path):
     (tmp_path / "train.py").touch()
-    with pytest.raises(InvalidRequest, match="is no place that metrics can be mirrored to"):
+    with pytest.raises(InvalidRequest, match="is not a place for metrics"):
         prepare(Script(str(tmp_path / "train.py")), on=fake, tracking="mlruns")
 
 

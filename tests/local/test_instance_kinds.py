@@ -95,7 +95,7 @@ def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_ar
         Local(instance_kind="rocket")
     with pytest.raises(ApiError, match="raysm:instance-kind='rocket' names no kind of instance: simulated"):
         kind_of("any:latest", {"raysm:instance-kind": "rocket"}, "process")
-    with pytest.raises(InvalidRequest, match="'rocket' is no kind"):
+    with pytest.raises(InvalidRequest, match="'rocket' is not a kind"):
         open_site("rocket")
 
 

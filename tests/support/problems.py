@@ -18,7 +18,7 @@ from raysm.workloads.similarity.reading.columns import Selection
 from tests.support.adversarial import KINDS, TYPES, cast
 from tests.support.reference import scores_between
 
-__all__ = ["FORMATS", "MODES", "Part", "Problem", "drawn"]
+__all__ = ["FORMATS", "LISTS", "MODES", "SCALARS", "Part", "Problem", "drawn"]
 
 MODES = ("topk", "threshold", "full")
 

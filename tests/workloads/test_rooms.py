@@ -1,4 +1,4 @@
-"""The wings keep their order: which room may import which, and no room that overflows."""
+"""Which part of a workload may import which."""
 
 import ast
 from pathlib import Path
@@ -45,10 +45,6 @@ ALLOWED = {
 
 WINGS = Path(workloads.__file__).parent
 
-MOST_FILES = 12
-
-MOST_LINES = 400
-
 
 def modules(wing):
     return sorted(path for path in (WINGS / wing).rglob("*.py") if path.name != "__init__.py")
@@ -63,14 +59,6 @@ def test_a_room_imports_only_from_rooms_below_it(path):
     names = imported(ast.parse(path.read_text()))
     used = {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}
     assert used - {room} <= ALLOWED[wing][room]
-
-
-@pytest.mark.parametrize("wing", ALLOWED)
-def test_what_a_reader_sees_at_once_is_not_too_much(wing):
-    folders = [WINGS / wing, *(WINGS / wing).rglob("*/")]
-    crowded = [folder for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES + 1]
-    long = [path for path in modules(wing) if len(path.read_text().splitlines()) > MOST_LINES]
-    assert (crowded, long) == ([], [])
 
 
 @pytest.mark.parametrize("wing", ALLOWED)

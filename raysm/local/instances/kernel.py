@@ -4,6 +4,7 @@ A module of the keeper, which loads it by its path: it imports the standard libr
 ``mounts`` plans them; nothing flows out: what cannot be had is an ``OSError`` with its step.
 """
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Sequence
@@ -96,8 +97,10 @@ def overlay(folder: str, changes: str, keep: str) -> None:
 
 def _mount_overlay(folder: str, changes: str) -> None:
     upper, work = os.path.join(changes, "upper"), os.path.join(changes, "work")
-    for made in (upper, work):
-        os.makedirs(made, exist_ok=True)
+    # One by one: the folder of the instance above them is not made again if the server's home was deleted meanwhile.
+    for made in (os.path.dirname(changes), changes, upper, work):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(made)
     # The upper folder's mode becomes the visible folder's.
     os.chmod(upper, os.stat(folder).st_mode & 0o7777)
     layers = {"lowerdir": folder, "upperdir": upper, "workdir": work}

@@ -116,5 +116,5 @@ def test_a_job_that_has_ended_has_one_card(tmp_path):
 
 
 def test_outside_of_a_notebook_it_says_what_does_the_same(job):
-    with pytest.raises(InvalidRequest, match=r"job.logs\(follow=True\) shows a job in a terminal"):
+    with pytest.raises(InvalidRequest, match=r"in a terminal use job.logs\(follow=True\)"):
         watch(job)
