@@ -4,10 +4,8 @@ import os
 import time
 from pathlib import Path
 
-from raysm.request import Ports
-
-LISTENS = "0A"
-"""TCP_LISTEN, as the kernel writes it: include/net/tcp_states.h."""
+WATCHES = b"This command will now block"
+"""What ``ray start`` says before it watches its processes: ray/scripts/scripts.py."""
 
 WATCHED_S = 120.0
 
@@ -32,20 +30,14 @@ def one(pid: int, part: str) -> int:
     return matching[0]
 
 
-def listens(pid: int, port: int) -> bool:
-    """Return whether somebody listens at a TCP port in the network namespace of ``pid``."""
-    tables = [Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
-    sockets = [line.split() for table in tables for line in table]
-    return any(fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port for fields in sockets)
-
-
 def await_watched(head: int) -> None:
     """Wait until ``ray start`` watches the processes of the head, the instance of ``head``.
 
     On a busy machine user code runs before: the cluster is formed as soon as the GCS knows its nodes. Of what dies
-    then ``ray start`` says nothing. Once it watches, the dashboard's port is open.
+    then ``ray start`` says nothing.
     """
+    output = Path(f"/proc/{one(head, 'raysm.bootstrap.ray_start')}/fd/1")
     deadline_s = time.monotonic() + WATCHED_S
-    while not listens(head, Ports().dashboard):
-        assert time.monotonic() < deadline_s, inside(head)
+    while WATCHES not in output.read_bytes():
+        assert time.monotonic() < deadline_s, output.read_text()
         time.sleep(0.05)
