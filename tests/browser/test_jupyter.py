@@ -7,6 +7,7 @@ import pytest
 
 import raysm
 from raysm.client.session.starting import place_of
+from raysm.client.token import token_of
 from tests.support.browsers import looking
 from tests.support.jupyter import KERNEL, OpenNotebook, lab_environment
 from tests.support.session_process import serving
@@ -78,4 +79,4 @@ def test_the_same_where_only_a_tunnel_leads_to_the_head(browser, home, tmp_path)
             socket.create_connection(("127.0.0.1", port), timeout=60)
         session.put(write_notebook(tmp_path))
         there = There(session, tmp_path / "there.ipynb")
-        run_there(browser, session, there, session._opened.token, f"in {session.state.folder} 42")
+        run_there(browser, session, there, token_of(session.job).strip(), f"in {session.state.folder} 42")
