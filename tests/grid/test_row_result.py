@@ -54,7 +54,7 @@ def test_of_a_row_that_shared_its_job_it_is_what_its_program_left(tmp_path, serv
     assert [path.relative_to(brought).as_posix() for path in brought.rglob("*") if path.is_file()] == ["deep/weights"]
     to = row_result(store, "a", service, tmp_path / "to")
     assert (to / "deep" / "weights").read_text() == "model/deep/weights"
-    with pytest.raises(InvalidRequest, match="holds something already"):
+    with pytest.raises(InvalidRequest, match="name an empty or new folder"):
         row_result(store, "a", service, to)
 
 

@@ -5,6 +5,7 @@ flows out are lines, and a few small files in the folders that SageMaker reads. 
 printed, since whoever may read the log would read them.
 """
 
+import contextlib
 import json
 import mmap
 import os
@@ -186,6 +187,11 @@ def await_visitor(within_s: float = VISIT_S) -> None:
             return
         with visitor:
             visitor.sendall(f"{socket.gethostname()}\n".encode())
+            # Listen until the visitor has read it: who connects checks afterwards that the same process listens.
+            visitor.shutdown(socket.SHUT_WR)
+            visitor.settimeout(within_s)
+            with contextlib.suppress(OSError):
+                visitor.recv(1)
     say("visited", "driver", came=True)
 
 

@@ -95,7 +95,7 @@ class _Server(socketserver.ThreadingTCPServer):
             there = self.connect()
         except (OSError, RaysmError) as error:
             # The visitor sees a connection that is closed, as from a proxy whose server is down.
-            _log.warning("the tunnel at %s:%s: %s", *self.server_address[:2], error)
+            _log.info("the tunnel at %s:%s: %s", *self.server_address[:2], error)
             return
         with self._lock:
             self._open |= {visitor, there}

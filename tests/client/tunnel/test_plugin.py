@@ -159,6 +159,7 @@ def ask(address, data):
 
 
 def test_a_session_that_cannot_be_started_again_closes_the_visitors_connection_and_is_logged(plugin, caplog):
+    caplog.set_level("INFO", logger="raysm")
     ssm = Ssm(None, refusal("AccessDeniedException", "not any more"))
     with plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0) as tunnel:
         os.kill(plugin.calls()[0][0], 9)
