@@ -65,6 +65,7 @@ def main():
             "decay": raysm.loguniform(1e-6, 1e-2),
         },
         metric="loss",
+        mode="min",
         trials=arguments.trials,
         stop="asha",
         seed=1,
