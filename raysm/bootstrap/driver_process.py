@@ -37,7 +37,7 @@ class DriverProcess:
         pipe = subprocess.PIPE
         self.child: Child = children.start(command, env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe)
         self._tail = b""
-        # Threads, because writing to a log that nobody reads blocks, and the heartbeats must not.
+        # Threads: writing to a log without a reader blocks, and the heartbeats must not wait for it.
         self._copying = [
             threading.Thread(target=self._copy, args=(source, target), daemon=True, name=f"driver output {target}")
             for source, target in ((self.child.stdout, STDOUT), (self.child.stderr, STDERR))
@@ -79,6 +79,6 @@ class DriverProcess:
 
 def _write(target: int, data: bytes) -> None:
     # Not through sys.stderr: its lock would be held by this thread when the interpreter ends.
-    with contextlib.suppress(OSError):  # nobody reads our log any more: the tail is still wanted
+    with contextlib.suppress(OSError):  # The log has lost its reader: the tail is still wanted.
         while data:
             data = data[os.write(target, data) :]

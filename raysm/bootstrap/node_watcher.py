@@ -22,7 +22,7 @@ from raysm.contract.listeners import has_own_listener
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import MissingDependency
 
-__all__ = ["NodeWatcher", "await_first", "nodes_socket", "tell_nodes", "watch"]
+__all__ = ["NodeWatcher", "answer_callers", "await_first", "nodes_socket", "tell_nodes", "watch"]
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
@@ -106,6 +106,12 @@ def tell_nodes(path: Path, address: str) -> None:
         path: Of the socket, see ``nodes_socket``.
         address: The GCS's ``IP:port``, which may answer later.
     """
+    # If one has left, or the GCS does not answer yet, the caller asks again until its own deadline.
+    answer_callers(path, lambda caller: _tell(caller, address))
+
+
+def answer_callers(path: Path, answer: Callable[[socket.socket], object]) -> None:
+    """Listen at a Unix socket and answer its callers in turn; an answer that fails closes the connection."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as server:
@@ -113,9 +119,8 @@ def tell_nodes(path: Path, address: str) -> None:
         server.listen()
         while True:
             caller, _ = server.accept()
-            # One has left, or the GCS does not answer yet: whoever wants to know comes again, and has a deadline.
             with caller, contextlib.suppress(Exception):
-                _tell(caller, address)
+                answer(caller)
 
 
 def _tell(caller: socket.socket, address: str) -> None:

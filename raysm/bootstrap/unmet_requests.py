@@ -11,13 +11,13 @@ import contextlib
 import functools
 import json
 import re
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
+from raysm.bootstrap.node_watcher import answer_callers
 from raysm.errors import InvalidRequest
 
 __all__ = ["UnmetRequests", "find_unmet", "tell_unmet", "unmet_socket", "watch_unmet"]
@@ -138,22 +138,14 @@ def unmet_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
 
 
 def tell_unmet(path: Path, address: str) -> None:
-    """Answer all that connect with the unmet requests of a cluster; return at once if this Ray cannot be asked.
+    """Answer all that connect with the unmet requests of a cluster; never return.
 
     Args:
         path: Of the socket, see ``unmet_socket``.
         address: The GCS's ``IP:port``.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-        while True:
-            caller, _ = server.accept()
-            # A GCS that does not answer now is asked again at the next look.
-            with caller, contextlib.suppress(Exception):
-                caller.sendall(json.dumps(_read_unmet(address)).encode())
+    # If the GCS does not answer now, the next look asks again.
+    answer_callers(path, lambda caller: caller.sendall(json.dumps(_read_unmet(address)).encode()))
 
 
 @functools.cache
