@@ -24,13 +24,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["OBJECTIVE", "PROGRAM", "SUBMITTED", "arguments_of", "decoded", "main", "variables_of"]
+__all__ = ["PROGRAM", "SUBMITTED", "arguments_of", "decoded", "main", "variables_of"]
 
 PROGRAM = "sagemaker_program"
 SUBMITTED = "sagemaker_submit_directory"
 """Hyperparameters of the toolkit; the variables of the same names in capitals count where they are missing."""
-OBJECTIVE = "_tuning_objective_metric"
-"""What the service adds to a training job of a tuning job; the script is not told."""
 BASE = "/opt/ml"
 TAIL_LINES = 20
 """Of what the script wrote to stderr, those that stand in the failure file: the service shows 1024 characters of it."""
@@ -69,7 +67,7 @@ def arguments_of(hyperparameters: Mapping[str, Any]) -> list[str]:
     """Return the script's arguments, by their names; the toolkit's own are left out."""
     words: list[str] = []
     for name, value in sorted(hyperparameters.items()):
-        if not name.startswith("sagemaker_") and name != OBJECTIVE:
+        if not name.startswith("sagemaker_"):
             words += [f"-{name}" if len(name) == 1 else f"--{name}", str(value)]
     return words
 
@@ -78,7 +76,7 @@ def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, w
     """Return the ``SM_*`` variables of an instance."""
     resources = _read(root / "input/config/resourceconfig.json")
     channels = _read(root / "input/config/inputdataconfig.json")
-    of_script = {name: value for name, value in hyperparameters.items() if name not in (PROGRAM, SUBMITTED, OBJECTIVE)}
+    of_script = {name: value for name, value in hyperparameters.items() if name not in (PROGRAM, SUBMITTED)}
     values: dict[str, Any] = {
         "hosts": resources.get("hosts", []),
         "current_host": resources.get("current_host", ""),
@@ -147,7 +145,7 @@ def _run(root: Path, command: list[str], code: Path, variables: Mapping[str, str
     process = subprocess.Popen(
         command,
         cwd=code,
-        # What is printed is to be seen when it is printed: metrics are read from it, and trials ended by them.
+        # Metrics are read from the lines as they are printed.
         env={"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(code), **variables},
         stderr=subprocess.PIPE,
         text=True,

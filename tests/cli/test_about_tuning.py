@@ -7,30 +7,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from raysm.cli import about_jobs, about_tuning
-from raysm.cli.arguments import parse
-from raysm.cli.tuning import run
+from raysm.cli import about_tuning
 from raysm.client.sweep_result import TrialTable
 from raysm.errors import InvalidRequest
-
-pytestmark = pytest.mark.usefixtures("home")
-
-
-@pytest.fixture
-def script(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(
-        "import argparse\nimport raysm\nparser = argparse.ArgumentParser()\n"
-        "parser.add_argument('--depth', type=int)\nraysm.report(loss=float(parser.parse_args().depth))\n"
-    )
-    return str(path)
-
-
-def tuned(script, *argv, space="depth=randint:1:9"):
-    run(
-        parse(["tune", script, "--space", space, "--metric", "loss", "--mode", "min", *argv]),
-        Console(file=io.StringIO(), width=200),
-    )
+from tests.support.tuning import SageMaker, scripted_tuning, summary
 
 
 def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_trials():
@@ -53,25 +33,12 @@ def test_the_status_says_which_direction_is_the_best():
     assert "best     tuned-003, highest accuracy; raysm result tuned" in out.getvalue()
 
 
-def asked(capsys, *argv):
-    about_jobs.run(parse(list(argv)), Console(file=io.StringIO(), width=200))
-    return capsys.readouterr().out
-
-
-# A tuning job that is really detached from, looked at, and brought or stopped: its parts are shown by test_handle.
-@pytest.mark.long
-def test_who_detached_looks_at_it_and_brings_the_best_or_stops_it(script, tmp_path, capsys):
-    tuned(script, "--detach", "--search", "grid", "--parallel", "2", space="depth=choice:3,5")
-    name = capsys.readouterr().out.strip()
-    asked(capsys, "result", name, "--output", str(tmp_path / "out"), "--json")
-    assert json.loads((tmp_path / "out" / "trials.json").read_text())["trials"][0]["params"] == {"depth": 3}
-    told = json.loads(asked(capsys, "status", name, "--json"))
-    assert (told["status"], sorted(trial["value"] for trial in told["trials"])) == ("Completed", [3.0, 5.0])
-    assert json.loads(asked(capsys, "stop", name, "--json"))["status"] == "Completed"
-    with pytest.raises(InvalidRequest, match=f"{name} is a tuning job, and raysm logs is of jobs: raysm status {name}"):
-        asked(capsys, "logs", name)
-    sleeping = tmp_path / "sleep.py"
-    sleeping.write_text("import time\ntime.sleep(600)\n")
-    tuned(str(sleeping), "--detach", "--trials", "2")
-    name = capsys.readouterr().out.strip()
-    assert json.loads(asked(capsys, "stop", name, "--json"))["status"] == "Stopped"
+def test_status_and_stop_print_the_tuning_job_as_json(capsys):
+    sagemaker = SageMaker(["InProgress", "InProgress", "Stopped"], [[summary(0, value=0.5)]])
+    tuning = scripted_tuning(sagemaker)
+    about_tuning.run(SimpleNamespace(command="status", json=True), tuning, Console(file=io.StringIO()))
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], [trial["value"] for trial in told["trials"]]) == ("InProgress", [0.5])
+    about_tuning.run(SimpleNamespace(command="stop", json=True), tuning, Console(file=io.StringIO()))
+    assert json.loads(capsys.readouterr().out)["status"] == "Stopped"
+    assert sagemaker.stopped == ["tuned"]

@@ -1,4 +1,4 @@
-"""``raysm tune``: what it asks the service for, what it refuses, and a tuning job that really runs."""
+"""``raysm tune``: what it asks the service for, what it refuses, and what it prints."""
 
 import io
 import json
@@ -8,9 +8,10 @@ from rich.console import Console
 
 import raysm
 from raysm.cli.arguments import parse
-from raysm.cli.tuning import run
-from raysm.errors import InvalidRequest
+from raysm.cli.tuning import _follow, run
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.request.codec import to_json
+from tests.support.tuning import SageMaker, scripted_tuning, summary
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -96,15 +97,28 @@ def test_a_sweeps_own_limit_of_trials_at_a_time_is_no_flag_here(script, capsys):
     assert "there is no option --concurrency" in capsys.readouterr().err
 
 
+def test_following_prints_each_trial_as_it_ends():
+    out = io.StringIO()
+    pages = [[summary(0, value=0.5), summary(1, "Failed", FailureReason="AlgorithmError: typo\nTraceback")]]
+    _follow(scripted_tuning(SageMaker(pages=pages)), Console(file=out, width=200))
+    first, second = out.getvalue().splitlines()
+    assert first.startswith("trial 0 done, loss 0.5 (lr=0.5, depth=None), tuned-001-abc")
+    assert second.endswith("tuned-002-abc: AlgorithmError: typo")
+
+
+def test_ctrl_c_stops_a_tuning_job_that_costs_nothing():
+    sagemaker = SageMaker(["InProgress"], [[summary(0, value=0.5)]])
+    sagemaker.list_training_jobs_for_hyper_parameter_tuning_job = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        _follow(scripted_tuning(sagemaker), Console(file=io.StringIO(), width=200))
+    assert sagemaker.stopped == ["tuned"]
+
+
+def interrupted(**request):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.long
-def test_it_tells_of_each_trial_and_brings_what_the_best_one_left(script, tmp_path, capsys):
-    out = tmp_path / "out"
-    asked = ["--search", "grid", "--parallel", "2", "--output", str(out), "--json"]
-    text = ran(script, *asked, space="depth=choice:3,5")
-    told = json.loads(capsys.readouterr().out)
-    assert sorted((trial["depth"], trial["value"], trial["status"]) for trial in told["trials"]) == [
-        (3, 3.0, "done"),
-        (5, 5.0, "done"),
-    ]
-    assert json.loads((out / "trials.json").read_text())["trials"][0]["params"] == {"depth": 3}
-    assert text == ""
+def test_the_embedded_sagemaker_says_what_to_run_instead(script):
+    with pytest.raises(ServiceError, match="does not emulate CreateHyperParameterTuningJob; run the sweep as one job"):
+        ran(script, "--trials", "2")

@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from raysm.local import framework_image
-from raysm.local.framework_image import OBJECTIVE, SUBMITTED, arguments_of, decoded, variables_of
+from raysm.local.framework_image import SUBMITTED, arguments_of, decoded, variables_of
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.getcwd(), os.environ['SM_MODEL_DIR']]))"
 
@@ -91,7 +91,7 @@ def test_json_inside_of_texts_is_read():
 
 
 def test_what_is_the_toolkits_own_or_the_services_is_no_argument():
-    assert arguments_of({"sagemaker_program": "t", "lr": 0.1, OBJECTIVE: "loss"}) == ["--lr", "0.1"]
+    assert arguments_of({"sagemaker_program": "t", "lr": 0.1}) == ["--lr", "0.1"]
 
 
 def test_the_variables_are_those_of_the_toolkit(root):

@@ -32,7 +32,6 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
         "ModelArtifacts": {"S3ModelArtifacts": record.artifacts} if record.artifacts else None,
         "SecondaryStatusTransitions": [_transition(item) for item in record.transitions],
         "FinalMetricDataList": list(record.metrics) or None,
-        "TuningJobArn": record.tuning_job,
         "TrainingTimeInSeconds": seconds,
         "BillableTimeInSeconds": billed_s,
     }

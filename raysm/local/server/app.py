@@ -8,8 +8,8 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Request, Response
@@ -26,6 +26,7 @@ from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.market import PRICES, QUOTAS, MarketService
 from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.operations import Operations
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -41,16 +42,6 @@ REGION = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/")
 LONGEST_REQUEST = 16 << 20
 
 
-class Owner(Protocol):
-    """Answers a part of SageMaker's operations."""
-
-    def has(self, operation: str, request: Mapping[str, Any]) -> bool:
-        """Whether it is its own to answer."""
-
-    def answer(self, operation: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        """Answer it; raises ApiError where it is refused."""
-
-
 class App:
     """The WSGI application.
 
@@ -61,7 +52,7 @@ class App:
 
     def __init__(
         self,
-        sagemaker: Sequence[Owner],
+        sagemaker: Operations,
         logs: LogService,
         console: Console,
         moto: MotoServices,
@@ -70,7 +61,7 @@ class App:
         market: MarketService,
         batch: BatchService,
     ) -> None:
-        """Take those who answer, and who decides which requests fail; of SageMaker the first who has an operation."""
+        """Take the services that answer, and the faults that decide which requests fail."""
         self._sagemaker = sagemaker
         self._logs = logs
         self._console = console
@@ -187,9 +178,8 @@ class App:
             return None
         parameters, region = _parameters(request), _region(request)
         if service + dot == SAGEMAKER:
-            for owner in self._sagemaker:
-                if owner.has(operation, parameters):
-                    return _response(owner.answer(operation, parameters, region))
+            if self._sagemaker.has(operation, parameters):
+                return _response(self._sagemaker.answer(operation, parameters, region))
             return None
         answer = self._logs.answer(operation, parameters, region)
         if answer is None:

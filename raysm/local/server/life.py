@@ -4,7 +4,7 @@ Jobs that really run have ``run``, simulated ones ``simulated``: which one stand
 """
 
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from raysm.local.instances import Instance
@@ -29,9 +29,6 @@ class JobLife(Protocol):
     @property
     def running(self) -> bool:
         """Whether something is still done for it."""
-
-    def reported(self, metric: str) -> Sequence[float]:
-        """Return all values of a metric so far."""
 
     def await_end(self, timeout_s: float) -> bool:
         """Wait until its record is final, at most so long; return whether it is."""

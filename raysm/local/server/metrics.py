@@ -33,7 +33,6 @@ class MetricScanner:
                 self._expressions.append((definition["Name"], re.compile(definition["Regex"])))
         self._lock = threading.Lock()
         self._last: dict[str, Mapping[str, Any]] = {}
-        self._values: dict[str, list[float]] = {}
         self._unsent: list[Mapping[str, Any]] = []
 
     def line(self, text: str) -> None:
@@ -50,18 +49,12 @@ class MetricScanner:
     def _keep(self, metric: Mapping[str, Any]) -> None:
         with self._lock:
             self._last[metric["MetricName"]] = metric
-            self._values.setdefault(metric["MetricName"], []).append(metric["Value"])
             self._unsent.append(metric)
 
     def last(self) -> tuple[Mapping[str, Any], ...]:
         """Return the last value of each metric."""
         with self._lock:
             return tuple(self._last.values())
-
-    def values(self, name: str) -> tuple[float, ...]:
-        """Return all values of a metric so far."""
-        with self._lock:
-            return tuple(self._values.get(name, ()))
 
     def send(self) -> None:
         """Pass on to CloudWatch what was found since the last call."""

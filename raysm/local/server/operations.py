@@ -5,7 +5,7 @@ Each API that is served brings the same operations under its own names; what dif
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -47,6 +47,7 @@ class Operations:
             "AddTags": lambda request, _: self._add_tags(request),
             "ListTags": lambda request, _: self._list_tags(request),
             "DeleteTags": lambda request, _: self._delete_tags(request),
+            "CreateHyperParameterTuningJob": lambda request, region: _refuse_tuning(),
             "Search": lambda request, region: search.search(self._records.all(TRAINING, region), request),
         }
         for api in APIS:
@@ -159,14 +160,14 @@ class Operations:
         for thread in threads:
             thread.join()
 
-    def launch(self, request: Mapping[str, Any], region: str, tuning_job: str | None = None) -> None:
-        """Create a training job for the tuning job of an ARN, or for nobody's.
+    def launch(self, request: Mapping[str, Any], region: str) -> None:
+        """Create a training job.
 
         Raises:
             ApiError: It is refused.
         """
         check(TRAINING.create, request)
-        self._create(TRAINING, request, region, tuning_job)
+        self._create(TRAINING, request, region)
 
     def training_job(self, name: str, region: str) -> JobRecord:
         """Return a training job as it is now.
@@ -175,11 +176,6 @@ class Operations:
             ApiError: There is none of that name.
         """
         return self._records.get(TRAINING, name, region)
-
-    def reported(self, name: str, region: str, metric: str) -> Sequence[float]:
-        """Return all values of a metric so far that a training job of this server has reported."""
-        run = self._runs.get((region, TRAINING, name))
-        return () if run is None else run.reported(metric)
 
     def stop_training(self, name: str, region: str) -> None:
         """Ask a training job to end.
@@ -197,9 +193,7 @@ class Operations:
         """
         self._delete(TRAINING, name, region)
 
-    def _create(
-        self, api: JobApi, request: Mapping[str, Any], region: str, tuning_job: str | None = None
-    ) -> Mapping[str, Any]:
+    def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
         tags = tags_of(request.get("Tags") or [])
         check_unwritten(api, request)
@@ -225,7 +219,6 @@ class Operations:
             region=region,
             request=parameters,
             instance_kind=kind,
-            tuning_job=tuning_job,
             tags=tags,
             spot_saving=self._services.stock.spot_saving(parameters, region),
             created_s=now,
@@ -336,6 +329,15 @@ class Operations:
             tags = {key: value for key, value in record.tags.items() if key not in request["TagKeys"]}
             self._records.update(record.api, record.name, record.region, tags=tags)
         return {}
+
+
+def _refuse_tuning() -> Mapping[str, Any]:
+    # moto would accept the tuning job, which would then stay InProgress without a trial.
+    raise ApiError(
+        "NotImplementedException",
+        "the embedded SageMaker does not emulate CreateHyperParameterTuningJob; run the sweep as one job "
+        "(raysm sweep, or raysm.submit), or tune on AWS",
+    )
 
 
 def _matches(record: JobRecord, request: Mapping[str, Any]) -> bool:

@@ -67,8 +67,6 @@ class JobRecord:
     """As it was sent, without its tags."""
     instance_kind: str = "process"
     """What plays its instances."""
-    tuning_job: str | None = None
-    """ARN of the tuning job that launched it."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """As they are now."""
     created_s: float

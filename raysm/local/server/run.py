@@ -15,7 +15,7 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,6 @@ class JobRun(HasStatus):
     def running(self) -> bool:
         """Whether it has not ended."""
         return self._thread.is_alive()
-
-    def reported(self, metric: str) -> Sequence[float]:
-        """Return all values of a metric so far, of all attempts."""
-        return self._scanner.values(metric)
 
     def start(self) -> None:
         """Begin."""

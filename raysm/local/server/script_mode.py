@@ -1,8 +1,7 @@
 """Jobs that leave their main process to the image: what AWS's framework images would run flows out.
 
 An image's own entry point is in the image, of which this machine has nothing. What those of AWS do is known: they run
-the script that a hyperparameter names (``raysm.local.framework_image``). A tuning job's definition has no other way to
-say what is run: its algorithm specification lacks ContainerEntrypoint.
+the script that a hyperparameter names (``raysm.local.framework_image``).
 """
 
 from collections.abc import Mapping
@@ -38,8 +37,8 @@ def check_kind(request: Mapping[str, Any], kind: str) -> None:
     """
     if instance_kind(kind).needs_image and not request["AlgorithmSpecification"].get("ContainerEntrypoint"):
         raise InvalidRequest(
-            f"instances of kind {kind!r} need ContainerEntrypoint, which a tuning job cannot say: take instances of "
-            "another kind"
+            f"instances of kind {kind!r} need ContainerEntrypoint; add it to the request, or take "
+            "instances of another kind"
         )
 
 

@@ -41,8 +41,6 @@ from raysm.local.server.record_files import RecordFiles
 from raysm.local.server.records import Records
 from raysm.local.server.services import Services
 from raysm.local.server.stock import Stock
-from raysm.local.server.tuning.operations import TuningOperations
-from raysm.local.server.tuning.records import TuningRecords
 from raysm.local.server.warm_pools import WarmPools, terminated
 
 __all__ = ["Options", "serve"]
@@ -157,11 +155,9 @@ def serve(options: Options) -> None:
         entering = Entering(records, operations.instances, is_permitted=scenario.ssm.permitted)
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
-        tuning_records = TuningRecords(options.home, clock)
-        tuning = TuningOperations(tuning_records, operations)
         batch = BatchService(options.home, clock, operations, moto)
-        files = (records.files, tuning_records.files, batch.files)
-        app = App((operations, tuning), LogService(records), console, moto, faults, entering, market, batch)
+        files = (records.files, batch.files)
+        app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
         server = HttpServer(options.port, app)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -182,8 +178,6 @@ def serve(options: Options) -> None:
             if _is_there(options.home, lock):
                 # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
-            # Before its training jobs: else they would launch others in their place.
-            tuning.shut_down()
             batch.shut_down()
             operations.shut_down()
             services.timers.close()

@@ -13,7 +13,7 @@ entries of one queue. All seconds are of the server's clock, which may run faste
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -73,11 +73,6 @@ class SimulatedLife(HasStatus):
     def running(self) -> bool:
         """Whether it has not ended."""
         return not self._status.final.is_set()
-
-    def reported(self, metric: str) -> Sequence[float]:
-        """Return one value once it is done: by chance, since nothing was trained."""
-        values = {item["MetricName"]: float(item["Value"]) for item in self.record.metrics}
-        return (values[metric],) if metric in values else ()
 
     def start(self) -> None:
         """Begin."""

@@ -7,55 +7,14 @@ import pytest
 import raysm
 from raysm.client.polling import Polling
 from raysm.client.service import Service
-from raysm.client.tuning.handle import Tuning, attach_tuning
-from raysm.client.tuning.sought import of_sweep
+from raysm.client.tuning.handle import attach_tuning
 from raysm.errors import JobFailed, JobNotFound, NotDone
 from tests.support.sagemaker import refusal
-
-BEGAN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
-SPACE = {"lr": raysm.uniform(0, 1), "depth": raysm.choice([2, None])}
-
-
-class SageMaker:
-    """Answers by the statuses and pages of the test, one after the other; the last one stays."""
-
-    def __init__(self, statuses=("Completed",), pages=((),), **described):
-        self.statuses, self.pages, self.described, self.stopped = list(statuses), list(pages), described, []
-
-    def describe_hyper_parameter_tuning_job(self, **request):
-        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        return {"HyperParameterTuningJobStatus": status, **self.described}
-
-    def stop_hyper_parameter_tuning_job(self, **request):
-        self.stopped.append(request["HyperParameterTuningJobName"])
-
-    def list_training_jobs_for_hyper_parameter_tuning_job(self, **request):
-        number = int(request.get("NextToken", 0))
-        more = {"NextToken": str(number + 1)} if number + 1 < len(self.pages) else {}
-        return {"TrainingJobSummaries": list(self.pages[number]), **more}
-
-
-def tuning(sagemaker):
-    service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
-    return Tuning(
-        "tuned", of_sweep(raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()), service
-    )
-
-
-def summary(number, status="Completed", value=None, **fields):
-    final = {} if value is None else {"FinalHyperParameterTuningJobObjectiveMetric": {"Value": value}}
-    return {
-        "TrainingJobName": f"tuned-00{number + 1}-abc",
-        "TrainingJobStatus": status,
-        "CreationTime": BEGAN,
-        "TunedHyperParameters": {"lr": "0.5", "depth": "null"},
-        **final,
-        **fields,
-    }
+from tests.support.tuning import BEGAN, SageMaker, scripted_tuning, summary
 
 
 def test_it_is_waited_for_until_its_status_is_final():
-    assert tuning(SageMaker(["InProgress", "Stopping", "Stopped"])).wait(timeout_s=60) == "Stopped"
+    assert scripted_tuning(SageMaker(["InProgress", "Stopping", "Stopped"])).wait(timeout_s=60) == "Stopped"
 
 
 def test_who_waits_is_told_of_each_trial_once_when_it_has_ended():
@@ -66,19 +25,19 @@ def test_who_waits_is_told_of_each_trial_once_when_it_has_ended():
         told.append((trial.number, trial.status))
         sagemaker.pages = [[summary(0, value=0.5), summary(1, "Failed")]]
 
-    tuning(sagemaker).wait(timeout_s=60, ended=ended)
+    scripted_tuning(sagemaker).wait(timeout_s=60, ended=ended)
     assert told == [(0, "done"), (1, "failed")]
 
 
 def test_who_has_waited_long_enough_is_told_how_it_is():
     with pytest.raises(NotDone, match="the tuning job tuned is InProgress after 0 s"):
-        tuning(SageMaker(["InProgress"])).wait(timeout_s=0)
+        scripted_tuning(SageMaker(["InProgress"])).wait(timeout_s=0)
 
 
 def test_the_trials_of_all_pages_are_there_by_their_numbers_with_values_of_their_types():
     done = summary(0, value=0.25, TrainingStartTime=BEGAN, TrainingEndTime=BEGAN + datetime.timedelta(seconds=90))
     failed = summary(1, "Failed", FailureReason="AlgorithmError: typo")
-    trials = tuning(SageMaker(pages=[[failed], [done, summary(2, "InProgress")]])).trials
+    trials = scripted_tuning(SageMaker(pages=[[failed], [done, summary(2, "InProgress")]])).trials
     assert [trial.status for trial in trials] == ["done", "failed", "running"]
     assert trials[0].params == {"lr": 0.5, "depth": None}
     assert (trials[0].value, trials[0].metrics, trials[0].seconds) == (0.25, {"loss": 0.25}, 90.0)
@@ -87,20 +46,20 @@ def test_the_trials_of_all_pages_are_there_by_their_numbers_with_values_of_their
 
 def test_a_stop_is_asked_for_by_its_name():
     sagemaker = SageMaker()
-    tuning(sagemaker).stop()
+    scripted_tuning(sagemaker).stop()
     assert sagemaker.stopped == ["tuned"]
 
 
 def test_as_long_as_there_is_no_best_one_it_is_said_so_and_why():
     with pytest.raises(NotDone, match="has a value of 'loss' yet"):
-        _ = tuning(SageMaker(["InProgress"])).best
+        _ = scripted_tuning(SageMaker(["InProgress"])).best
     with pytest.raises(JobFailed, match="No training job succeeded"):
-        _ = tuning(SageMaker(["Failed"], FailureReason="No training job succeeded after 5 attempts.")).best
+        _ = scripted_tuning(SageMaker(["Failed"], FailureReason="No training job succeeded after 5 attempts.")).best
 
 
 def test_it_says_what_it_is():
-    assert repr(tuning(SageMaker())) == "<raysm tuning tuned: Completed>"
-    assert tuning(SageMaker(["Stopping"])).done() is False
+    assert repr(scripted_tuning(SageMaker())) == "<raysm tuning tuned: Completed>"
+    assert scripted_tuning(SageMaker(["Stopping"])).done() is False
 
 
 CONFIG = {

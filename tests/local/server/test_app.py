@@ -22,7 +22,7 @@ class Operations:
         self.asked = []
 
     def has(self, operation, parameters):
-        return operation != "CreateEndpoint" and "Tuning" not in operation
+        return operation != "CreateEndpoint"
 
     def answer(self, operation, parameters, region):
         self.asked.append((operation, parameters, region))
@@ -51,16 +51,6 @@ class Entering:
 class Console:
     def answer(self, method, path):
         return {"asked": [method, path]}
-
-
-class Tuning:
-    """Tuning jobs' part: answers what the other one does not have."""
-
-    def has(self, operation, parameters):
-        return "Tuning" in operation
-
-    def answer(self, operation, parameters, region):
-        return {"tuned": operation}
 
 
 class Batch:
@@ -92,9 +82,9 @@ class Served:
     """The application behind a port of this machine: who asks is known by the connection alone."""
 
     def __init__(self):
-        self.operations, self.tuning, self.moto = Operations(), Tuning(), Moto()
+        self.operations, self.moto = Operations(), Moto()
         self.app = App(
-            (self.operations, self.tuning),
+            self.operations,
             Logs(),
             Console(),
             self.moto,
@@ -144,11 +134,6 @@ def test_whose_tags_are_meant_stands_in_the_path_and_which_ones_in_the_query(ser
     path = "/v1/tags/arn%3Aaws%3Abatch%3Ax%2Fy?tagKeys=a&tagKeys=b"
     _, answer = served.ask(body=b"", path=path, method="DELETE", Authorization=BATCH)
     assert answer["asked"][2] == {"resourceArn": "arn:aws:batch:x/y", "tagKeys": ["a", "b"]}
-
-
-def test_what_is_of_tuning_jobs_is_answered_by_them(served):
-    answer = served.ask("SageMaker.StopHyperParameterTuningJob", b"{}")
-    assert answer == (200, {"tuned": "StopHyperParameterTuningJob"})
 
 
 def test_what_is_sagemakers_is_answered_here_in_the_region_that_the_signature_names(served):
@@ -266,7 +251,7 @@ def test_of_two_conditional_writes_moto_sees_one_at_a_time(served, headers, met)
     meeting = Meeting()
     served.app = None
     app = App(
-        (Operations(), Tuning()),
+        Operations(),
         Logs(),
         Console(),
         meeting,

@@ -60,11 +60,3 @@ def test_each_value_is_sent_once_in_calls_that_are_not_too_large():
     assert [len(call["MetricData"]) for call in sent.calls] == [BATCH, 1]
     assert {call["Namespace"] for call in sent.calls} == {"/aws/sagemaker/TrainingJobs"}
     assert sent.calls[1]["MetricData"][0]["Dimensions"] == [{"Name": "TrainingJobName", "Value": "a-job"}]
-
-
-def test_all_values_of_a_metric_are_there_in_their_order():
-    metrics = scanner(("loss", "loss=(.*?);"))
-    for text in ("loss=3;", "nothing", "loss=2; loss=1;"):
-        metrics.line(text)
-    assert metrics.values("loss") == (3.0, 2.0, 1.0)
-    assert metrics.values("other") == ()

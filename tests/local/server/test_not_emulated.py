@@ -3,7 +3,13 @@
 import pytest
 from botocore.exceptions import ClientError
 
+TUNING = {
+    "HyperParameterTuningJobName": "tuned",
+    "HyperParameterTuningJobConfig": {"Strategy": "Random", "ResourceLimits": {"MaxParallelTrainingJobs": 1}},
+}
+
 OPERATIONS = [
+    ("sagemaker", "create_hyper_parameter_tuning_job", TUNING, "CreateHyperParameterTuningJob; run the sweep as one"),
     ("sagemaker", "describe_space", {"DomainId": "d-1", "SpaceName": "a"}, "DescribeSpace of the service sagemaker"),
     ("sagemaker", "get_search_suggestions", {"Resource": "TrainingJob"}, "GetSearchSuggestions"),
     ("logs", "describe_query_definitions", {}, "DescribeQueryDefinitions of the service logs"),

@@ -211,9 +211,9 @@ def test_what_is_done_has_a_value_of_each_metric_and_a_seed_repeats_it(tmp_path)
             **training_parameters()["AlgorithmSpecification"],
             "MetricDefinitions": [{"Name": "loss", "Regex": "x"}],
         }
-        life = here.start(AlgorithmSpecification=algorithm)
-        assert life.reported("loss") == ()
+        here.start(AlgorithmSpecification=algorithm)
+        assert here.record().metrics == ()
         here.clock.pass_s(100)
-        values.append(life.reported("loss"))
+        values.append([item["Value"] for item in here.record().metrics])
     assert values[0] == values[1]
     assert len(values[0]) == 1
