@@ -137,15 +137,8 @@ def add_doctor(commands: Any) -> None:
         help="print the IAM policy of the user who sends jobs, or of the jobs' role, and check nothing",
     )
     add_change(command)
-    first = command.add_argument_group("the first hour")
-    first.add_argument(
-        "--first-job",
-        action="store_true",
-        help="send a few small jobs, for less than 1 USD, and write down what SageMaker shows of itself",
+    command.add_argument(
+        "--run", dest="runs_job", action="store_true", help="then send one small job, and print what its instances have"
     )
-    first.add_argument(
-        "--price-per-hour", type=float, metavar="USD", help="of one instance (default: a dated table, where it has one)"
-    )
-    first.add_argument("--yes", action="store_true", help="agree to what they cost without being asked")
-    first.add_argument("--output", type=Path, metavar="DIR", help="where what was seen is written (default: first-job)")
+    command.add_argument("--yes", action="store_true", help="with --run: do not ask before a job that costs money")
     add_reading(command)

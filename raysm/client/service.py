@@ -12,7 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from raysm.client.exchange import Observer, observe
 from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
 from raysm.client.polling import Polling
@@ -75,7 +74,6 @@ class Service:
         *,
         clients: Clients | None = None,
         polling: Polling | None = None,
-        observer: Observer | None = None,
         repeats: bool = True,
     ) -> None:
         """Connect to nothing yet.
@@ -84,7 +82,6 @@ class Service:
             target: Where to.
             clients: Returns the boto3 client of a service by name; None makes them from the target.
             polling: How often to poll; None suits the target.
-            observer: Is told of every call; None is nobody.
             repeats: Whether botocore repeats calls of SageMaker that were throttled, or got lost.
 
         Raises:
@@ -95,7 +92,6 @@ class Service:
         self._connection.repeats = repeats
         self._polling = polling
         self._injected = clients
-        self._observer = observer
         self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
         # A number, not a flag: several may follow at once, each in a thread of its own.
@@ -186,18 +182,13 @@ class Service:
             ServiceError: The embedded SageMaker does not start, or the AWS configuration cannot be used.
         """
         if self._injected is not None:
-            return self._observed(self._injected(name))
+            return self._injected(name)
         with self._lock:
             # boto3's clients may be shared by threads; the session that makes them may not.
             if name not in self._made:
                 with translated(f"make the client of {name}"):
-                    self._made[name] = self._observed(self._make(name))
+                    self._made[name] = self._make(name)
             return self._made[name]
-
-    def _observed(self, client: Any) -> Any:
-        if self._observer is not None:
-            observe(client, self._observer)
-        return client
 
     def wait_for_end(self, name: str, pause_s: float, most_s: float) -> None:
         """Wait until a job may have ended, as the target tells it best.

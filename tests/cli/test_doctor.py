@@ -15,7 +15,10 @@ from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.doctor import State
 from raysm.client.doctor.finding import bad, good, unknown
 from raysm.client.endpoint import ensure
+from raysm.errors import InvalidRequest
+from tests.support import aws_account, sagemaker
 from tests.support.homes import in_home
+from tests.support.sagemaker import REGION
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
@@ -23,7 +26,8 @@ ON_AWS = ("--on", "aws", "--region", "eu-west-1", "--bucket", "b", "--image", IM
 
 
 def case(*words):
-    return case_of(read_settings(parse(["doctor", *ON_AWS, *words])))
+    settings = read_settings(parse(["doctor", *ON_AWS, *words]))
+    return case_of(settings, settings.options())
 
 
 @pytest.mark.parametrize(
@@ -125,3 +129,39 @@ def test_a_home_with_a_scenario_is_told_what_its_market_has(tmp_path):
         words = ["doctor", "--instance-type", "ml.g5.xlarge", "--instances", "2"]
         assert run(parse(words), Console(file=out, width=200)) == BAD
     assert "everywhere: ml.g5.xlarge, no price, quota 1, any number of instances; the job takes 2" in out.getvalue()
+
+
+def run_job(account, *words):
+    """Run ``raysm doctor --run`` in an account, with no terminal to ask; return what was printed and the refusal."""
+    where = ("--on", "aws", "--role", aws_account.ROLE, "--region", REGION, "--bucket", aws_account.BUCKET)
+    out = io.StringIO()
+    arguments = parse(["doctor", "--run", *where, "--image", sagemaker.IMAGE, *words])
+    with pytest.raises(InvalidRequest) as refusal:
+        run(arguments, Console(file=out, width=200), lambda target: account.service)
+    assert not account.clients["sagemaker"].calls
+    return out.getvalue(), str(refusal.value)
+
+
+def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to():
+    with aws_account.account() as account:
+        printed, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2")
+    assert "the job costs unknown: no price of ml.m5.large" in printed
+    assert "--yes" in refusal
+
+
+def test_run_sends_nothing_if_a_check_is_bad():
+    with aws_account.account() as account:
+        account.deny("iam:PassRole")
+        printed, refusal = run_job(account, "--yes")
+    assert "iam:PassRole" in printed
+    assert "fix what is marked BAD" in refusal
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_run_sends_a_job_whose_instances_are_described(home, capsys):
+    code = run(parse(["doctor", "--run", "--set", f"local.home={home}"]), Console(width=200))
+    printed = capsys.readouterr().out
+    assert code == GOOD
+    assert "algo-2: Python 3." in printed
+    assert "instances.txt" in printed

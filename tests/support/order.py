@@ -13,7 +13,6 @@ LONGEST = (
     "grid/test_makespan.py",
     "jobs/test_hostile.py",
     "jobs/test_sweep.py",
-    "jobs/test_first_job.py",
     "test_tutorial.py",
     "jobs/test_training.py",
     "workloads/sweep/test_run.py",

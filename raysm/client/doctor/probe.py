@@ -1,0 +1,37 @@
+"""The script of ``raysm doctor --run``: prints what each instance of the cluster has."""
+
+import json
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import ray
+
+__all__ = ["describe", "main"]
+
+
+def describe(host: str) -> str:
+    """Return one line about the instance that this runs on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = shutil.disk_usage(os.environ.get("SM_MODEL_DIR", "/")).free
+    python = ".".join(map(str, sys.version_info[:3]))
+    return (
+        f"{host}: Python {python}, Ray {ray.__version__}, {os.cpu_count()} cores, {memory / 2**30:.1f} GiB of memory, "
+        f"{free / 2**30:.0f} GiB free, host name {socket.gethostname()}"
+    )
+
+
+def main() -> None:
+    """Ask each instance of the cluster, and leave the answers as the job's result."""
+    ray.init(log_to_driver=False)
+    look = ray.remote(num_cpus=0)(describe)
+    hosts = json.loads(os.environ["SM_HOSTS"])
+    lines = ray.get([look.options(label_selector={"raysm.io/host": host}).remote(host) for host in hosts])
+    print("\n".join(lines), flush=True)
+    (Path(os.environ["SM_MODEL_DIR"]) / "instances.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
