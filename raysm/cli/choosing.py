@@ -71,6 +71,4 @@ def _workload_layer(arguments: Arguments) -> Layer:
     ):
         # Exactly one says what is kept: a flag puts away what a request's file says.
         values |= {("workload", "top_k"): None, ("workload", "threshold"): None, ("workload", "full"): False}
-        # A recall is of neighbors: it goes with them, and stays where others are asked for.
-        values |= {("workload", "recall"): None} if arguments.top_k is None else {}
     return Layer(values=values, origin=lambda key: f"raysm {arguments.command}")

@@ -259,12 +259,6 @@ SIMILARITY = (
     Flag("--threshold", "workload.threshold", "keep the pairs of rows at least this similar", metavar="T"),
     Flag("--full", "workload.full", "keep the whole N x N matrix"),
     Flag(
-        "--recall",
-        "workload.recall",
-        "of --top-k: look in a part of the rows alone that has this share of the true neighbors (default: exact)",
-        metavar="R",
-    ),
-    Flag(
         "--queries",
         "inputs.queries.uri",
         "compare these rows with those of MATRIX, instead of MATRIX's own",

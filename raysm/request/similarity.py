@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from raysm.errors import InvalidRequest
-from raysm.request.channels import Input
 from raysm.request.options import decides
 from raysm.request.workload import Workload
 
@@ -20,13 +19,9 @@ QUERIES = "queries"
 """The channel of the rows that it looks for neighbors of; without it, the matrix's own."""
 
 
-MOST_RECALL = 0.999
-"""Beyond, a sample that could tell the recall from a worse one would be most of what the exact search computes."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Similarity(Workload):
-    """The cosine similarity of every row of a matrix with every other row: exact, unless a ``recall`` is given.
+    """The exact cosine similarity of every row of a matrix with every other row.
 
     The matrix is the channel ``matrix``. Where there is a channel ``queries`` too, its rows are compared with those of
     the matrix instead: every query with every row. Exactly one of ``top_k``, ``threshold`` and ``full`` says what is
@@ -61,9 +56,6 @@ class Similarity(Workload):
 
     top_k: int | None = None
     """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""
-    recall: float | None = None
-    """Of ``top_k``: look for the neighbors in a part of the rows that has this share of the true ones, in the mean;
-    above 0, at most 0.999. The scores of those that are found are exact. None compares all rows, and misses none."""
     threshold: float | None = None
     """Keep the pairs ``row < neighbor`` (of queries, all) whose similarity, a float32, is at least this; -1 to 1."""
     full: bool = False
@@ -87,7 +79,7 @@ class Similarity(Workload):
         """Check the fields against each other."""
         self._check_columns()
         real = (int, float)
-        for name, kind in (("top_k", int), ("threshold", real), ("recall", real), ("parts", int), ("block_rows", int)):
+        for name, kind in (("top_k", int), ("threshold", real), ("parts", int), ("block_rows", int)):
             value = getattr(self, name)
             # To isinstance a bool is an int: top_k=True would mean one neighbor.
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
@@ -105,13 +97,8 @@ class Similarity(Workload):
             raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
         if self.parts is not None and self.parts < 1:
             raise InvalidRequest(f"Similarity: parts must be at least 1, got {self.parts}")
-        if self.parts is not None and self.parts > 1 and self.recall is not None:
-            raise InvalidRequest(
-                f"Similarity: parts={self.parts} belongs to exact results; with recall there is one file on the head"
-            )
         if self.block_rows is not None and self.block_rows < 1:
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
-        self._check_recall()
 
     @property
     def id_columns(self) -> tuple[str, ...]:
@@ -139,27 +126,6 @@ class Similarity(Workload):
             raise InvalidRequest(
                 f"Similarity: the column {twice!r} is named twice in id_column, columns and exclude_columns; a column "
                 "either names rows, is a feature, or is neither"
-            )
-
-    def _check_recall(self) -> None:
-        if self.recall is None:
-            return
-        if self.top_k is None:
-            raise InvalidRequest("Similarity: recall belongs to top_k; pairs and the full matrix are always exact")
-        # Written so that NaN, of which every comparison is false, is refused too.
-        if not 0 < self.recall <= MOST_RECALL:
-            raise InvalidRequest(
-                f"Similarity: recall is above 0 and at most {MOST_RECALL}, got {self.recall}; without it the search is "
-                "exact"
-            )
-
-    def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
-        """Refuse a recall of rows that are shared out: a cell's members lie on any instance."""
-        shared = [name for name, channel in inputs.items() if channel.distribution != "FullyReplicated"]
-        if self.recall is not None and shared and instances > 1:
-            raise InvalidRequest(
-                f"Similarity: with recall every instance needs all rows, and the channel {shared[0]!r} is sharded; "
-                "make it FullyReplicated, or drop recall"
             )
 
     def workers_ahead(self, gpus: int) -> int | None:

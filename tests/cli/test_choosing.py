@@ -147,15 +147,6 @@ def test_flags_beside_a_request_win(folder):
     assert settings("submit", "--request", "job.json").workload().top_k == 2
 
 
-def test_a_recall_goes_with_the_neighbors_that_a_request_asks_for(folder):
-    chosen = settings("similarity", "m.npy", "--top-k", "2", "--recall", "0.9")
-    (folder / "job.json").write_text(json.dumps(as_request(prepared(chosen), chosen)))
-    more = settings("similarity", "--request", "job.json", "--top-k", "5").workload()
-    assert (more.top_k, more.recall) == (5, 0.9)
-    pairs = settings("similarity", "--request", "job.json", "--threshold", "0.5").workload()
-    assert (pairs.threshold, pairs.recall) == (0.5, None)
-
-
 def test_a_command_without_its_workload_needs_a_request(capsys):
     for argv, message in (
         (["run"], "the following arguments are required: SCRIPT"),

@@ -8,7 +8,7 @@ import pytest
 from raysm import workloads
 from tests.support.sources import imported
 
-BELOW_MODES = {"arithmetic", "reading", "engines", "tasks", "cells", "sizing", "output", "runs", "owning"}
+BELOW_MODES = {"arithmetic", "reading", "engines", "tasks", "sizing", "output", "runs", "owning"}
 
 ALLOWED = {
     "similarity": {
@@ -17,7 +17,6 @@ ALLOWED = {
         "kernels": set(),
         "engines": {"arithmetic", "kernels"},
         "tasks": {"arithmetic", "reading", "engines"},
-        "cells": {"arithmetic", "engines", "tasks"},
         "sizing": {"arithmetic", "reading"},
         "output": {"arithmetic", "reading"},
         "runs": {"reading", "tasks"},

@@ -123,7 +123,6 @@ def run(
         mode.check_room(layout.queries, layout.matrix, folders, source.here().scratch)
     with report.phase("prepare"):
         prepared = _prepared(workload, layout, folders, computing, report)
-    mode = mode.ready(prepared, report, task_slots())
     files = _computed(prepared, mode, layout, sizing, report)
     for name, values in (("peak_memory_bytes", report.peaks), ("sent_bytes", report.sent_bytes)):
         for host, value in sorted(values.items()):
@@ -227,7 +226,6 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
             run.folders.result.mkdir(parents=True, exist_ok=True)
             with report.gathering(run.queries.rows) as throttle:
                 files = collector.gather(throttle)
-        collector.tell(report)
         # Only now: a run that ends while it gathers finds all of it again.
         collector.remove_records()
     record.remove()

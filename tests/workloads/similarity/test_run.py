@@ -15,7 +15,6 @@ from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.digests import digest_of
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Folders, run
-from tests.support.cells import clustered
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs, score_rows, scores_between
 from tests.support.similarity import queries_of, saved
@@ -292,29 +291,6 @@ def test_as_many_files_may_be_open_as_the_system_allows(ray_here, tmp_path):
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_recall_leaves_the_same_file_and_a_manifest_that_says_what_it_misses(ray_here, tmp_path):
-    rows = clustered(900, 16)
-    manifest = go(saved(rows, tmp_path), tmp_path, top_k=4, recall=0.9)
-    found = np.stack(pq.read_table(tmp_path / "result" / "neighbors.parquet")["neighbors"].to_numpy())
-    truth = neighbors(rows, 4)[0]
-    recall = np.mean([len(set(a) & set(b)) / 4 for a, b in zip(found.tolist(), truth.tolist(), strict=True)])
-    assert recall >= 0.9
-    assert manifest.measures["recall_low"] <= manifest.measures["recall"] <= manifest.measures["recall_high"]
-    assert list(manifest.phases_s) == ["load", "prepare", "index", "similarity", "gathering"]
-    assert "approximate, as asked" in manifest.notes[0]
-    assert not (tmp_path / "records").exists()
-
-
-def test_a_run_with_a_recall_that_ends_goes_on_with_the_same_cells(ray_here, tmp_path):
-    source, asked = saved(clustered(900, 16), tmp_path), {"top_k": 4, "recall": 0.9, "block_rows": 100}
-    whole = go(source, tmp_path / "whole", **asked).files[0].sha256
-    with pytest.raises(Stopped):
-        go(source, tmp_path, stop_at(300), **asked)
-    again = go(source, tmp_path, **asked)
-    assert again.measures["blocks_found"] > 0
-    assert again.files[0].sha256 == whole
 
 
 def test_several_columns_name_the_rows_together(ray_here, tmp_path):

@@ -37,7 +37,7 @@ from statistics import mean
 import numpy as np
 
 from raysm.bootstrap import environment
-from raysm.errors import InvalidRequest, RaysmError
+from raysm.errors import RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.similarity.arithmetic import tiling
@@ -144,12 +144,9 @@ def estimate(
 
     Raises:
         InvalidInput: The files are no matrix.
-        InvalidRequest: Nobody can say before how long what is asked for takes.
         RaysmError: The measurement failed; the message says how.
     """
     mode = mode_of(workload)
-    if mode.without_estimate:
-        raise InvalidRequest(f"--estimate cannot say how long it will take: {mode.without_estimate}")
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), Selection.of(workload))
         sizing = sizing_of(workload, matrix, slots, instances, shared_out=shared_out)

@@ -4,7 +4,6 @@ Each mode is one class, which says all that others have to know of it; to add on
 """
 
 from raysm.request.similarity import Similarity
-from raysm.workloads.similarity.modes.approximate import ApproximateTopK
 from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
 from raysm.workloads.similarity.modes.threshold import Threshold
@@ -12,7 +11,7 @@ from raysm.workloads.similarity.modes.topk import TopK
 
 __all__ = ["MODES", "Collector", "Mode", "Tiling", "mode_of"]
 
-MODES: list[type[Mode]] = [ApproximateTopK, TopK, Threshold, Full]
+MODES: list[type[Mode]] = [TopK, Threshold, Full]
 """A request is given to the first that says that it is asked for."""
 
 

@@ -21,7 +21,7 @@ from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.owning.owned import Owned
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
-from raysm.workloads.similarity.runs import Folders, Report, Run
+from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part
@@ -71,9 +71,6 @@ class Collector(ABC):
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
         """Write the result; return its files, or None where parts that were taken in are lost, and made again."""
 
-    def tell(self, report: Report) -> None:  # noqa: B027
-        """Add what is to be said of the result, once it is written; most have nothing to say."""
-
     # Not abstract: what most modes need not say, a new one need not write.
     def hint(self, task: TileTask) -> Any:
         """Return what a task is told as it is dispatched."""
@@ -93,8 +90,6 @@ class Mode(ABC):
     """What its parts are recorded under."""
     without_gpus: ClassVar[str] = ""
     """Why GPUs do not compute it, in one phrase; empty where they do."""
-    without_estimate: ClassVar[str] = ""
-    """Why nobody can say before how long it takes, in one phrase; empty where a few tiles tell."""
     in_strips: ClassVar[bool] = False
     """Where rows lie whole, it has strips of whole rows dealt, each pair twice, and not the tiles of the triangle."""
 
@@ -140,16 +135,6 @@ class Mode(ABC):
             writers: Instances that keep parts, each on its own disk.
         """
         return True
-
-    def ready(self, run: Run, report: Report, slots: int) -> "Mode":
-        """Return the mode with what it has to learn of all rows before any two are compared; most learn nothing.
-
-        Args:
-            run: Whose rows are prepared.
-            report: Where what it takes is noted.
-            slots: Tasks that the cluster runs at once.
-        """
-        return self
 
     def record(self, run: Run, kind: str) -> BlockRecord[Any]:
         """Return where finished tasks are kept."""

@@ -1,6 +1,6 @@
 """The rows of a channel, as one matrix, mapped from this instance's own disk.
 
-What flows in is a file or a folder; what flows out is ``Matrix``, which reads and gathers rows without ever holding
+What flows in is a file or a folder; what flows out is ``Matrix``, which reads rows without ever holding
 all of them. C-ordered ``.npy`` files are mapped where they lie, everything else where ``conversion`` brought it.
 """
 
@@ -61,9 +61,6 @@ class _Dense:
     def read(self, start: int, stop: int) -> Rows:
         return self.array[start:stop]
 
-    def gather(self, numbers: NDArray[np.int64]) -> Rows:
-        return self.array[numbers]
-
     @property
     def nbytes(self) -> int:
         return self.array.nbytes
@@ -98,10 +95,6 @@ class _Sparse:
         # Not dense[…] += data: of entries given twice, only the last would be added.
         np.add.at(dense, (target, self.indices[first:last]), self.data[first:last])
         return dense
-
-    def gather(self, numbers: NDArray[np.int64]) -> Rows:
-        # One after the other: CSR files beside dense ones are few, and made dense row by row anyhow.
-        return np.concatenate([self.read(number, number + 1) for number in numbers.tolist()])
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:
         first, last = int(self.indptr[start]), int(self.indptr[stop])
@@ -274,15 +267,6 @@ class Matrix:
             low, high = max(start, begin), min(stop, begin + part.shape[0])
             if low < high:
                 rows[low - start : high - start] = part.read(low - begin, high - begin)
-        return rows
-
-    def gather(self, numbers: NDArray[np.int64]) -> Rows:
-        """Return the rows[len(numbers), D] of these numbers, in their order: a copy."""
-        rows = np.empty((len(numbers), self.columns), dtype=self.dtype)
-        for part, begin in zip(self._parts, self._starts.tolist(), strict=False):
-            inside = np.flatnonzero((numbers >= begin) & (numbers < begin + part.shape[0]))
-            if len(inside):
-                rows[inside] = part.gather(numbers[inside] - begin)
         return rows
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:

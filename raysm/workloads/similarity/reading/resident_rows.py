@@ -4,9 +4,6 @@ Rows are known by their places (see ``arithmetic.row_order``), whoever has them.
 chunk after chunk that a task was given; what flows out are rows.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.score import Rows
@@ -52,15 +49,6 @@ class ResidentRows:
         """Return the same rows by their elements."""
         begin, matrix = self._holding(start, stop)
         return matrix.read_sparse(start - begin, stop - begin)
-
-    def gather(self, places: NDArray[np.int64]) -> Rows:
-        """Return rows[len(places), D], in that order.
-
-        Raises:
-            InvalidInput: They are not here.
-        """
-        begin, matrix = self._holding(int(places.min(initial=0)), int(places.max(initial=0)) + 1)
-        return matrix.gather(places - begin)
 
     def _find(self, start: int, stop: int) -> tuple[int, Matrix] | None:
         for begin, matrix in (*self._held, *self._remote):

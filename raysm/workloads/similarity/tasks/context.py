@@ -159,12 +159,6 @@ class Operand(RowShape):
         rows = scaled(rows, exponents) if len(exponents) else rows
         return Tile(start=start, rows=rows, norms=self.norms[start:stop])
 
-    def gather(self, places: NDArray[np.int64], start: int = 0) -> Tile:
-        """Read the rows at these places, wherever they lie, as a tile whose first row is called ``start``."""
-        rows = self.open().gather(places)
-        rows = scaled(rows, self.exponents[places]) if len(self.exponents) else rows
-        return Tile(start=start, rows=rows, norms=self.norms[places])
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:

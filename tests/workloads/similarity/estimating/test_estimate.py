@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from raysm.errors import InvalidRequest, RaysmError
+from raysm.errors import RaysmError
 from raysm.request import Similarity
 from raysm.workloads.similarity.estimating.estimate import START_S, estimate, predict, sizing_of
 from raysm.workloads.similarity.estimating.probe import Costs
@@ -134,12 +134,6 @@ def test_a_few_tiles_of_the_matrix_itself_are_measured(workload, tmp_path):
     assert found.engine
     assert list(found.phases_s) == ["prepare", "similarity", "gathering"]
     assert 0 < found.phases_s["similarity"] < 10
-
-
-def test_a_recall_cannot_be_estimated_and_says_why(tmp_path):
-    source = saved(np.random.default_rng(0).standard_normal((900, 16)), tmp_path)
-    with pytest.raises(InvalidRequest, match=r"--estimate cannot say .* leaves out shows only in all of them"):
-        estimate(source.place.channel, Similarity(top_k=3, recall=0.9), 2, processes=1)
 
 
 def test_sparse_rows_are_measured_by_their_elements(tmp_path):
