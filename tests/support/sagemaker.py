@@ -236,13 +236,18 @@ class ScriptedClients:
         behind["sagemaker"] = self.sagemaker
         self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
         self.s3, self.logs = self.clients["s3"], self.clients["logs"]
-        self.exchanges = []
-        observer = self.exchanges.append
-        self.service = Service(target, clients=self.clients.__getitem__, polling=QUICK, observer=observer, **options)
+        self.called = set()
+        for name in ("s3", "logs", "sts", "cloudwatch"):
+            # botocore's event tells of the parts of large objects too, which boto3 sends by itself.
+            behind[name].meta.events.register(
+                "provide-client-params",
+                lambda model, **_: self.called.add(f"{model.service_model.service_name}:{model.name}"),
+            )
+        self.service = Service(target, clients=self.clients.__getitem__, polling=QUICK, **options)
 
     def operations(self):
         """Return every operation that was called, ``s3:PutObject``."""
-        return {exchange.call for exchange in self.exchanges} | operations_of("sagemaker", self.clients["sagemaker"])
+        return self.called | operations_of("sagemaker", self.clients["sagemaker"])
 
     def fail(self, operation, error, *, times=None, after=0, when=lambda call: True, done=False):
         """Let calls of an operation raise ``error``; see ``Failure``. The last that was said comes first."""
