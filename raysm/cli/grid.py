@@ -25,7 +25,6 @@ from raysm.grid.filling import Template
 from raysm.grid.grid_file import GridFile, read_grid_file
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import planned
-from raysm.grid.queues import Queues, queues_of
 from raysm.grid.rows.source import MAX_ROWS, Source
 from raysm.grid.rules import Rules
 from raysm.grid.running import open_running
@@ -130,7 +129,6 @@ def request_of(arguments: Arguments) -> GridRequest:
         markets=(True,) if spot else (file.markets if file is not None else None) or (False,),
         rules=_rules(arguments, file),
         max_rows=_first(arguments.max_rows, file and file.max_rows, MAX_ROWS),
-        queues=_queues(arguments, file),
         shared=arguments.shared,
     )
 
@@ -162,11 +160,6 @@ def _rules(arguments: Arguments, file: GridFile | None) -> Rules:
     rules = (file.rules if file is not None else None) or Rules()
     chosen = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
     return replace(rules, **{rule: value for rule, value in chosen.items() if value is not None})
-
-
-def _queues(arguments: Arguments, file: GridFile | None) -> Queues:
-    named = arguments.queue or (file.queue if file is not None else None)
-    return queues_of(named, arguments.queue_share or (file.queue_share if file is not None else None))
 
 
 def _first(*values: Any) -> Any:

@@ -193,14 +193,6 @@ def _add_request(verb: Any) -> None:
     places.add_argument(
         "--move-data", action="store_true", default=None, help="allow rows to run in another region than their data"
     )
-    places.add_argument(
-        "--queue",
-        action="append",
-        default=[],
-        metavar="[REGION=]NAME",
-        help="AWS Batch queue for the jobs, in all regions or in one; repeatable (default: none)",
-    )
-    places.add_argument("--queue-share", metavar="NAME", help="share of the queue that the jobs use")
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="of the grid (default: the file's or script's)")
     rules.add_argument("--budget", type=float, metavar="USD", help="dollars that the grid never exceeds")

@@ -116,8 +116,6 @@ class Attempt:
     """When the service was last asked to stop it."""
     pack: str = ""
     """Which rows it carries, of rows that share a job (``raysm.grid.packs``); empty is its task alone."""
-    job: str = ""
-    """Name of its job where that is not its own: who sends it through a queue has it named by that."""
     seen: str = ""
     """What List last said of it: Describe is asked where that changes."""
     choice: str = ""
@@ -126,11 +124,6 @@ class Attempt:
     """How often its spot capacity was taken back; the service itself started it again."""
     interrupted_s: float = 0.0
     """Seconds that it had run when that happened: of these it did again what it had not saved."""
-
-    @property
-    def job_name(self) -> str:
-        """Under what the service knows its job."""
-        return self.job or self.name
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -75,8 +75,6 @@ FAILURES: tuple[tuple[str, str], ...] = (
     # SageMaker does, and a queue of the program's may have not enough capacity.
     (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
     (r"^AlgorithmError", "USER"),
-    # A queue of AWS Batch: its own limit of time is over, or its environment is smaller than the job.
-    (r"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY|SERVICE_ENVIRONMENT_MAX_RESOURCE", "CAPACITY"),
     (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
     (r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity", "CAPACITY"),
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),

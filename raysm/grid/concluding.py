@@ -83,7 +83,6 @@ def conclude(
         ended_s=now,
         training_s=description.training_s if description else None,
         billable_s=billed_s(description) if description else None,
-        job=named(attempt, description) if description else attempt.job,
         **(interrupted(description) if description else {}),
         **attempt.settled(description.selected_type if description else None),
     )
@@ -98,12 +97,6 @@ def conclude(
             if ended.pack:
                 end = row_end(record.task, ended, of_rows, outcomes or {})
             _follow(store, ended, record, end, now)
-
-
-def named(attempt: Attempt, description: Description) -> str:
-    """Return under what the service knows a job, as far as that is another name than the attempt's."""
-    # Of one that a queue holds back there is no other name yet, or no more: the last one holds.
-    return description.name if description.name != attempt.name else attempt.job
 
 
 def interrupted(description: Description) -> dict[str, Any]:

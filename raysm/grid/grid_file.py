@@ -47,8 +47,6 @@ OWN = (
     "rows",
     "rules",
     "max_rows",
-    "queue",
-    "queue_share",
     "batch",
 )
 """What a grid has, and a job has not, or has otherwise."""
@@ -89,10 +87,6 @@ class GridFile:
     """What holds for all of it."""
     max_rows: int | None = None
     """More are refused."""
-    queue: str | Mapping[str, str] | None = None
-    """Through which queue its jobs go, or which in each region."""
-    queue_share: str | None = None
-    """Which of the queue's shares they use."""
     batch: Mapping[str, Any] = field(default_factory=dict)
     """What is said of the Batch job that runs the grid, where one is to: fields of ``ControllerJob``."""
 
@@ -120,8 +114,6 @@ def read_grid_file(path: Path) -> GridFile:
         markets=None if "spot" not in of_grid else (_typed(path, "spot", bool, of_grid["spot"]),),
         rules=None if "rules" not in of_grid else _typed(path, "rules", Rules, of_grid["rules"]),
         max_rows=_typed(path, "max_rows", int | None, of_grid.get("max_rows")),
-        queue=_queue(path, of_grid.get("queue")),
-        queue_share=_typed(path, "queue_share", str | None, of_grid.get("queue_share")),
         batch=_batch(path, of_grid.get("batch", {})),
     )
 
@@ -161,14 +153,6 @@ def _source(path: Path, rows: Any) -> Source:
         raise InvalidRequest(f"{path}: [rows] has a query and no database: on = 'sqlite:///campaigns.db', or env:NAME")
     sql, on = (_typed(path, f"rows.{name}", str, rows[name]) for name in ("sql", "on"))
     return source_of(Query(sql, on=on, params=rows.get("params", {})))
-
-
-def _queue(path: Path, value: Any) -> str | Mapping[str, str] | None:
-    # One queue is a text, several are a table; a union of the two cannot be read from a file as one type.
-    named: str | Mapping[str, str] | None = _typed(
-        path, "queue", Mapping[str, str] if isinstance(value, dict) else str | None, value
-    )
-    return named
 
 
 def _batch(path: Path, value: Any) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from raysm.errors import InvalidRequest
 from raysm.grid.filling import Template
-from raysm.grid.queues import Queues
 from raysm.grid.rows.columns import REGION, tasks_of
 from raysm.grid.rows.source import MAX_ROWS, Source
 from raysm.grid.rules import Rules
@@ -40,8 +39,6 @@ class GridRequest:
     """What holds for all of it."""
     max_rows: int = MAX_ROWS
     """More are refused."""
-    queues: Queues = field(default_factory=Queues)
-    """Through which queues of AWS Batch its jobs go; they stay those that the grid was begun with."""
     shared: bool | None = None
     """Whether its store is kept in the target's bucket too, so that any machine can look at it, and go on with it; None
     is where its jobs are billed, as they outlive a laptop."""

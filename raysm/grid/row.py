@@ -84,7 +84,7 @@ cost AS (
         FROM carried)
     GROUP BY task)
 SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts,
-    coalesce(nullif(attempt.job, ''), attempt.name) AS job,
+    attempt.name AS job,
     attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
     attempt.started_s, attempt.ended_s, cost.usd,
     coalesce(cost.interruptions, 0) AS interruptions,

@@ -42,7 +42,7 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
     # The embedded SageMaker plays the regions that it is told of, and who asks for a row need not name them all.
     in_region = service.at(service.target.reaching((last.region,)).in_region(last.region))
     if not last.pack:
-        return attach(last.job_name, in_region).result(to=to)
+        return attach(last.name, in_region).result(to=to)
     return _brought(store, record.task.key_hash, last, in_region, to)
 
 

@@ -31,7 +31,7 @@ from raysm.grid.row_news import FREE_NEWS_S, NEWS_S
 from raysm.grid.rows.databases.database import Database
 from raysm.grid.rows.databases.opening import database_of
 from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
-from raysm.grid.service_region import Prepare
+from raysm.grid.service_region import Prepare, ServiceRegion
 from raysm.grid.shared.fenced_region import FencedRegion
 from raysm.grid.shared.lease import Unreachable
 from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
@@ -294,7 +294,7 @@ def _opening(
 
     def opened(name: str) -> Region:
         # By name alone: of those that were taken out a target that plays its regions need not know.
-        region = request.queues.open(name, services(target.reaching((name,)).in_region(name)), make, prefix)
+        region = ServiceRegion(services(target.reaching((name,)).in_region(name)), make, prefix)
         # In front of all that sends or stops: a controller that has lost the lease must do neither.
         return region if sharing is None else FencedRegion(region, sharing)
 
@@ -315,8 +315,7 @@ def _template_of(request: GridRequest) -> dict[str, Any]:
     template = {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
     # As of a script, whose path stands here and not its text: a mistake in it is mended, and the grid goes on.
     template["workload"].pop("code", None)
-    # A job is asked for where it was sent to: by another way out the grid would not find it, and send its row again.
-    return template | ({"queues": to_json(request.queues)} if request.queues.names else {})
+    return template
 
 
 def account_of(target: Any) -> str:

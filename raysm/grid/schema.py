@@ -2,10 +2,10 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 10
+VERSION = 11
 """Of the tables; a store of another version is not touched."""
 
-# Version 10: interruptions of jobs on spot capacity.
+# Version 11: without the names that queues of AWS Batch gave to jobs.
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE attempt (
     max_runtime_s INTEGER NOT NULL, usd_per_hour REAL, price_version TEXT NOT NULL,
     calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
     wish TEXT NOT NULL, asked_s REAL, pack TEXT NOT NULL,
-    job TEXT NOT NULL, seen TEXT NOT NULL, choice TEXT NOT NULL,
+    seen TEXT NOT NULL, choice TEXT NOT NULL,
     interruptions INTEGER NOT NULL, interrupted_s REAL NOT NULL,
     UNIQUE (task, number)
 ) STRICT, WITHOUT ROWID;

@@ -1,6 +1,5 @@
 """Stop a grid: its controller stops the open jobs, or, if none holds the lease, this process does."""
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +10,15 @@ from raysm.grid.database import is_gone
 from raysm.grid.leaving import left_regions
 from raysm.grid.limiter import Limiter
 from raysm.grid.placement import placement_of
-from raysm.grid.queues import Queues
 from raysm.grid.region import Region
 from raysm.grid.running import LIMITS, account_of
 from raysm.grid.sending_rows import Services, secret_path
+from raysm.grid.service_region import ServiceRegion
 from raysm.grid.shared.fenced_region import FencedRegion
 from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
 from raysm.grid.shared.sharing import Sharing
 from raysm.grid.store import Store
 from raysm.grid.target_file import GridTarget, read_target
-from raysm.request.codec import from_json
 
 __all__ = ["GridStop", "stop_grid"]
 
@@ -64,10 +62,10 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
         return GridStop(open=store.open_count())
     sharing = _shared(store, path, kept, services)
     try:
-        before = {attempt.name: attempt.job_name for attempt in store.open_attempts()}
+        before = [attempt.name for attempt in store.open_attempts()]
         _follow(store, path, kept, services, sharing)
         still = {attempt.name for attempt in store.open_attempts()}
-        stopped = tuple(job for name, job in before.items() if name not in still)
+        stopped = tuple(name for name in before if name not in still)
         return GridStop(stopped=stopped, open=len(still))
     finally:
         store.database.release_lease()
@@ -94,7 +92,6 @@ def _shared(store: Store, path: Path, kept: GridTarget | None, services: Service
 def _follow(store: Store, path: Path, kept: GridTarget | None, services: Services, sharing: Sharing | None) -> None:
     """Make a controller's steps until no job is open; it sends none, since the grid is stopping."""
     grid = store.grid()
-    queues = from_json(Queues, json.loads(grid.template).get("queues", {}), "queues")
 
     def never(*_: object) -> object:
         raise AssertionError("a grid that is stopping sends nothing")
@@ -102,7 +99,7 @@ def _follow(store: Store, path: Path, kept: GridTarget | None, services: Service
     def opened(name: str) -> Region:
         assert kept is not None, "without a target no job is open"
         service = services(kept.target.reaching((name,)).in_region(name))
-        region = queues.open(name, service, never, grid.prefix)  # type: ignore[arg-type]
+        region = ServiceRegion(service, never, grid.prefix)  # type: ignore[arg-type]
         return region if sharing is None else FencedRegion(region, sharing)
 
     account = "" if kept is None else account_of(kept.target)

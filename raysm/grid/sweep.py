@@ -14,7 +14,7 @@ from raysm.contract.row_record import RowOutcome
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end
-from raysm.grid.concluding import conclude, interrupted, named, tell_interruptions
+from raysm.grid.concluding import conclude, interrupted, tell_interruptions
 from raysm.grid.endings import ENDINGS
 from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
@@ -296,7 +296,6 @@ def apply(
         "state": state,
         "seen": noticed,
         "is_doubtful": False,
-        "job": named(attempt, description),
     }
     if attempt.sent_s is None:
         changes["sent_s"] = now

@@ -10,7 +10,6 @@ from raysm.cli.arguments import parse
 from raysm.cli.grid import request_of
 from raysm.cli.main import main
 from raysm.errors import InvalidRequest
-from raysm.grid.queues import Queues
 
 ON = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/r"]
 PLACES = ["--regions", "us-east-1", "--instance-type", "ml.g5.12xlarge"]
@@ -64,14 +63,6 @@ def test_rows_have_the_packages_of_a_requirements_file_and_the_wheels_that_trave
     packages = ["--requirement", "requirements.txt", "--wheel", "own-1-py3-none-any.whl"]
     grid = request("train.py", "--rows", "rows.csv", *packages)
     assert list(grid.template.options["requirements"]) == ["tqdm>=4", "six", "own==1"]
-
-
-def test_jobs_go_through_the_queue_of_the_command_line_rather_than_that_of_the_file(folder):
-    (folder / "drives.toml").write_text('script = "train.py"\nrows = "rows.csv"\nqueue = "old"\nqueue_share = "red"\n')
-    assert request("drives.toml").queues == Queues(names={"": "old"}, share="red")
-    chosen = request("drives.toml", "--queue", "team", "--queue", "us-east-1=own", "--queue-share", "blue").queues
-    assert chosen == Queues(names={"": "team", "us-east-1": "own"}, share="blue")
-    assert request("train.py", "--rows", "rows.csv").queues == Queues()
 
 
 def test_rows_of_a_query_take_values_that_are_bound(folder):

@@ -17,15 +17,12 @@ from raysm.client.permissions import UNGUARDED, USER, covered
 from raysm.client.remote_debugging import switch_remote_debugging
 from raysm.client.service import Service
 from raysm.client.storage import SMALL, Storage
-from raysm.client.submit import prepare, submit
+from raysm.client.submit import submit
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.errors import ServiceError
-from raysm.grid.attempt import Attempt
 from raysm.grid.batch_job.asked import ControllerJob
 from raysm.grid.batch_job.sending import send
-from raysm.grid.queues import queues_of
 from raysm.grid.service_region import ServiceRegion
-from raysm.grid.task import Task
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
@@ -43,7 +40,6 @@ from tests.support.sagemaker import (
     refusal,
     service_model,
 )
-from tests.support.scripted_batch import ScriptedBatch
 from tests.support.scripted_controllers import ScriptedControllers
 
 
@@ -139,22 +135,6 @@ def tuning_calls(remote, script):
     return operations_of("sagemaker", client)
 
 
-def queue_calls(remote, script):
-    """Have a grid send a job through a queue of AWS Batch, look for it, and end it; return what was called."""
-    client = ScriptedClient(ScriptedBatch(remote.sagemaker), [])
-    service = Service(aws(), clients=lambda name: client if name == "batch" else remote.clients[name])
-
-    def prepared(task, attempt):
-        return prepare(raysm.Script(str(script)), cluster=M5, on=service, job_name=attempt.name)
-
-    region = queues_of("training").open("us-east-1", service, prepared, "g-")
-    attempt = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=1)
-    region.create(Task(key="a"), attempt)
-    assert region.describe("g-a-a1").status == "InProgress"
-    region.stop("g-a-a1")
-    return operations_of("batch", client)
-
-
 def controller_calls(remote, script):
     """Have a job of AWS Batch run a grid, and look at it; return what was called."""
     client = ScriptedClient(ScriptedControllers(), [])
@@ -202,7 +182,7 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
         calls = remote.operations() - OF_INSTANCES | tuning_calls(remote, script)
-        calls |= doctors_calls() | images_calls() | sessions_calls(tmp_path) | queue_calls(remote, script)
+        calls |= doctors_calls() | images_calls() | sessions_calls(tmp_path)
         with in_home(tmp_path / "home"):
             calls |= controller_calls(remote, script)
     assert calls == covered()

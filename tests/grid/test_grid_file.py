@@ -35,15 +35,6 @@ def read(tmp_path, text, name="drives.toml"):
     return read_grid_file(path)
 
 
-@pytest.mark.parametrize(
-    ("lines", "queue"),
-    [('queue = "team"\nqueue_share = "research"', "team"), ('[queue]\nus-east-1 = "a"', {"us-east-1": "a"})],
-)
-def test_a_file_names_the_queue_of_all_regions_or_of_each(tmp_path, lines, queue):
-    file = read(tmp_path, f'script = "train.py"\n{lines}\n')
-    assert (file.queue, file.queue_share) == (queue, "research" if "share" in lines else None)
-
-
 def test_a_file_says_which_batch_job_is_to_run_its_grid(tmp_path):
     file = read(tmp_path, 'script = "train.py"\n[batch]\njob_queue = "controllers"\njob_role = "arn"\n')
     assert file.batch == {"job_queue": "controllers", "job_role": "arn"}

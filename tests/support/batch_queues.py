@@ -1,31 +1,14 @@
-"""Batch's queues, and requests for jobs in them; and a hand-driven Batch whose attempts end when a test says so."""
+"""Batch's queues, and a hand-driven Batch whose attempts end when a test says so."""
 
-import json
 from pathlib import Path
 
 from raysm.contract.clock import Clock
+from raysm.local.server.batch.program_work import NotNow, Seen
 from raysm.local.server.batch.records import BatchJob, BatchJobs
 from raysm.local.server.batch.resources import Resource, Resources
 from raysm.local.server.batch.run import BatchRun
-from raysm.local.server.batch.work import NotNow, Seen
-from tests.support.sagemaker_server import training_request
 
 LOGS = "/aws/batch/job"
-
-
-def make_service_queue(batch, name="training", *, capacity=4, **fields):
-    batch.create_service_environment(
-        serviceEnvironmentName=f"{name}-env",
-        serviceEnvironmentType="SAGEMAKER_TRAINING",
-        capacityLimits=[{"maxCapacity": capacity, "capacityUnit": "NUM_INSTANCES"}],
-    )
-    return batch.create_job_queue(
-        jobQueueName=name,
-        jobQueueType="SAGEMAKER_TRAINING",
-        priority=1,
-        serviceEnvironmentOrder=[{"order": 1, "serviceEnvironment": f"{name}-env"}],
-        **fields,
-    )["jobQueueArn"]
 
 
 def make_queue(batch, name="programs", *, vcpus=8):
@@ -49,17 +32,6 @@ def define(batch, script, name="program", **fields):
     )["jobDefinitionArn"]
 
 
-def service_request(name="first", script="true", *, queue="training", count=1, **fields):
-    payload = training_request(name, script, count=count)
-    return {
-        "jobName": name,
-        "jobQueue": queue,
-        "serviceJobType": "SAGEMAKER_TRAINING",
-        "serviceRequestPayload": json.dumps(payload),
-        **fields,
-    }
-
-
 class HandWork:
     """Attempts that end when a test says so.
 
@@ -69,8 +41,6 @@ class HandWork:
         full: What is said instead of beginning; empty where there is room.
         stopped: Names of the jobs that were asked to end.
     """
-
-    environments, environment, part = "computeEnvironmentOrder", "computeEnvironment", "compute-environment"
 
     def __init__(self):
         self.began, self.seen, self.full, self.stopped = [], {}, "", []
@@ -114,7 +84,7 @@ class HandBatch:
         order = [{"order": 1, "computeEnvironment": "room"}]
         body = {"priority": 1, "computeEnvironmentOrder": order, **queue}
         self.queue = self.resources.add(Resource(part="job-queue", region="us-east-1", name="queue", body=body))
-        self.run = BatchRun(self.jobs, self.resources, {"job": self.work})
+        self.run = BatchRun(self.jobs, self.resources, self.work)
         self.step = self.run.step
 
     def send(self, name, *, priority=0, size=None, **request):

@@ -10,7 +10,6 @@ from raysm.contract.job_api import TRAINING
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import planned
-from raysm.grid.queues import queues_of
 from raysm.grid.rows.source import source_of
 from raysm.grid.rules import Rules
 from raysm.grid.running import open_running
@@ -49,7 +48,7 @@ class EmbeddedGrid:
         self.service = functools.lru_cache(Service)
         self.clock = self.service(self.target).clock
 
-    def request(self, rows, *, name="grid", args=("{key}",), limits=None, shared=None, queue=None, **rules):
+    def request(self, rows, *, name="grid", args=("{key}",), limits=None, shared=None, **rules):
         options = {"limits": limits or Limits(max_runtime_s=7200)}
         return GridRequest(
             name=name,
@@ -59,7 +58,6 @@ class EmbeddedGrid:
             instance_types=self.types,
             rules=Rules(**{"brake": 0} | rules),
             shared=shared,
-            queues=queues_of(queue),
         )
 
     def open(self, request, **more):

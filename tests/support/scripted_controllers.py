@@ -2,8 +2,9 @@
 
 from types import SimpleNamespace
 
-from tests.support.sagemaker import NoEvents
-from tests.support.scripted_batch import checked
+from botocore.validate import ParamValidator
+
+from tests.support.sagemaker import NoEvents, service_model
 
 ARN = "arn:aws:batch:eu-west-1:123456789012:"
 
@@ -60,3 +61,9 @@ class ScriptedControllers:
         known = [f"id-{number + 1}" for number in range(len(self.submitted))]
         jobs = [{"jobId": job, "status": self.status, "statusReason": self.reason} for job in call["jobs"]]
         return {"jobs": [job for job in jobs if job["jobId"] in known]}
+
+
+def checked(operation, call):
+    """Check a call as boto3 itself would."""
+    report = ParamValidator().validate(call, service_model("batch").operation_model(operation).input_shape)
+    assert not report.has_errors(), report.generate_report()

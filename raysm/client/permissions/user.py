@@ -172,29 +172,6 @@ USER: tuple[Grant, ...] = (
         is_side=True,
     ),
     Grant(
-        purpose="Queue",
-        meaning="of `raysm grid run --queue` alone: jobs of AWS Batch, through whichever queue",
-        is_side=True,
-        actions=(
-            "batch:SubmitServiceJob",
-            "batch:TerminateServiceJob",
-            # Needed by whoever sends a job with tags, as all of raysm's are.
-            "batch:TagResource",
-        ),
-        resources=(
-            "arn:{partition}:batch:{region}:{account}:job-queue/*",
-            "arn:{partition}:batch:{region}:{account}:service-job/*",
-        ),
-        calls=("batch:SubmitServiceJob", "batch:TerminateServiceJob"),
-    ),
-    Grant(
-        purpose="QueueLooks",
-        meaning="the same",
-        is_side=True,
-        actions=("batch:DescribeJobQueues", "batch:DescribeServiceJob", "batch:ListServiceJobs"),
-        calls=("batch:DescribeJobQueues", "batch:DescribeServiceJob", "batch:ListServiceJobs"),
-    ),
-    Grant(
         purpose="Controller",
         meaning="of `raysm grid run --via batch` alone: the job that runs a grid, and its definition",
         is_side=True,

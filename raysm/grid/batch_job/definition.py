@@ -59,8 +59,7 @@ def check_queue(job: ControllerJob, service: Service) -> None:
     (queue,) = queues
     if not queue.get("computeEnvironmentOrder"):
         raise InvalidRequest(
-            f"{where} is for training jobs, and runs no programs: name one of EC2 or Fargate as --job-queue; that of "
-            "the grid's own jobs is --queue"
+            f"{where} is for training jobs, and runs no programs: name one of EC2 or Fargate as --job-queue"
         )
     if queue["state"] != "ENABLED":
         raise InvalidRequest(f"{where} is {queue['state']}; enable it, or name another --job-queue")

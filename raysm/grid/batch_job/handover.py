@@ -17,7 +17,6 @@ from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Planned
-from raysm.grid.queues import Queues
 from raysm.grid.rows.source import Source, source_again, source_of
 from raysm.grid.rules import Rules
 from raysm.grid.running import identity_of
@@ -55,8 +54,6 @@ class Handover:
     """Instances of each job."""
     markets: tuple[bool, ...]
     """Whether on spare capacity."""
-    queues: Queues
-    """Through which queues."""
     source: Mapping[str, Any]
     """Where the rows came from."""
     own_region: str | None
@@ -110,7 +107,6 @@ class Handover:
             count=self.count,
             markets=self.markets,
             rules=rules,
-            queues=self.queues,
             shared=True,
         )
 
@@ -139,7 +135,6 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
         instance_types=request.instance_types,
         count=request.count,
         markets=request.markets,
-        queues=request.queues,
         source=request.source.description,
         own_region=region,
         prices=tuple(_prices(grid.facts.prices, regions, types)),

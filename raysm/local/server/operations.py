@@ -160,39 +160,6 @@ class Operations:
         for thread in threads:
             thread.join()
 
-    def launch(self, request: Mapping[str, Any], region: str) -> None:
-        """Create a training job.
-
-        Raises:
-            ApiError: It is refused.
-        """
-        check(TRAINING.create, request)
-        self._create(TRAINING, request, region)
-
-    def training_job(self, name: str, region: str) -> JobRecord:
-        """Return a training job as it is now.
-
-        Raises:
-            ApiError: There is none of that name.
-        """
-        return self._records.get(TRAINING, name, region)
-
-    def stop_training(self, name: str, region: str) -> None:
-        """Ask a training job to end.
-
-        Raises:
-            ApiError: It has.
-        """
-        self._stop(TRAINING, name, region)
-
-    def delete_training(self, name: str, region: str) -> None:
-        """Forget a training job.
-
-        Raises:
-            ApiError: It has not ended, or there is none.
-        """
-        self._delete(TRAINING, name, region)
-
     def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
         tags = tags_of(request.get("Tags") or [])

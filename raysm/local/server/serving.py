@@ -155,7 +155,7 @@ def serve(options: Options) -> None:
         entering = Entering(records, operations.instances, is_permitted=scenario.ssm.permitted)
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
-        batch = BatchService(options.home, clock, operations, moto)
+        batch = BatchService(options.home, clock, moto)
         files = (records.files, batch.files)
         app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
         server = HttpServer(options.port, app)

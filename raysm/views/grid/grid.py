@@ -6,7 +6,7 @@ a grid that goes on wherever it was stopped.
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,7 +20,6 @@ from raysm.grid.batch_job.sending import send
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import planned
-from raysm.grid.queues import queues_of
 from raysm.grid.rows.source import MAX_ROWS, source_of
 from raysm.grid.rules import Rules
 from raysm.grid.running import open_running
@@ -52,9 +51,6 @@ class GridOptions(SubmitOptions, total=False):
         max_rows: More are refused, since each is a job.
         shared: Whether its store is kept in the target's bucket too, so that any machine can look at it and go on with
             it; None is where its jobs are billed.
-        queue: Name or ARN of the queue of AWS Batch that the jobs go through, one for all regions or by region; in a
-            region without one they go directly.
-        queue_share: Identifier of the share that they use, of a queue with a scheduling policy.
     """
 
     on: Target | Service | None
@@ -65,8 +61,6 @@ class GridOptions(SubmitOptions, total=False):
     rules: Rules
     max_rows: int
     shared: bool | None
-    queue: str | Mapping[str, str]
-    queue_share: str
 
 
 class Grid(GridHandle):
@@ -110,7 +104,6 @@ class Grid(GridHandle):
             rules=_rules(chosen.pop("rules", None) or Rules(), cluster),
             max_rows=chosen.pop("max_rows", MAX_ROWS),
             shared=chosen.pop("shared", None),
-            queues=queues_of(chosen.pop("queue", None), chosen.pop("queue_share", None)),
             template=Template(workload=kind, target=target, options=chosen, package=package),
         )
         super().__init__(self.request.name, service=service)

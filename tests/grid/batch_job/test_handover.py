@@ -6,7 +6,6 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.handover import Handover, handover_of
-from raysm.grid.queues import Queues
 from raysm.grid.rows.query import Query
 from raysm.grid.rules import Rules
 from raysm.grid.running import identity_of
@@ -31,8 +30,7 @@ def test_it_is_the_same_grid_wherever_its_files_lie(laptop, tmp_path):
         "environment": {"A": "b"},
         "cluster": None,
     }
-    queues = Queues(names={REGION: "team"}, share="red")
-    grid = laptop.planned(options=options, queues=queues, markets=(True,), count=2)
+    grid = laptop.planned(options=options, markets=(True,), count=2)
     request = travelled(grid).request(tmp_path, Rules(retries=7))
     assert identity_of(request) == identity_of(grid.request)
     assert request.template.workload == Script("train.py", args=("{lr}",), source_dir=str(tmp_path / "source"))
@@ -41,7 +39,7 @@ def test_it_is_the_same_grid_wherever_its_files_lie(laptop, tmp_path):
     assert (chosen["limits"], chosen["security"]) == (options["limits"], options["security"])
     assert (chosen["hyperparameters"], chosen["environment"]) == ({"depth": "3"}, {"A": "b"})
     assert "cluster" not in chosen
-    assert (request.queues, request.markets, request.count) == (queues, (True,), 2)
+    assert (request.markets, request.count) == ((True,), 2)
     assert (request.rules.retries, request.is_shared) == (7, True)
 
 

@@ -7,35 +7,15 @@ from typing import Any
 from raysm.local.server.batch.program_work import container_of
 from raysm.local.server.batch.records import ACTIVE, FINAL, BatchJob, Try
 
-__all__ = ["describe_program", "describe_service", "submitted", "summarize_program", "summarize_service"]
+__all__ = ["describe_program", "submitted", "summarize_program"]
 
-STATUSES = ("SUBMITTED", "PENDING", "RUNNABLE", *ACTIVE[1:], *FINAL)
+STATUSES = ("SUBMITTED", "PENDING", "RUNNABLE", *ACTIVE, *FINAL)
 """Of an array's statusSummary."""
 
 
 def submitted(job: BatchJob) -> dict[str, Any]:
     """Return what is answered to whoever sends or changes one."""
     return {"jobArn": job.arn, "jobName": job.name, "jobId": job.id}
-
-
-def describe_service(job: BatchJob) -> dict[str, Any]:
-    """Return what DescribeServiceJob answers."""
-    passed_on = ("retryStrategy", "serviceRequestPayload", "timeoutConfig")
-    return _present(
-        **_state(job),
-        **{name: job.request.get(name) for name in passed_on},
-        attempts=[_service_try(one) for one in job.tries],
-        jobQueue=job.queue,
-        latestAttempt=_latest(job),
-        schedulingPriority=job.priority,
-        serviceJobType=job.request["serviceJobType"],
-        tags=dict(job.tags) or None,
-    )
-
-
-def summarize_service(job: BatchJob) -> dict[str, Any]:
-    """Return what ListServiceJobs says of one."""
-    return _present(**_state(job), latestAttempt=_latest(job), serviceJobType=job.request["serviceJobType"])
 
 
 def describe_program(job: BatchJob, children: Sequence[BatchJob]) -> dict[str, Any]:
@@ -74,10 +54,8 @@ def _state(job: BatchJob) -> dict[str, Any]:
         "status": job.status,
         "statusReason": job.reason or None,
         "createdAt": _ms(job.created_s),
-        "scheduledAt": _ms(job.tries[-1].begun_s if job.tries else None),
         "startedAt": _ms(job.started_s),
         "stoppedAt": _ms(job.stopped_s),
-        "shareIdentifier": job.share or None,
         "isTerminated": job.ordered is not None and not job.is_cancelled,
         "isCancelled": job.is_cancelled,
     }
@@ -91,20 +69,6 @@ def _array(job: BatchJob, children: Sequence[BatchJob]) -> dict[str, Any] | None
         return None
     counts = Counter(child.status for child in children)
     return {"size": job.size, "statusSummary": {name: counts[name] for name in STATUSES}}
-
-
-def _latest(job: BatchJob) -> dict[str, Any] | None:
-    # An attempt that was refused at once has no training job.
-    return _named(job.tries[-1]) if job.tries and job.tries[-1].resource else None
-
-
-def _named(one: Try) -> dict[str, Any]:
-    return {"serviceResourceId": {"name": "TrainingJobArn", "value": one.resource}} if one.resource else {}
-
-
-def _service_try(one: Try) -> dict[str, Any]:
-    times = {"startedAt": _ms(one.started_s), "stoppedAt": _ms(one.stopped_s)}
-    return _present(**_named(one), **times, statusReason=one.reason or None)
 
 
 def _program_try(one: Try) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class ProgramOperations:
     # -- jobs
 
     def _submit(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        queue = queue_for(self._resources, region, request, "computeEnvironmentOrder")
+        queue = queue_for(self._resources, region, request)
         definition = self._definition(request["jobDefinition"], region)
         for key in NOT_HERE:
             if request.get(key):

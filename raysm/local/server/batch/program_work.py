@@ -26,12 +26,11 @@ from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.model import client_error
 from raysm.local.server.batch.records import BatchJob
-from raysm.local.server.batch.work import NotNow, Seen
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.moto_services import MotoServices
 from raysm.request.instance_kinds import instance_kind
 
-__all__ = ["LOG_GROUP", "ProgramWork", "command_of", "container_of", "variables_of"]
+__all__ = ["LOG_GROUP", "NotNow", "ProgramWork", "Seen", "command_of", "container_of", "variables_of"]
 
 LOG = logging.getLogger(__name__)
 LOG_GROUP = "/aws/batch/job"
@@ -47,6 +46,22 @@ GRACE_S = 30.0
 ENDED = "Essential container in task exited"
 
 
+class NotNow(Exception):
+    """An attempt cannot begin now and may later; the message becomes the job's reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """How an attempt is."""
+
+    status: str
+    """One of ACTIVE, or of FINAL if it has ended."""
+    reason: str = ""
+    """Why it ended."""
+    exit_code: int | None = None
+    """None while it runs, or if its program is gone."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Program:
     """One that runs."""
@@ -58,11 +73,7 @@ class _Program:
 
 
 class ProgramWork:
-    """See ``work.Work``."""
-
-    environments = "computeEnvironmentOrder"
-    environment = "computeEnvironment"
-    part = "compute-environment"
+    """Starts, watches and ends the program of each attempt."""
 
     def __init__(self, home: Path, moto: MotoServices) -> None:
         """Keep what runs below ``home``; lines go to the logs of ``moto``."""

@@ -1,4 +1,4 @@
-"""What the operations on both kinds of job have in common: the queue that a job is sent to, and lists of jobs."""
+"""The queue that a job is sent to, and lists of jobs."""
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,13 @@ DEFAULT_STATUS = "RUNNING"
 """What is listed where a request names neither status nor filter: AWS's, which surprises everybody once."""
 
 
-def queue_for(resources: Resources, region: str, request: Mapping[str, Any], environments: str) -> Resource:
+def queue_for(resources: Resources, region: str, request: Mapping[str, Any]) -> Resource:
     """Return the queue that a job is sent to.
 
     Args:
         resources: Among which it is.
         region: Where.
         request: Of the job.
-        environments: Key of the list that a queue for such jobs has.
 
     Raises:
         ApiError: It takes no such job, or none at all.
@@ -30,13 +29,6 @@ def queue_for(resources: Resources, region: str, request: Mapping[str, Any], env
     queue = resources.get("job-queue", region, request["jobQueue"])
     if not queue.is_enabled:
         raise client_error(f"{queue.arn} is DISABLED: it takes no jobs")
-    if not queue.body.get(environments):
-        raise client_error(f"{queue.arn} has no {environments}: it takes no such jobs")
-    # Else it would never be clear whose turn a job without a share is; AWS refuses both as well.
-    if bool(queue.body.get("schedulingPolicyArn")) != bool(request.get("shareIdentifier")):
-        raise client_error(
-            f"a job has a shareIdentifier where its queue has a scheduling policy, and only there: {queue.arn}"
-        )
     return queue
 
 
@@ -56,7 +48,6 @@ def listed_jobs(
 def _passes(job: BatchJob, filters: Mapping[str, Sequence[str]]) -> bool:
     tests: dict[str, Callable[[str], bool]] = {
         "JOB_NAME": lambda name: fnmatch.fnmatchcase(job.name.lower(), name.lower()),
-        "SHARE_IDENTIFIER": lambda share: job.share == share,
         "JOB_DEFINITION": lambda name: name in str(job.request.get("jobDefinition")),
         "BEFORE_CREATED_AT": lambda ms: job.created_s * 1000 < float(ms),
         "AFTER_CREATED_AT": lambda ms: job.created_s * 1000 > float(ms),

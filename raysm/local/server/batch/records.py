@@ -22,8 +22,8 @@ from raysm.local.server.record_files import RecordFiles
 
 __all__ = ["ACTIVE", "FINAL", "LOST", "BatchJob", "BatchJobs", "Try"]
 
-ACTIVE = ("SCHEDULED", "STARTING", "RUNNING")
-"""Statuses in which an attempt goes on, in their order; a container's job skips the first."""
+ACTIVE = ("STARTING", "RUNNING")
+"""Statuses in which an attempt goes on, in their order."""
 FINAL = ("SUCCEEDED", "FAILED")
 LOST = "the embedded Batch that ran the job was killed"
 
@@ -33,7 +33,7 @@ class Try:
     """One attempt of a job; moments are seconds since the epoch."""
 
     resource: str
-    """What it is: the ARN of a training job, the log stream of a program."""
+    """Log stream of its program."""
     begun_s: float
     """When it was handed over."""
     started_s: float | None = None
@@ -44,8 +44,6 @@ class Try:
     """Why."""
     exit_code: int | None = None
     """Of a program."""
-    is_starved: bool = False
-    """Whether there was no capacity for it; such a one does not count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +53,7 @@ class BatchJob:
     id: str
     """A UUID; of an array's child, with its index: ``UUID:3``."""
     kind: str
-    """What its attempts are, as its ARN says: ``job``, ``service-job``."""
+    """As its ARN says: ``job``."""
     name: str
     """Of the user's, and not unique."""
     region: str
@@ -74,8 +72,6 @@ class BatchJob:
     """Why it is what it is."""
     priority: int = 0
     """Of those that wait, the highest begins."""
-    runnable_s: float | None = None
-    """Since when it waits for capacity."""
     started_s: float | None = None
     """When the latest attempt began to run."""
     stopped_s: float | None = None
@@ -102,16 +98,6 @@ class BatchJob:
     def final(self) -> bool:
         """Whether it has ended."""
         return self.status in FINAL
-
-    @property
-    def counted(self) -> int:
-        """How many attempts count."""
-        return sum(not one.is_starved for one in self.tries)
-
-    @property
-    def share(self) -> str:
-        """The share whose use of the queue it adds to; empty is none."""
-        return str(self.request.get("shareIdentifier") or "")
 
 
 class BatchJobs:

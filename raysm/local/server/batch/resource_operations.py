@@ -1,7 +1,7 @@
-"""Batch's operations on what jobs are sent to: requests flow in, and are kept as environments, queues and policies."""
+"""Batch's operations on compute environments and job queues."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from raysm.local.server.batch.model import client_error
@@ -9,29 +9,10 @@ from raysm.local.server.batch.paging import page_under
 from raysm.local.server.batch.records import BatchJobs
 from raysm.local.server.batch.resources import Resource, Resources
 
-__all__ = ["KINDS", "ResourceKind", "ResourceOperations"]
+__all__ = ["ResourceKind", "ResourceOperations"]
 
 Operation = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 """Answers a request that was sent to a region."""
-
-POLICY = "scheduling-policy"
-SHORTEST_LIMIT_S, LONGEST_LIMIT_S = 600, 86_400
-"""Of a jobStateTimeLimitAction:
-https://docs.aws.amazon.com/batch/latest/APIReference/API_JobStateTimeLimitAction.html"""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Use:
-    """One kind of environment that a queue can have."""
-
-    key: str
-    """Of the list, in the queue."""
-    part: str
-    """What is listed, as ARNs name it."""
-    entry: str
-    """Key of each in the list."""
-    actions: tuple[str, ...]
-    """What a limit of time may do to jobs that wait there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +31,6 @@ class ResourceKind:
     """Of its ARN, in answers."""
     list_key: str
     """Of several of them in an answer, and of those that are asked for in a request."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What a request need not say."""
-    uses: tuple[Use, ...] = ()
-    """What it can be made of: one of these."""
 
     def operations(self, owner: "ResourceOperations") -> Mapping[str, Operation]:
         """Return its four operations."""
@@ -69,44 +46,15 @@ class ResourceKind:
         return {self.name_key: resource.name, self.arn_key: resource.arn}
 
 
-def _kind(title: str, part: str, **more: Any) -> ResourceKind:
+def _kind(title: str, part: str) -> ResourceKind:
     key = title[0].lower() + title[1:]
-    return ResourceKind(
-        title=title,
-        part=part,
-        key=key,
-        name_key=f"{key}Name",
-        arn_key=f"{key}Arn",
-        list_key=f"{key}s",
-        **more,
-    )
+    return ResourceKind(title=title, part=part, key=key, name_key=f"{key}Name", arn_key=f"{key}Arn", list_key=f"{key}s")
 
 
-KINDS = (
-    _kind("ComputeEnvironment", "compute-environment"),
-    _kind("ServiceEnvironment", "service-environment"),
-    _kind(
-        "JobQueue",
-        "job-queue",
-        # The answer always has this list.
-        defaults={"computeEnvironmentOrder": []},
-        uses=(
-            Use(
-                key="computeEnvironmentOrder",
-                part="compute-environment",
-                entry="computeEnvironment",
-                actions=("CANCEL", "TERMINATE"),
-            ),
-            Use(
-                key="serviceEnvironmentOrder",
-                part="service-environment",
-                entry="serviceEnvironment",
-                # https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable.html
-                actions=("TERMINATE",),
-            ),
-        ),
-    ),
-)
+ENVIRONMENT = _kind("ComputeEnvironment", "compute-environment")
+QUEUE = _kind("JobQueue", "job-queue")
+NOT_HERE = ("serviceEnvironmentOrder", "schedulingPolicyArn", "jobStateTimeLimitActions")
+"""Parts of a queue that only training jobs, fair shares and limits of time need."""
 
 
 class ResourceOperations:
@@ -115,22 +63,12 @@ class ResourceOperations:
     def __init__(self, resources: Resources, jobs: BatchJobs) -> None:
         """Keep them among ``resources``; what jobs wait in is not deleted."""
         self._resources, self._jobs = resources, jobs
-        self.operations: dict[str, Operation] = {
-            "CreateSchedulingPolicy": self._create_policy,
-            "DescribeSchedulingPolicies": self._describe_policies,
-            "ListSchedulingPolicies": lambda _, region: {
-                "schedulingPolicies": [{"arn": one.arn} for one in self._resources.all(POLICY, region)]
-            },
-            "UpdateSchedulingPolicy": self._update_policy,
-            "DeleteSchedulingPolicy": self._delete_policy,
-        }
-        for kind in KINDS:
-            self.operations |= kind.operations(self)
+        self.operations: dict[str, Operation] = {**ENVIRONMENT.operations(self), **QUEUE.operations(self)}
 
     def create(self, kind: ResourceKind, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         """Make one; it is VALID at once."""
         # On AWS it is CREATING first, for a few seconds; whoever waits for VALID waits here as well.
-        body = {"state": "ENABLED", "status": "VALID", **kind.defaults, **request}
+        body = {"state": "ENABLED", "status": "VALID", **request}
         name = body.pop(kind.name_key)
         self._check(kind, body, region)
         return kind.answer(self._resources.add(Resource(part=kind.part, region=region, name=name, body=body)))
@@ -166,62 +104,19 @@ class ResourceOperations:
     def _users(self, kind: ResourceKind, resource: Resource) -> list[str]:
         return [
             queue.name
-            for user in KINDS
-            for queue in self._resources.all(user.part, resource.region)
-            for use in user.uses
-            for item in queue.body.get(use.key) or []
-            if use.part == kind.part and item[use.entry].rpartition("/")[2] == resource.name
+            for queue in self._resources.all(QUEUE.part, resource.region)
+            for item in queue.body["computeEnvironmentOrder"]
+            if kind is ENVIRONMENT and item["computeEnvironment"].rpartition("/")[2] == resource.name
         ]
 
     def _check(self, kind: ResourceKind, body: Mapping[str, Any], region: str) -> None:
-        # What no model says: each list is optional there.
-        uses = [use for use in kind.uses if body.get(use.key)]
-        if kind.uses and len(uses) != 1:
-            lists = ", ".join(use.key for use in kind.uses)
-            raise client_error(f"a {kind.part} has one of {lists}, got {len(uses)} of them")
-        for use in uses:
-            # Refused now: a queue of nothing would keep its jobs RUNNABLE for ever.
-            for item in body[use.key]:
-                self._resources.get(use.part, region, item[use.entry])
-            _check_limits(body.get("jobStateTimeLimitActions") or [], use)
-        if body.get("schedulingPolicyArn"):
-            self._resources.get(POLICY, region, body["schedulingPolicyArn"])
-
-    # -- scheduling policies, whose operations are unlike all others
-
-    def _create_policy(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        body = {name: value for name, value in request.items() if name != "name"}
-        policy = self._resources.add(Resource(part=POLICY, region=region, name=request["name"], body=body))
-        return {"name": policy.name, "arn": policy.arn}
-
-    def _describe_policies(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        listed = [one for one in self._resources.all(POLICY, region) if one.arn in request["arns"]]
-        return {"schedulingPolicies": [{**one.body, "name": one.name, "arn": one.arn} for one in listed]}
-
-    def _update_policy(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        # Who runs already keeps his place: the shares count anew from the next look on.
-        changes = {name: value for name, value in request.items() if name != "arn"}
-        self._resources.change(self._resources.get(POLICY, region, request["arn"]), **changes)
-        return {}
-
-    def _delete_policy(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        policy = self._resources.get(POLICY, region, request["arn"])
-        queues = self._resources.all("job-queue", region)
-        if any(queue.body.get("schedulingPolicyArn") == policy.arn for queue in queues):
-            raise client_error(f"Cannot delete, found existing relationship with {policy.arn}")
-        self._resources.remove(policy)
-        return {}
-
-
-def _check_limits(actions: Sequence[Mapping[str, Any]], use: Use) -> None:
-    for action in actions:
-        if not SHORTEST_LIMIT_S <= action["maxTimeSeconds"] <= LONGEST_LIMIT_S:
-            raise client_error(
-                f"jobStateTimeLimitActions.maxTimeSeconds is {SHORTEST_LIMIT_S} to {LONGEST_LIMIT_S}, got "
-                f"{action['maxTimeSeconds']}"
-            )
-        if action["action"] not in use.actions:
-            raise client_error(
-                f"jobStateTimeLimitActions.action of a queue with {use.key} is {' or '.join(use.actions)}, got "
-                f"{action['action']}"
-            )
+        if kind is not QUEUE:
+            return
+        for key in NOT_HERE:
+            if body.get(key):
+                raise client_error(f"the embedded Batch has no {key}: leave it out")
+        # The model makes the list optional. Jobs of a queue without environments would stay RUNNABLE for ever.
+        if not body.get("computeEnvironmentOrder"):
+            raise client_error("a job-queue needs a computeEnvironmentOrder, got none")
+        for item in body["computeEnvironmentOrder"]:
+            self._resources.get(ENVIRONMENT.part, region, item["computeEnvironment"])

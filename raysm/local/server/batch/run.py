@@ -2,11 +2,11 @@
 
 ::
 
-    SUBMITTED ── PENDING (others are to end first) ── RUNNABLE ── SCHEDULED ── STARTING ── RUNNING ── SUCCEEDED
-                                                         ▲  └─ FAILED: a limit of time  │       └──── FAILED
-                                                         └──── one more attempt ────────┴─────────────┘
+    SUBMITTED ── PENDING (others are to end first) ── RUNNABLE ── STARTING ── RUNNING ── SUCCEEDED
+                                                         ▲                       ├────── FAILED
+                                                         └── one more attempt ───┘
 
-``step`` does whatever is to be done now and may be called at any time; the thread does nothing but call it.
+``step`` does whatever is due now and may be called at any time; the thread only calls it.
 """
 
 import logging
@@ -17,31 +17,25 @@ from typing import Any
 
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.dependencies import FAILED, awaited
-from raysm.local.server.batch.model import client_error
+from raysm.local.server.batch.program_work import NotNow, ProgramWork, Seen
 from raysm.local.server.batch.records import ACTIVE, BatchJob, BatchJobs, Try
 from raysm.local.server.batch.resources import Resource, Resources
 from raysm.local.server.batch.retry import is_again
-from raysm.local.server.batch.waiting import in_turn, time_is_up, weights_of
-from raysm.local.server.batch.work import NotNow, Seen, Work
 
 __all__ = ["BatchRun"]
 
 LOG = logging.getLogger(__name__)
 STEP_S = 0.2
 """How often it is looked whether there is something to do."""
-FIRST_PAUSE_S = 5.0
-LONGEST_PAUSE_S = 300.0
-"""Before an attempt that found no capacity is followed by the next: 5, 10, 20 … s. Batch tries for ever, and says not
-how often."""
 TOO_LONG = "Job attempt duration exceeded timeout"
 
 
 class BatchRun:
     """Carries the jobs out."""
 
-    def __init__(self, jobs: BatchJobs, resources: Resources, works: Mapping[str, Work]) -> None:
-        """Take the jobs, what they are sent to, and by kind what their attempts are."""
-        self._jobs, self._resources, self._works = jobs, resources, works
+    def __init__(self, jobs: BatchJobs, resources: Resources, work: ProgramWork) -> None:
+        """Take the jobs, their queues, and what runs an attempt."""
+        self._jobs, self._resources, self._work = jobs, resources, work
         # Reentrant: who ends a job steps at once.
         self._lock = threading.RLock()
         self._ending = threading.Event()
@@ -68,12 +62,11 @@ class BatchRun:
             self.step()
 
     def shut_down(self) -> None:
-        """Begin nothing more, and end what is not a training job."""
+        """Begin nothing more, and end what runs."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
-        for work in self._works.values():
-            work.close()
+        self._work.close()
 
     def _run(self) -> None:
         while not self._ending.wait(STEP_S):
@@ -101,9 +94,7 @@ class BatchRun:
             self._look(job)
         elif job.ordered is not None:
             self._finish(job, "FAILED", job.ordered)
-        elif job.status == "RUNNABLE":
-            self._expire(job)
-        else:
+        elif job.status != "RUNNABLE":
             self._await_others(job)
 
     def _await_others(self, job: BatchJob) -> None:
@@ -111,26 +102,16 @@ class BatchRun:
         if waits is None:
             self._finish(job, "FAILED", FAILED)
         elif not waits:
-            self._jobs.update(job.id, status="RUNNABLE", runnable_s=self._jobs.clock.now())
+            self._jobs.update(job.id, status="RUNNABLE")
         elif job.status != "PENDING":
             self._jobs.update(job.id, status="PENDING")
 
-    def _expire(self, job: BatchJob) -> None:
-        queue = self._resources.get("job-queue", job.region, job.queue)
-        action = time_is_up(job, queue.body.get("jobStateTimeLimitActions") or [], self._jobs.clock.now())
-        if action is not None:
-            verb = {"CANCEL": "Canceled", "TERMINATE": "Terminated"}[action["action"]]
-            reason = f"{verb} by JobStateTimeLimit action due to reason: {action['reason']}"
-            self._jobs.update(job.id, ordered=reason, is_cancelled=action["action"] == "CANCEL")
-            self._finish(job, "FAILED", reason)
-
     def _look(self, job: BatchJob) -> None:
-        work, now = self._works[job.kind], self._jobs.clock.now()
+        work, now = self._work, self._jobs.clock.now()
         state = work.look(job)
         if state.status not in ACTIVE:
             self._conclude(job, state)
             return
-        # Forward alone: a training job that was interrupted starts again, and its job runs.
         if ACTIVE.index(state.status) > ACTIVE.index(job.status):
             job = self._jobs.update(job.id, status=state.status)
         if state.status == "RUNNING" and job.tries[-1].started_s is None:
@@ -143,23 +124,20 @@ class BatchRun:
             work.stop(job)
 
     def _conclude(self, job: BatchJob, state: Seen) -> None:
-        changes = {"reason": state.reason, "exit_code": state.exit_code, "is_starved": state.is_starved}
+        changes = {"reason": state.reason, "exit_code": state.exit_code}
         job = self._jobs.update_try(job.id, stopped_s=self._jobs.clock.now(), **changes)
         if job.ordered is not None:
             # Also of one that ended well in this moment: AWS, too, has it FAILED from the order on.
             self._finish(job, "FAILED", job.ordered)
-        elif state.is_starved:
-            self._jobs.update(job.id, status="RUNNABLE", reason=state.reason)
         elif state.status == "FAILED" and self._is_again(job, state):
-            now = self._jobs.clock.now()
-            self._jobs.update(job.id, status="RUNNABLE", runnable_s=now, reason=state.reason)
+            self._jobs.update(job.id, status="RUNNABLE", reason=state.reason)
         else:
             self._finish(job, state.status, state.reason)
 
     def _is_again(self, job: BatchJob, state: Seen) -> bool:
         code = None if state.exit_code is None else str(state.exit_code)
         ending = {"onExitCode": code, "onReason": state.reason, "onStatusReason": state.reason}
-        return is_again(job.request.get("retryStrategy"), job.counted, ending)
+        return is_again(job.request.get("retryStrategy"), len(job.tries), ending)
 
     def _finish(self, job: BatchJob, status: str, reason: str) -> None:
         self._jobs.update(job.id, status=status, reason=reason, stopped_s=self._jobs.clock.now())
@@ -187,27 +165,22 @@ class BatchRun:
         used: Counter[str] = Counter()
         for job in self._jobs.open():
             if job.status in ACTIVE:
-                used[str(job.request["environment"])] += round(self._works[job.kind].need(job) * 1000)
+                used[str(job.request["environment"])] += round(self._work.need(job) * 1000)
         # Of queues that share an environment, the one of the highest priority is served before the others.
         for queue in sorted(queues, key=lambda one: -one.body["priority"]):
             self._begin(queue, by_queue[queue.region, queue.arn], used)
 
     def _begin(self, queue: Resource, jobs: Sequence[BatchJob], used: "Counter[str]") -> None:
         waiting = [job for job in jobs if job.status == "RUNNABLE"]
-        if not waiting:
-            return
-        work = self._works[waiting[0].kind]
-        running = [job for job in jobs if job.status in ACTIVE]
-        for job in in_turn(waiting, running, self._weights(queue), work.need):
-            # It waits first, and those behind it with it: else small jobs would keep a large one from ever beginning.
-            if not self._begin_one(queue, job, work, used):
+        for job in sorted(waiting, key=lambda job: (-job.priority, job.created_s, job.index or 0)):
+            # Jobs behind one that does not fit wait with it: otherwise small jobs would starve a large one.
+            if not self._begin_one(queue, job, used):
                 return
 
-    def _begin_one(self, queue: Resource, job: BatchJob, work: Work, used: "Counter[str]") -> bool:
-        need, now = round(work.need(job) * 1000), self._jobs.clock.now()
-        if now < _again_s(job):
-            return False
-        for environment in self._environments(queue, work):
+    def _begin_one(self, queue: Resource, job: BatchJob, used: "Counter[str]") -> bool:
+        work, now = self._work, self._jobs.clock.now()
+        need = round(work.need(job) * 1000)
+        for environment in self._environments(queue):
             if used[environment.arn] + need > work.capacity(environment.body) * 1000:
                 continue
             job = self._jobs.update(job.id, request={**job.request, "environment": environment.arn})
@@ -226,28 +199,8 @@ class BatchRun:
             return True
         return False
 
-    def _environments(self, queue: Resource, work: Work) -> list[Resource]:
-        order: Sequence[Mapping[str, Any]] = queue.body.get(work.environments) or []
-        names = [item[work.environment] for item in sorted(order, key=lambda item: item["order"])]
-        listed = [self._resources.get(work.part, queue.region, name) for name in names]
+    def _environments(self, queue: Resource) -> list[Resource]:
+        order: Sequence[Mapping[str, Any]] = queue.body["computeEnvironmentOrder"]
+        names = [item["computeEnvironment"] for item in sorted(order, key=lambda item: item["order"])]
+        listed = [self._resources.get("compute-environment", queue.region, name) for name in names]
         return [environment for environment in listed if environment.is_enabled]
-
-    def _weights(self, queue: Resource) -> Mapping[str, float]:
-        named = queue.body.get("schedulingPolicyArn")
-        if not named:
-            return {}
-        try:
-            return weights_of(self._resources.get("scheduling-policy", queue.region, named).body)
-        except ApiError:
-            raise client_error(f"the scheduling policy of {queue.arn} is gone") from None
-
-
-def _again_s(job: BatchJob) -> float:
-    """Return when a job that found no capacity tries again."""
-    starved = [one.is_starved for one in reversed(job.tries)]
-    times = (*starved, False).index(False)
-    if not times:
-        return 0.0
-    # A record of a full region for a day is to have hundreds of attempts, and not a hundred thousand.
-    pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * float(2 ** min(times - 1, 10)))
-    return (job.tries[-1].stopped_s or 0.0) + pause_s

@@ -7,15 +7,13 @@ from typing import Any
 from raysm.contract.clock import Clock
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.model import check, operation_of
-from raysm.local.server.batch.program_operations import PROGRAM, ProgramOperations
+from raysm.local.server.batch.program_operations import ProgramOperations
 from raysm.local.server.batch.program_work import ProgramWork
 from raysm.local.server.batch.records import BatchJobs
 from raysm.local.server.batch.resource_operations import ResourceOperations
 from raysm.local.server.batch.resources import Resources
 from raysm.local.server.batch.run import BatchRun
-from raysm.local.server.batch.service_operations import SERVICE_JOB, ServiceOperations
 from raysm.local.server.batch.tagging import Tagging
-from raysm.local.server.batch.training_work import TrainingJobs, TrainingWork
 from raysm.local.server.moto_services import MotoServices
 
 __all__ = ["BatchService"]
@@ -28,16 +26,15 @@ class BatchService:
         files: Writes the records of its jobs.
     """
 
-    def __init__(self, home: Path, clock: Clock, training_jobs: TrainingJobs, moto: MotoServices) -> None:
+    def __init__(self, home: Path, clock: Clock, moto: MotoServices) -> None:
         """Read what is there; nothing runs before ``listen``."""
         jobs, resources = BatchJobs(home, clock), Resources(home)
         self.files = jobs.files
         self._programs = ProgramWork(home, moto)
-        self._run = BatchRun(jobs, resources, {PROGRAM: self._programs, SERVICE_JOB: TrainingWork(training_jobs)})
+        self._run = BatchRun(jobs, resources, self._programs)
         # Each part brings its operations: nobody keeps a list of them.
         self._operations = {
             **ResourceOperations(resources, jobs).operations,
-            **ServiceOperations(jobs, resources, self._run).operations,
             **ProgramOperations(jobs, resources, self._run).operations,
             **Tagging(jobs, resources).operations,
         }
@@ -68,5 +65,5 @@ class BatchService:
         return self._operations[operation](parameters, region)
 
     def shut_down(self) -> None:
-        """Begin nothing more, and end the programs; training jobs are ended by whoever ends all of them."""
+        """Begin nothing more, and end the programs."""
         self._run.shut_down()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.batch_queues import make_queue, make_service_queue
+from tests.support.batch_queues import make_queue
 from tests.support.sagemaker_server import serving
 
 
@@ -11,7 +11,6 @@ from tests.support.sagemaker_server import serving
 def server(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("home")) as running:
         make_queue(running.client("batch"))
-        make_service_queue(running.client("batch"), capacity=3)
         yield running
 
 

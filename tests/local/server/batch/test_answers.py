@@ -17,9 +17,6 @@ TRIES = (
 
 def job(**fields):
     request = {
-        "serviceJobType": "SAGEMAKER_TRAINING",
-        "serviceRequestPayload": "{}",
-        "shareIdentifier": "team",
         "retryStrategy": {"attempts": 2},
         "jobDefinition": "arn:aws:batch:r:1:job-definition/d:1",
         "containerProperties": {"image": "any:1", "command": ["true"]},
@@ -35,28 +32,22 @@ def children(count):
 @pytest.mark.parametrize(
     ("operation", "answer"),
     [
-        ("DescribeServiceJob", lambda: answers.describe_service(job(kind="service-job"))),
-        ("ListServiceJobs", lambda: {"jobSummaryList": [answers.summarize_service(job(kind="service-job"))]}),
         ("DescribeJobs", lambda: {"jobs": [answers.describe_program(job(size=2), children(2))]}),
         ("ListJobs", lambda: {"jobSummaryList": [answers.summarize_program(child, []) for child in children(2)]}),
     ],
 )
 def test_an_answer_is_one_that_the_model_knows(operation, answer):
     shape = _model().operation_model(operation).output_shape
-    left_out = {"scheduledAt", "isCancelled", "shareIdentifier", "schedulingPriority"}
+    left_out = {"isCancelled", "schedulingPriority"}
     broken = [item for item in violations_in(answer(), shape, takes_files=False) if item.path[-1] not in left_out]
     assert broken == []
 
 
 def test_moments_are_in_milliseconds():
-    assert (answers.describe_service(job())["createdAt"], answers.describe_service(job())["startedAt"]) == (1500, 2000)
-
-
-def test_the_training_job_is_found_by_the_latest_attempt():
-    told = answers.describe_service(job())
-    assert told["latestAttempt"]["serviceResourceId"]["value"].endswith("/AWSBatchy")
-    assert [one.get("statusReason") for one in told["attempts"]] == ["no", None]
-    assert "latestAttempt" not in answers.describe_service(job(tries=()))
+    assert (answers.describe_program(job(), [])["createdAt"], answers.describe_program(job(), [])["startedAt"]) == (
+        1500,
+        2000,
+    )
 
 
 def test_an_array_says_how_many_of_its_children_are_what():

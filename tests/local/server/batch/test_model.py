@@ -10,7 +10,6 @@ from raysm.local.server.batch.model import check, operation_of
     ("method", "path", "operation"),
     [
         ("POST", "/v1/submitjob", "SubmitJob"),
-        ("POST", "/v1/describeservicejob", "DescribeServiceJob"),
         ("GET", "/v1/tags/arn:aws:batch:us-east-1:1:job/x", "ListTagsForResource"),
         ("DELETE", "/v1/tags/arn:aws:batch:us-east-1:1:job/x", "UntagResource"),
         ("GET", "/v1/submitjob", ""),

@@ -30,12 +30,6 @@ def test_a_filter_replaces_the_status():
     assert sorted(chosen) == ["train-1", "train-2"]
 
 
-def test_jobs_are_found_by_their_share_and_by_when_they_were_sent():
-    jobs = [job("a", shareIdentifier="x"), job("b", created_s=10.0)]
-    assert names(jobs, filters=[{"name": "SHARE_IDENTIFIER", "values": ["x"]}]) == ["a"]
-    assert names(jobs, filters=[{"name": "AFTER_CREATED_AT", "values": ["5000"]}]) == ["b"]
-
-
 def test_a_filter_that_there_is_not_is_named():
     with pytest.raises(ApiError, match="no filter 'COLOUR'"):
         names([job("a")], filters=[{"name": "COLOUR", "values": ["red"]}])
@@ -45,9 +39,6 @@ def test_a_filter_that_there_is_not_is_named():
     ("body", "request_", "wrong"),
     [
         ({"state": "DISABLED"}, {}, "DISABLED: it takes no jobs"),
-        ({"computeEnvironmentOrder": []}, {}, "takes no such jobs"),
-        ({}, {"shareIdentifier": "x"}, "has a scheduling policy, and only there"),
-        ({"schedulingPolicyArn": "p"}, {}, "has a scheduling policy, and only there"),
     ],
 )
 def test_a_queue_that_takes_no_such_job_says_so(tmp_path, body, request_, wrong):
@@ -55,4 +46,4 @@ def test_a_queue_that_takes_no_such_job_says_so(tmp_path, body, request_, wrong)
     usual = {"computeEnvironmentOrder": [{"order": 1, "computeEnvironment": "e"}]}
     resources.add(Resource(part="job-queue", region="r", name="q", body={**usual, **body}))
     with pytest.raises(ApiError, match=wrong):
-        queue_for(resources, "r", {"jobQueue": "q", **request_}, "computeEnvironmentOrder")
+        queue_for(resources, "r", {"jobQueue": "q", **request_})

@@ -31,11 +31,6 @@ def test_those_that_have_ended_are_no_longer_open(jobs):
     assert {one.id for one in jobs.all()} == {"a", "b"}
 
 
-def test_an_attempt_that_found_no_capacity_does_not_count(jobs):
-    jobs.add([job(tries=(Try(resource="", begun_s=0.0), Try(resource="", begun_s=1.0)))])
-    assert jobs.update_try("j", is_starved=True).counted == 1
-
-
 def test_the_children_of_an_array_come_by_their_indices(jobs):
     children = [job(f"a:{index}", parent="a", index=index, size=11) for index in range(11)]
     jobs.add([job("a", size=11), *reversed(children)])

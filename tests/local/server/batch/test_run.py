@@ -2,12 +2,8 @@
 
 import pytest
 
-from raysm.local.server.batch.run import FIRST_PAUSE_S, LONGEST_PAUSE_S
-from raysm.local.server.batch.work import NO_CAPACITY
 from tests.support.batch_queues import HandBatch
 from tests.support.hand_clock import HandClock
-
-LIMIT = {"reason": NO_CAPACITY, "state": "RUNNABLE", "maxTimeSeconds": 600, "action": "TERMINATE"}
 
 
 @pytest.fixture
@@ -97,45 +93,6 @@ def test_what_is_refused_now_waits_and_says_why(batch):
     assert status(batch, "a") == "RUNNING"
 
 
-def starve(batch, name="a"):
-    batch.is_now(name, "FAILED", is_starved=True, reason=f"{NO_CAPACITY} - Unable to provision")
-
-
-def test_a_job_without_capacity_tries_for_ever_ever_more_seldom_and_its_attempts_do_not_count(batch):
-    batch.send("a")
-    starve(batch)
-    for _ in range(600):
-        batch.step()
-        batch.clock.pass_s(1.0)
-    job = batch.job("a")
-    assert (job.status, job.counted) == ("RUNNABLE", 0)
-    # After 5, 10, 20, 40, 80, 160 s and so on, but never more than 300.
-    assert sum(FIRST_PAUSE_S * 2**n for n in range(7)) > 600
-    assert 6 <= len(job.tries) <= 9
-    batch.is_now("a", "SUCCEEDED")
-    batch.clock.pass_s(LONGEST_PAUSE_S + 1)
-    steps(batch)
-    assert status(batch, "a") == "SUCCEEDED"
-
-
-def test_a_queue_with_a_limit_ends_what_finds_no_capacity(tmp_path):
-    batch = HandBatch(tmp_path, HandClock(), jobStateTimeLimitActions=[LIMIT])
-    batch.send("a")
-    starve(batch)
-    for _ in range(590):
-        batch.step()
-        batch.clock.pass_s(1.0)
-    assert not batch.job("a").final
-    for _ in range(20):
-        batch.step()
-        batch.clock.pass_s(1.0)
-    job = batch.job("a")
-    assert (job.status, job.reason) == (
-        "FAILED",
-        f"Terminated by JobStateTimeLimit action due to reason: {NO_CAPACITY}",
-    )
-
-
 def test_a_job_that_is_terminated_ends_and_says_so_whatever_its_attempt_made_of_it(batch):
     job = batch.send("a", retryStrategy={"attempts": 5})
     steps(batch)
@@ -177,3 +134,13 @@ def test_a_server_that_ends_ends_nobodys_jobs_by_its_own_word(batch):
     steps(batch)
     batch.run.shut_down()
     assert status(batch, "a") == "RUNNING"
+
+
+def test_the_highest_priority_begins_first_and_else_who_came_first(batch):
+    for name in "abc":
+        batch.send(name, need=2, priority=9 if name == "c" else 0)
+        batch.clock.pass_s(1.0)
+    for name in "cab":
+        batch.is_now(name, "SUCCEEDED")
+    steps(batch, 6)
+    assert batch.work.began == ["c", "a", "b"]
