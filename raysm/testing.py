@@ -27,7 +27,7 @@ from raysm.client.polling import Polling
 from raysm.client.service import Service
 from raysm.client.storage import file_path
 from raysm.contract import payload
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING, JobApi
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure

@@ -143,7 +143,7 @@ def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):
     code = (
         "from raysm.workloads.similarity.kernels import prebuilt, recipes, instructions\n"
         "for recipe in recipes.all_recipes(instructions.this_machine()): assert prebuilt.find(recipe), recipe\n"
-        "from raysm.contract.library import library\n"
+        "from raysm.contract.packages import library\n"
         "import io, zipfile\n"
         "print(sum(name.endswith('.so') for name in zipfile.ZipFile(io.BytesIO(library())).namelist()))\n"
     )

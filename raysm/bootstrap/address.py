@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from raysm.bootstrap.interfaces import Interface, choose_interface, default_route, list_interfaces
-from raysm.contract.listeners import has_own_listener
+from raysm.contract.connections import has_own_listener
 from raysm.errors import ForeignListener
 
 __all__ = [

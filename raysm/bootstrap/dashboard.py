@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from raysm.bootstrap.log import emit_event, remark
+from raysm.contract.connections import check_listener, open_to_own
 from raysm.contract.events import State
-from raysm.contract.listeners import check_listener, open_to_own
 from raysm.errors import ForeignListener
 
 __all__ = ["announce_dashboard", "await_dashboard", "await_start"]

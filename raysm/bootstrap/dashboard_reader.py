@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from raysm.contract.listeners import open_to_own
+from raysm.contract.connections import open_to_own
 
 __all__ = ["read_dashboard"]
 

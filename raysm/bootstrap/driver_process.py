@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from raysm.bootstrap.children import Child, Children
-from raysm.contract.progress_lines import ProgressLines
+from raysm.contract.events import ProgressLines
 
 __all__ = ["DriverProcess"]
 

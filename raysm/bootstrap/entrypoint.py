@@ -23,9 +23,8 @@ from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.contract import names
 from raysm.contract import payload as payloads
-from raysm.contract.library import LIBRARY
-from raysm.contract.payload import Payload
-from raysm.contract.shared_payload import join
+from raysm.contract.packages import LIBRARY
+from raysm.contract.payload import Payload, join
 from raysm.errors import InvalidPayload
 from raysm.request.job import JOB_CHANNEL
 

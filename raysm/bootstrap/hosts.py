@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap.config_value import ConfigValue, shown
-from raysm.contract.natural_order import natural
+from raysm.contract.names import natural
 from raysm.errors import InvalidConfig
 
 __all__ = ["Host", "ResourceConfig", "read_resource_config"]

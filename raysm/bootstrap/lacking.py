@@ -8,8 +8,7 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raysm.contract.credentials import without_credentials
-from raysm.contract.needs import NEEDS, ray_will_do
+from raysm.contract.packages import NEEDS, ray_will_do, without_credentials
 from raysm.contract.payload import Payload
 
 __all__ = ["Wanted", "installed_version", "lacking"]

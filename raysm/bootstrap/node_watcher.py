@@ -18,7 +18,7 @@ from typing import Any
 
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
-from raysm.contract.listeners import has_own_listener
+from raysm.contract.connections import has_own_listener
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import MissingDependency
 

@@ -17,8 +17,7 @@ from raysm.bootstrap.log import remark
 from raysm.bootstrap.package_cache import PackageCache, key_of
 from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
 from raysm.bootstrap.pip import Pip, PipFailed
-from raysm.contract.default_index import default_index
-from raysm.contract.needs import RAY_RANGE, name_of
+from raysm.contract.packages import RAY_RANGE, default_index, name_of
 from raysm.contract.payload import Payload
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest

@@ -50,7 +50,7 @@ from raysm.bootstrap.node_watcher import await_first, nodes_socket, tell_nodes
 from raysm.bootstrap.ray_agents import RayAgents
 from raysm.bootstrap.ray_names import has_all
 from raysm.bootstrap.unmet_requests import tell_unmet, unmet_socket
-from raysm.contract.listeners import has_own_listener
+from raysm.contract.connections import has_own_listener
 
 __all__ = [
     "WORKERS",

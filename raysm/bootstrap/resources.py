@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysm.contract import cgroups
-from raysm.contract.cgroups import ROOT, cgroup_value
+from raysm.contract import machine
+from raysm.contract.machine import ROOT, cgroup_value
 
 __all__ = [
     "MIN_OBJECT_STORE_BYTES",
@@ -81,7 +81,7 @@ def _cpu_quota(root: Path) -> float | None:
 def memory_limit(root: Path = ROOT) -> int:
     """Return the bytes of memory that this container may use: the cgroup's limit, at most the machine's memory."""
     total = _machine_memory(root)
-    limit = cgroups.memory_limit(root)
+    limit = machine.memory_limit(root)
     return total if limit is None else min(total, limit)
 
 

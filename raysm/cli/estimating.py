@@ -20,7 +20,7 @@ from raysm.client.costs.prices import price_of, price_of_user
 from raysm.client.images.instance_types import Processor, processor_of
 from raysm.client.service_model_check import check_instance_type
 from raysm.client.settings import Settings
-from raysm.contract.folders import files_below
+from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
 from raysm.request.cluster import LOCAL_TYPE

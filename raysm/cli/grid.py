@@ -18,7 +18,7 @@ from raysm.cli.rows_source import named_source
 from raysm.cli.submitting import options_of
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
-from raysm.contract.counted import counted
+from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.filling import Template

@@ -17,7 +17,7 @@ from raysm.cli.console import Console
 from raysm.cli.grid_events import follow
 from raysm.cli.printing import print_answer
 from raysm.client.service import Service
-from raysm.contract.counted import counted
+from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.batch_job.asked import ControllerJob

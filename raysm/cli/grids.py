@@ -17,7 +17,7 @@ from raysm.cli.printing import print_answer
 from raysm.cli.report import print_result
 from raysm.cli.rows_source import named_source
 from raysm.cli.submitting import check_output
-from raysm.contract.counted import counted
+from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.classify import brief
 from raysm.grid.opening import grid_names, only_grid

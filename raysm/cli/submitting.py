@@ -22,7 +22,7 @@ from raysm.client.project import absolute
 from raysm.client.result_folder import check_folder
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare
-from raysm.contract.credentials import without_credentials
+from raysm.contract.packages import without_credentials
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import Cluster
 from raysm.request.codec import to_json

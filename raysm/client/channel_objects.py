@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raysm.client.storage import Storage, Stored, file_path
-from raysm.contract.input_manifest import InputManifest
+from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidInput
 from raysm.request import Input
 

@@ -13,8 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from raysm.client.calls import call_of
-from raysm.contract.instance_preferences import settled
-from raysm.contract.job_api import JobApi
+from raysm.contract.job_api import JobApi, settled
 
 __all__ = ["Description", "SecondaryStatus", "Status", "outputs_of", "read"]
 

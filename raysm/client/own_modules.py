@@ -16,8 +16,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from raysm.contract.imports import imports_its_package_late, late_modules
-from raysm.contract.source import Source, source_of_modules
+from raysm.contract.source import Source, imports_its_package_late, late_modules, source_of_modules
 from raysm.request import Workload
 from raysm.request.workload import KINDS
 

@@ -7,7 +7,7 @@ find the same out, on every one of them, once they are paid for.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from raysm.contract.needs import RAY_RANGE, name_of, release_of
+from raysm.contract.packages import RAY_RANGE, name_of, release_of
 from raysm.errors import InvalidRequest
 
 if TYPE_CHECKING:

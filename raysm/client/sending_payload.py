@@ -7,8 +7,7 @@ from pathlib import Path
 from raysm.client.places import shared_mark
 from raysm.client.storage import Storage
 from raysm.client.uploads import send_folder
-from raysm.contract.payload import Contents
-from raysm.contract.shared_payload import Parted
+from raysm.contract.payload import Contents, Parted
 
 __all__ = ["send"]
 

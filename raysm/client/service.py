@@ -16,7 +16,7 @@ from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
 from raysm.client.polling import Polling
 from raysm.client.targets import Bucket, Clients, Resolved, connection_to
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.contract.job_api import JobApi
 from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError
 from raysm.request import JobRequest, Local, Target

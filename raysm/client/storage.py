@@ -14,8 +14,7 @@ from urllib.parse import unquote
 
 from raysm.client.service import Service, translated
 from raysm.client.targets import Bucket
-from raysm.contract.folders import files_below
-from raysm.contract.store import PARTIAL, put, replacing
+from raysm.contract.store import PARTIAL, files_below, put, replacing
 from raysm.errors import InvalidRequest, ServiceError
 
 __all__ = ["Storage", "Stored", "file_path", "in_parallel", "read_object", "split"]

@@ -24,7 +24,7 @@ from raysm.client.service_model_check import check as check_plan
 from raysm.client.tags import tags_of
 from raysm.contract import payload
 from raysm.contract.keywords import documents_options
-from raysm.contract.shared_payload import Parted
+from raysm.contract.payload import Parted
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json

@@ -14,8 +14,7 @@ from typing import Any
 from raysm.client.rendering import metric_value
 from raysm.client.result import Result
 from raysm.client.sweep_text import sparkline, where_good_lies
-from raysm.contract.events import Trial
-from raysm.contract.trials import BEST, Trials
+from raysm.contract.events import BEST, Trial, Trials
 from raysm.errors import InvalidRequest, MissingDependency
 
 __all__ = ["Best", "SweepResult", "TrialTable"]

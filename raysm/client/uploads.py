@@ -19,8 +19,7 @@ from pathlib import Path
 
 from raysm.client.places import Places
 from raysm.client.storage import Storage, file_path, in_parallel
-from raysm.contract.folders import files_below
-from raysm.contract.store import PARTIAL, sha256_of
+from raysm.contract.store import PARTIAL, files_below, sha256_of
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Input, Target
 

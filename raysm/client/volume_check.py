@@ -6,8 +6,8 @@ Pure: what flows in is a request and the bytes of its channels, what flows out i
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from raysm.contract.instance_types import has_local_storage, local_storage_gb
 from raysm.contract.job_api import api_of
-from raysm.contract.local_storage import has_local_storage, local_storage_gb
 from raysm.errors import InvalidRequest, option
 from raysm.request import Input, InstanceGroup, JobRequest
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from raysm.client.dashboard_place import Place, last_place, place_told
 from raysm.client.follow import JobStream
 from raysm.client.job import Job
+from raysm.contract.connections import connect_to_own, has_own_listener
 from raysm.contract.events import parse
-from raysm.contract.listeners import connect_to_own, has_own_listener
 from raysm.errors import InvalidRequest, NotDone
 
 if TYPE_CHECKING:

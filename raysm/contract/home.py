@@ -1,25 +1,25 @@
-"""The folder of the embedded SageMaker, and the record by which its server is found in it.
+"""The home folder of the embedded SageMaker, the record of its server, and its clock.
 
 ::
 
-    HOME/server.json    pid, port, start and version of the server: there from when it listens until it ends
-    HOME/server.lock    locked by the server as long as it lives, however it ends
+    HOME/server.json    pid, port, start and version of the server, while it listens
+    HOME/server.lock    locked by the server as long as it lives
     HOME/server.log     what the server wrote
-    HOME/scenario.toml  what AWS does to the jobs of this home, and a laptop does not: raysm local up --scenario
+    HOME/scenario.toml  the scenario of this home: raysm local up --scenario
     HOME/sagemaker.yaml configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
 """
 
 import contextlib
 import json
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from raysm.contract.clock import Clock
 from raysm.contract.store import put, read_json
-from raysm.errors import InvalidConfig
+from raysm.errors import InvalidConfig, InvalidRequest
 
-__all__ = ["ServerRecord", "VARIABLE", "home", "lock_file", "log_file", "scenario_file", "sdk_config_file"]
+__all__ = ["Clock", "ServerRecord", "VARIABLE", "home", "lock_file", "log_file", "scenario_file", "sdk_config_file"]
 
 VARIABLE = "RAYSM_HOME"
 """Moves the home of whoever does not name it."""
@@ -53,6 +53,41 @@ def scenario_file(folder: Path) -> Path:
 def sdk_config_file(folder: Path) -> Path:
     """Return the file that tells the SageMaker SDK what it cannot ask the server of the home ``folder``."""
     return folder / "sagemaker.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clock:
+    """Seconds since the epoch, as one service tells them.
+
+    Raises:
+        InvalidRequest: It would stand still, or run backwards.
+    """
+
+    speed: float = 1.0
+    """Of its seconds, how many pass in one second."""
+    begun_s: float = 0.0
+    """When it began to run at this speed, in seconds since the epoch; before, it was everybody's."""
+
+    def __post_init__(self) -> None:
+        """Check the speed."""
+        if not self.speed > 0:
+            raise InvalidRequest(
+                f"a clock's speed is above 0, got {self.speed:g}; 1 is everybody's, 60 an hour a minute"
+            )
+
+    def now(self) -> float:
+        """Return the moment, in seconds since the epoch."""
+        now_s = time.time()
+        # Exactly the machine's own where it runs no faster: a sum of floats would differ in its last digits.
+        return now_s if self.speed == 1.0 else self.begun_s + (now_s - self.begun_s) * self.speed
+
+    def takes_s(self, seconds: float) -> float:
+        """Return how many seconds of this machine so many of the clock's take."""
+        return seconds / self.speed
+
+    def sleep(self, seconds: float) -> None:
+        """Let so many of the clock's seconds pass."""
+        time.sleep(max(0.0, self.takes_s(seconds)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,16 +1,29 @@
-"""The APIs by which SageMaker runs jobs, each as one value: its operations, its keys, its log group.
+"""The APIs by which SageMaker runs jobs, each as one value, and the structures that both sides read.
 
-What flows in is the kind that a request asks for, what flows out is the value that both halves go by: nobody compares
-a kind, or the name of an operation, with a text. SageMaker names all of an API's things by one rule, so that a
-further one (Transform) is one more value here, with how it is called in ``raysm.client.calls`` and how it is served in
-``raysm.local.server.served_apis``.
+SageMaker names all of an API's operations and keys by one rule, so a further API (Transform) is one more value here,
+with its call in ``raysm.client`` and its server in ``raysm.local``.
 """
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidInput, InvalidRequest
 
-__all__ = ["APIS", "PROCESSING", "TRAINING", "JobApi", "Layout", "api_of"]
+__all__ = [
+    "APIS",
+    "InputManifest",
+    "JobApi",
+    "Layout",
+    "PROCESSING",
+    "Resources",
+    "TRAINING",
+    "api_of",
+    "preferred",
+    "selected",
+    "settled",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,3 +217,66 @@ def api_of(kind: str) -> JobApi:
         if api.kind == kind:
             return api
     raise InvalidRequest(f"kind must be {' or '.join(repr(api.kind) for api in APIS)}, got {kind!r}")
+
+
+Resources: TypeAlias = Mapping[str, Any]
+"""What a request, or Describe, has as ResourceConfig."""
+
+
+def preferred(resources: Resources) -> tuple[tuple[str, int], ...]:
+    """Return the types in order, each with its number of instances; empty where there is no choice."""
+    return tuple(
+        (each["InstanceType"], each.get("InstanceCount") or resources.get("InstanceCount") or 0)
+        for each in resources.get("InstancePreferences") or ()
+    )
+
+
+def selected(resources: Resources, instance_type: str, count: int) -> dict[str, Any]:
+    """Return what Describe tells once the service has chosen a type."""
+    return {**resources, "SelectedInstanceType": instance_type, "SelectedInstanceCount": count}
+
+
+def settled(resources: Resources) -> Resources:
+    """Return the same with one type and its number of instances: that which was chosen, the first of all before."""
+    choices = preferred(resources)
+    if not choices:
+        return resources
+    first, count = choices[0]
+    return {
+        **resources,
+        "InstanceType": resources.get("SelectedInstanceType") or first,
+        "InstanceCount": resources.get("SelectedInstanceCount") or count,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputManifest:
+    """Some of the objects below a prefix."""
+
+    prefix: str
+    """URI with which all begin."""
+    names: Sequence[str]
+    """What each has behind it."""
+
+    @classmethod
+    def of(cls, content: bytes, uri: str) -> "InputManifest":
+        """Return what the file at ``uri`` says.
+
+        Raises:
+            InvalidInput: It is no manifest.
+        """
+        try:
+            head, *names = json.loads(content)
+            prefix = head["prefix"]
+        except (ValueError, TypeError, KeyError):
+            prefix, names = None, []
+        if not isinstance(prefix, str) or not names or not all(isinstance(name, str) for name in names):
+            raise InvalidInput(
+                f"{uri} is not a manifest. Write a JSON list with at least one name, "
+                '[{"prefix": "s3://bucket/folder/"}, "name", ...], or drop manifest=True if the file is data'
+            )
+        return cls(prefix=prefix, names=names)
+
+    def content(self) -> bytes:
+        """Return the file."""
+        return json.dumps([{"prefix": self.prefix}, *self.names]).encode()

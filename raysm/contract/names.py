@@ -1,7 +1,9 @@
-"""Environment variables, labels and tags that raysm itself defines; those of SageMaker, Ray, PyTorch keep their names.
+"""Environment variables, labels and tags that raysm defines; those of SageMaker, Ray and PyTorch keep their names.
 
-Only ``raysm.bootstrap.environment`` reads the variables; whoever starts an instance may set them.
+Only ``raysm.bootstrap.environment`` reads the variables. Here too: how names are sorted and counted.
 """
+
+import re
 
 __all__ = [
     "ADDRESSES",
@@ -36,6 +38,8 @@ __all__ = [
     "TRIAL",
     "TUNING_OBJECTIVE",
     "WORKLOAD_TAG",
+    "counted",
+    "natural",
 ]
 
 BASE_DIR = "SAGEMAKER_BASE_DIR"
@@ -141,3 +145,15 @@ LABEL_RANK = "raysm.io/rank"
 # The service's own name: https://github.com/aws/sagemaker-training-toolkit knows it too.
 TUNING_OBJECTIVE = "_tuning_objective_metric"
 """Hyperparameter by which a tuning job tells its training jobs what counts; others have none of this name."""
+
+
+def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Return what names are sorted by: ``part-2`` before ``part-10``, ``algo-2`` before ``algo-10``."""
+    pieces = re.findall(r"\d+|\D+", name)
+    # Last the name itself: part-2 and part-02 are one to the numbers, and every instance must sort alike.
+    return [(0, int(p), "") if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces], name
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, which takes an s unless the number is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

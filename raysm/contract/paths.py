@@ -4,13 +4,15 @@ Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training 
 Processing Configures Your Processing Container".
 """
 
+import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.request.job import PAYLOAD_CHANNEL
 
-__all__ = ["DEFAULT_BASE", "ROWS", "Paths", "SDK_CODE", "SDK_DRIVERS"]
+__all__ = ["DEFAULT_BASE", "Paths", "ROWS", "SDK_CODE", "SDK_DRIVERS", "kernels_folder"]
 
 DEFAULT_BASE = Path("/opt/ml")
 
@@ -159,3 +161,9 @@ class Paths:
         """
         # The base folder comes last: on AWS what is no documented folder below it lies on the small disk of the root.
         return self.scratch_root or self.base / "scratch"
+
+
+def kernels_folder() -> Path:
+    """Return this user's folder; it may not be there yet."""
+    # By the user's number: what another one could write would be loaded into this one's processes.
+    return Path(tempfile.gettempdir()) / f"raysm-kernels-{os.getuid()}"

@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from raysm.contract.patterns import compiled
-
 __all__ = [
-    "FILE",
-    "TYPES",
     "Entry",
+    "FILE",
     "Key",
     "Rule",
     "Step",
+    "TYPES",
     "Violation",
+    "compiled",
     "knows_preferences",
     "loader",
     "may_be_newer",
@@ -33,6 +32,26 @@ __all__ = [
     "violations",
     "violations_in",
 ]
+
+CLASSES: Mapping[str, str] = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
+"""Java's classes, which the API uses inside brackets only; Python has no such names for them."""
+
+ANYTHING = re.compile(r".*", re.DOTALL)
+
+
+@functools.cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return an API's pattern for Python; one that cannot be said there matches everything.
+
+    ``.*`` stands in the model where the API takes any text, line breaks too; ``.+`` takes one line.
+    """
+    for java, python in CLASSES.items():
+        pattern = pattern.replace(java, python)
+    try:
+        return re.compile(pattern, re.DOTALL if ".*" in pattern else 0)
+    except re.error:  # a range of UTF-16, in a part of the API that is not used here
+        return ANYTHING
+
 
 FILE = "file:///"
 """The embedded SageMaker takes it wherever AWS takes ``s3://``: its one extension."""

@@ -6,9 +6,12 @@ may be repeated: a call is executed once, and whoever asks again is told the sam
 WebSocket, each question with a number that its answer repeats; large ones go by HTTP. Standard library alone.
 """
 
+import contextlib
 import functools
 import json
 import platform
+import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,24 +23,25 @@ __all__ = [
     "BATCH",
     "CALL",
     "CELL",
+    "CLOSING",
+    "CallRequest",
+    "CallStatus",
     "DONE",
     "HEARTBEAT_S",
     "MAX_BODY_BYTES",
+    "Outcome",
     "PULL",
     "PUSH",
     "RUNNING",
+    "RemoteError",
     "SERVING",
     "SHELL",
-    "CLOSING",
-    "WAITING",
-    "WARNING",
-    "CallRequest",
-    "CallStatus",
-    "Outcome",
-    "RemoteError",
     "SessionState",
     "Versions",
+    "WAITING",
+    "WARNING",
     "frame",
+    "relay",
     "unframe",
 ]
 
@@ -280,3 +284,32 @@ def unframe(content: bytes) -> tuple[dict[str, Any], bytes]:
     if not newline or not isinstance(head, dict):
         raise InvalidConfig("no frame of a session: its first line is not a JSON object")
     return head, body
+
+
+CHUNK_BYTES = 1 << 18
+
+
+def relay(one: socket.socket, other: socket.socket) -> None:
+    """Pass bytes in both directions until both have ended, then close both sockets.
+
+    Each direction ends by itself: after the end of a request the answer can still arrive.
+    """
+    with one, other:
+        back = threading.Thread(target=_pass_on, args=(other, one), name="relay", daemon=True)
+        back.start()
+        _pass_on(one, other)
+        back.join()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(CHUNK_BYTES):
+            target.sendall(data)
+    except OSError:
+        # Nothing more can be passed on either way.
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        return
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

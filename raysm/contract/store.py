@@ -1,7 +1,7 @@
-"""Files that are either whole or absent: written beside, then renamed.
+"""Write files that are either whole or absent, make folders below a given one, and list files.
 
-Where the service takes over all files while they are written, among the checkpoints, whatever is larger than a few
-lines says by a digest of its own whether it is whole, and gets no other name meanwhile.
+A file is written beside its final name and then renamed. The service uploads checkpoints while they are written, so
+files there that are larger than a few lines also carry a digest of their own.
 """
 
 import contextlib
@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.folders import make_folder
 from raysm.errors import InvalidConfig
 
 __all__ = [
     "OPEN",
     "PARTIAL",
     "Unfinished",
+    "files_below",
+    "make_folder",
     "put",
     "put_first",
     "read_json",
@@ -29,6 +30,61 @@ __all__ = [
     "replacing",
     "sha256_of",
 ]
+
+
+def make_folder(folder: Path, within: Path | None) -> None:
+    """Make ``folder``, and what lacks between it and ``within``.
+
+    Args:
+        folder: Is ``within``, or lies below it; may be there.
+        within: Is never made; None makes all that lacks.
+
+    Raises:
+        FileNotFoundError: ``within`` is not there; where ``folder`` is ``within``, nobody looks.
+        ValueError: ``folder`` does not lie there.
+    """
+    if within is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    for name in folder.relative_to(within).parts:
+        within = within / name
+        # One by one, and no look before: what is removed between the look and the making would be made after all.
+        within.mkdir(exist_ok=True)
+
+
+def files_below(root: Path) -> Iterator[Path]:
+    """Yield the files below a folder, in an order that is the same on every machine, or the one file that ``root`` is.
+
+    Those behind a link are among them, of a file as of a folder, as ``aws s3 cp`` has it: a folder of data often is
+    links to where there was room. Sockets and links that lead nowhere are none.
+
+    Raises:
+        OSError: A folder cannot be read for another reason than that it is closed to this user, or gone.
+    """
+    if root.is_file():
+        yield root
+    else:
+        yield from _files_below(root, frozenset())
+
+
+def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    try:
+        status = os.stat(folder)
+        with os.scandir(folder) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+    # Removed meanwhile, or closed to this user, as os.walk has it. Of no other error: a folder that cannot be read for
+    # want of file descriptors would be one without files, and what is missing there be removed elsewhere.
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    # A link to a folder that it lies in would be followed for ever.
+    if (status.st_dev, status.st_ino) in above:
+        return
+    # Of most the folder itself says what they are; only a link has to be looked behind.
+    yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False) or os.path.isfile(entry))
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry)):
+            yield from _files_below(Path(entry), above | {(status.st_dev, status.st_ino)})
+
 
 CHUNK_BYTES = 1 << 20
 

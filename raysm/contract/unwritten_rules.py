@@ -13,9 +13,8 @@ from datetime import date
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
-from raysm.contract.instance_preferences import preferred
-from raysm.contract.job_api import PROCESSING, TRAINING, JobApi
-from raysm.contract.local_storage import has_local_storage, local_storage_gb
+from raysm.contract.instance_types import has_local_storage, local_storage_gb
+from raysm.contract.job_api import PROCESSING, TRAINING, JobApi, preferred
 from raysm.request.limits import MAX_RUNTIME_S
 
 __all__ = ["DEFAULT_RUNTIME_S", "GUIDE", "MODEL", "RULES", "Breach", "UnwrittenRule", "breaches"]

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from raysm.contract.checked_connections import OpenConnection, checked_connector
+from raysm.contract.connections import OpenConnection, checked_connector
 
 if TYPE_CHECKING:
     import aiohttp

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from raysm.client.description import Description
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.classify import Verdict, same_reason
 from raysm.grid.endings import ending

@@ -7,7 +7,7 @@ the job left among its checkpoints, so that no row that is done is run again.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.classify import Verdict, of_program
 from raysm.grid.endings import ENDINGS

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task

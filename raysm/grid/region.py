@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raysm.client.description import Description, Status
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt
 from raysm.grid.task import Task
 

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping
 from operator import attrgetter
 
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.packs import note_progress

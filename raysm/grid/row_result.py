@@ -6,7 +6,7 @@ from typing import Any
 from raysm.client.job import attach
 from raysm.client.service import Service
 from raysm.client.storage import Storage
-from raysm.contract.row_record import MODEL
+from raysm.contract.result import MODEL
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.classify import brief

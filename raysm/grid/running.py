@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid import handed_over
 from raysm.grid.controller import SHORTEST_S, Controller

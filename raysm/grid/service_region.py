@@ -13,7 +13,7 @@ from raysm.client.prepared import Prepared
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.contract.job_api import TRAINING
-from raysm.contract.row_record import ROW_RECORD, RowOutcome, confirmed, outcomes_in
+from raysm.contract.result import ROW_RECORD, RowOutcome, confirmed, outcomes_in
 from raysm.grid.attempt import Attempt
 from raysm.grid.region import Listed, Page
 from raysm.grid.row_folders import rows_uri

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage, Stored, file_path, in_parallel, split
-from raysm.contract.input_manifest import InputManifest
+from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
 from raysm.grid.task import Value
 from raysm.request import Target

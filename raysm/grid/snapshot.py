@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from raysm.contract.gpus import gpu_count
+from raysm.contract.instance_types import gpu_count
 from raysm.grid.attempt import TaskState
 from raysm.grid.gauge import unit
 from raysm.grid.ledger import Money, money

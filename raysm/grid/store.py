@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.clock import Clock
-from raysm.contract.home import home
+from raysm.contract.home import Clock, home
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import Database, LeaseLost

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from raysm.client.description import Description, SecondaryStatus
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from raysm.contract.folders import files_below, make_folder
+from raysm.contract.store import files_below, make_folder
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
 

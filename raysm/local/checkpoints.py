@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from raysm.contract.folders import files_below, make_folder
-from raysm.contract.store import replacing
+from raysm.contract.store import files_below, make_folder, replacing
 
 __all__ = ["CheckpointStore", "CheckpointSync", "FolderStore"]
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.folders import make_folder
 from raysm.contract.paths import Paths
-from raysm.contract.store import put
+from raysm.contract.store import make_folder, put
 from raysm.local.job_spec import Channel, JobSpec
 
 __all__ = ["JobFiles"]

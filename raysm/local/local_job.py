@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from raysm.contract.folders import files_below
 from raysm.contract.paths import Paths
+from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync

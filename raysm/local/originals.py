@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from raysm.contract.folders import files_below
+from raysm.contract.store import files_below
 from raysm.local.job_spec import Channel
 
 __all__ = ["Originals"]

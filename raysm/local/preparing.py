@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from raysm.contract.folders import make_folder
 from raysm.contract.paths import DEFAULT_BASE, Paths
+from raysm.contract.store import make_folder
 from raysm.local import channels
 from raysm.local.config_files import JobFiles
 from raysm.local.instances import InstanceSpec, Link, Site

@@ -5,9 +5,9 @@ Apart from what reads files, so that a client without Ray and NumPy can look at 
 
 from pathlib import Path, PurePath
 
-from raysm.contract import result, trials
-from raysm.contract.folders import files_below
+from raysm.contract import events, result
 from raysm.contract.result import VALUE, own_manifest
+from raysm.contract.store import files_below
 
 __all__ = ["data_files", "input_files", "is_hidden"]
 
@@ -48,8 +48,8 @@ def _is_description(file: Path) -> bool:
             return True
         case result.MANIFEST:
             return own_manifest(file.parent) is not None
-        case trials.TRIALS:
-            return trials.own_trials(file.parent) is not None
+        case events.TRIALS:
+            return events.own_trials(file.parent) is not None
         case result.IDS | result.QUERY_IDS:
             manifest = own_manifest(file.parent)
             return manifest is not None and file.name in [item.name for item in manifest.files]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysm.bootstrap import die_with_parent, environment
-from raysm.contract.progress_lines import ProgressLines
+from raysm.contract.events import ProgressLines
 
 __all__ = ["TAIL_LINES", "headline", "kill", "lines_of", "started"]
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
-from raysm.contract.folders import files_below
-from raysm.contract.store import put, replacing, sha256_of
+from raysm.contract.store import files_below, put, replacing, sha256_of
 from raysm.errors import InvalidRequest
 
 __all__ = ["RECORD", "copied_files", "fill_folders", "make_state_folder"]

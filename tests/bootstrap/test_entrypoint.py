@@ -21,7 +21,7 @@ import raysm
 from raysm.bootstrap.entrypoint import unpack
 from raysm.contract import payload, seal
 from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.contract.library import LIBRARY, library
+from raysm.contract.packages import LIBRARY, library
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import JobRequest, PickledFunction, Script, Security

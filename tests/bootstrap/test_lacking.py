@@ -6,7 +6,7 @@ import sys
 
 from raysm.bootstrap.lacking import Wanted, installed_version, lacking
 from raysm.contract import payload
-from raysm.contract.needs import NEEDS
+from raysm.contract.packages import NEEDS
 from raysm.request import Input, JobRequest, Script, Similarity
 from tests.support.wheels import make_installed
 

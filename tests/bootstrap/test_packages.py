@@ -11,7 +11,7 @@ import pytest
 from raysm.bootstrap.lacking import Wanted, lacking
 from raysm.bootstrap.packages import bring, install
 from raysm.contract import payload
-from raysm.contract.needs import NEEDS
+from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Script, Security
 from tests.support.package_index import package_index, silent_port

@@ -14,9 +14,9 @@ import pytest
 from raysm.bootstrap import commands, start
 from raysm.contract import payload, seal
 from raysm.contract.job_api import TRAINING
-from raysm.contract.library import LIBRARY
+from raysm.contract.packages import LIBRARY
 from raysm.contract.paths import Paths
-from raysm.contract.shared_payload import JOB, Parted
+from raysm.contract.payload import JOB, Parted
 from raysm.request import JobRequest, Script
 from raysm.request.job import JOB_CHANNEL
 

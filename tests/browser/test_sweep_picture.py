@@ -3,9 +3,8 @@
 import pytest
 
 from raysm.client.sweep_result import SweepResult
-from raysm.contract.events import Trial
+from raysm.contract.events import Trial, Trials
 from raysm.contract.result import Manifest
-from raysm.contract.trials import Trials
 
 expect = pytest.importorskip("playwright.sync_api").expect
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.grid_events import follow
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.grid.attempt import TaskState
 from raysm.grid.rules import Rules
 from raysm.grid.store import Store

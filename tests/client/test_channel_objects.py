@@ -5,7 +5,7 @@ import pytest
 from raysm.client.channel_objects import objects_of
 from raysm.client.records import with_inputs
 from raysm.client.storage import Storage
-from raysm.contract.input_manifest import InputManifest
+from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidInput
 from raysm.request import Input
 

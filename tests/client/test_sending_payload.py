@@ -8,9 +8,8 @@ from raysm.client.payload_place import payload_uri, remove_payload
 from raysm.client.storage import Storage
 from raysm.client.submit import prepare
 from raysm.contract.job_api import TRAINING
-from raysm.contract.payload import TOKEN
+from raysm.contract.payload import JOB, TOKEN
 from raysm.contract.seal import DIGESTS
-from raysm.contract.shared_payload import JOB
 from raysm.request import Cluster, Script
 from tests.support.sagemaker import fake_aws
 

@@ -10,9 +10,8 @@ import raysm
 from raysm.client.package import package_of
 from raysm.client.sweep import Sweep
 from raysm.client.sweep_result import SweepResult
-from raysm.contract.events import Trial
+from raysm.contract.events import Trial, Trials
 from raysm.contract.result import Manifest
-from raysm.contract.trials import Trials
 from raysm.errors import InvalidRequest
 from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
 

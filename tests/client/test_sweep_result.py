@@ -4,9 +4,8 @@ import pytest
 
 from raysm.client.result import Result, read_as
 from raysm.client.sweep_result import SweepResult, TrialTable
-from raysm.contract.events import Trial
+from raysm.contract.events import BEST, Trial, Trials
 from raysm.contract.result import Manifest
-from raysm.contract.trials import BEST, Trials
 from raysm.errors import InvalidRequest
 
 

@@ -1,10 +1,13 @@
+"""Tests of ``raysm.contract.events``."""
+
+import io
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysm.contract.events import Metric, Progress, State, line, parse
+from raysm.contract.events import MAX_LINE_BYTES, Metric, Progress, ProgressLines, State, line, parse
 
 EVENTS = [
     State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265"),
@@ -34,3 +37,73 @@ def test_any_other_line_is_passed_over(text):
 
 def test_an_event_of_a_later_version_is_passed_over():
     assert parse('{"raysm": 1, "kind": "hologram", "x": 1}') is None
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_a_bar_shows_one_line_a_second_and_its_last_state(clock):
+    lines, shown = ProgressLines(clock), b""
+    for percent in range(101):
+        shown += lines.feed(b"\r%d%%" % percent)
+        clock.now_s += 0.25
+    shown += lines.feed(b"\n")
+    assert shown.split() == [b"%d%%" % percent for percent in range(0, 101, 4)]
+
+
+def test_a_line_after_a_bar_is_a_line_of_its_own(clock):
+    lines = ProgressLines(clock)
+    assert lines.feed(b"\r10%\r20%\rdone\nnext\n") == b"10%\ndone\nnext\n"
+
+
+def test_a_bar_that_is_closed_by_a_line_end_alone_keeps_its_last_state(clock):
+    lines = ProgressLines(clock)
+    assert lines.feed(b"10%\r20%\r30%\r\r\n") == b"10%\n30%\n"
+
+
+def test_windows_line_ends_are_line_ends_also_when_they_come_in_two_pieces(clock):
+    lines = ProgressLines(clock)
+    assert lines.feed(b"one\r\ntwo\r") + lines.feed(b"\nthree\n") == b"one\ntwo\nthree\n"
+
+
+def test_empty_lines_stay(clock):
+    assert ProgressLines(clock).feed(b"a\n\n\nb\r\n\r\n") == b"a\n\n\nb\n\n"
+
+
+def test_what_has_no_line_end_comes_at_the_end(clock):
+    lines = ProgressLines(clock)
+    assert lines.feed(b"a\nb") == b"a\n"
+    assert lines.rest() == b"b"
+
+
+def test_a_line_without_end_is_cut(clock):
+    lines = ProgressLines(clock)
+    assert lines.feed(b"x" * (MAX_LINE_BYTES + 5)) == b"x" * MAX_LINE_BYTES + b"\n"
+    assert lines.rest() == b"x" * 5
+
+
+@given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"", b"\xff"]), max_size=30))
+def test_output_without_carriage_returns_is_unchanged(pieces):
+    lines = ProgressLines()
+    assert b"".join(map(lines.feed, pieces)) + lines.rest() == b"".join(pieces)
+
+
+def test_tqdm_is_readable(clock):
+    tqdm = pytest.importorskip("tqdm")
+    file = io.StringIO()
+    for _ in tqdm.tqdm(range(3), file=file, ncols=40, mininterval=0):
+        pass
+    shown = ProgressLines(clock).feed(file.getvalue().encode()).decode().splitlines()
+    assert "0%" in shown[0]
+    assert "100%" in shown[-1]
+    assert "\r" not in "".join(shown)

@@ -1,12 +1,15 @@
+"""Tests of ``raysm.contract.job_api``."""
+
+import json
 import re
 from typing import get_args, get_type_hints
 
 import pytest
 from botocore.session import Session
 
-from raysm.contract.job_api import APIS, TRAINING, api_of
+from raysm.contract.job_api import APIS, TRAINING, InputManifest, api_of, preferred, selected, settled
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request import JobRequest
 
 pytestmark = pytest.mark.smoke
@@ -58,3 +61,44 @@ def test_a_kind_that_is_none_is_refused_with_those_that_are():
 def test_every_api_has_a_layout_of_its_own_and_training_is_the_usual_one():
     assert len({api.layout for api in APIS}) == len(APIS)
     assert Paths() == Paths(api=TRAINING)
+
+
+PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 2}
+TYPES = [{"InstanceType": "ml.p5.48xlarge"}, {"InstanceType": "ml.p4d.24xlarge"}]
+ONE_COUNT = {"InstancePreferences": TYPES, "InstanceCount": 2}
+OWN_COUNTS = {
+    "InstancePreferences": [{**each, "InstanceCount": count} for count, each in zip((1, 2), TYPES, strict=True)]
+}
+
+
+def test_each_type_has_its_own_number_of_instances_or_that_of_all():
+    assert preferred(ONE_COUNT) == (("ml.p5.48xlarge", 2), ("ml.p4d.24xlarge", 2))
+    assert preferred(OWN_COUNTS) == (("ml.p5.48xlarge", 1), ("ml.p4d.24xlarge", 2))
+    assert preferred(PLAIN) == ()
+
+
+@pytest.mark.parametrize("resources", [ONE_COUNT, OWN_COUNTS])
+def test_it_is_the_first_until_the_service_has_chosen(resources):
+    assert settled(resources)["InstanceType"] == "ml.p5.48xlarge"
+    chosen = settled(selected(resources, *preferred(resources)[1]))
+    assert (chosen["InstanceType"], chosen["InstanceCount"]) == ("ml.p4d.24xlarge", 2)
+
+
+def test_without_a_choice_it_stays_as_it_is():
+    assert settled(PLAIN) is PLAIN
+
+
+def test_what_was_written_is_read():
+    manifest = InputManifest(prefix="s3://b/images/", names=["1.png", "a/ü 2.png"])
+    assert json.loads(manifest.content()) == [{"prefix": "s3://b/images/"}, "1.png", "a/ü 2.png"]
+    assert InputManifest.of(manifest.content(), "s3://b/m") == manifest
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x89PNG", b"[]", b"{}", b'["a"]', b'[{"prefix": "s3://b/"}]', b'[{"prefix": "s3://b/"}, 1]']
+)
+def test_what_is_no_manifest_is_refused_with_how_to_write_one(content):
+    with pytest.raises(
+        InvalidInput, match=r's3://b/m is not a manifest. Write a JSON list with at least one name, \[\{"prefix"'
+    ):
+        InputManifest.of(content, "s3://b/m")

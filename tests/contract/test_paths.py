@@ -1,9 +1,13 @@
+"""Tests of ``raysm.contract.paths``."""
+
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from raysm.contract.job_api import APIS, PROCESSING
-from raysm.contract.paths import Paths
+from raysm.contract.paths import Paths, kernels_folder
 
 
 def test_a_training_jobs_files_lie_where_sagemaker_puts_them():
@@ -54,3 +58,7 @@ def test_an_instance_s_own_things_lie_where_it_has_chosen_and_else_below_the_bas
     assert chosen.scratch == tmp_path
     assert chosen.records(lasting=False).is_relative_to(tmp_path)
     assert chosen.records(lasting=True).is_relative_to(chosen.checkpoints)
+
+
+def test_each_user_has_a_folder_of_his_own():
+    assert str(kernels_folder()) == f"{tempfile.gettempdir()}/raysm-kernels-{os.getuid()}"

@@ -1,8 +1,21 @@
+"""Tests of ``raysm.contract.result``."""
+
 import json
 
 import pytest
 
-from raysm.contract.result import MAX_REASON, SERVICE_REASON, Failure, Manifest, ResultFile
+from raysm.contract.events import Trial, Trials, best_of, line, parse
+from raysm.contract.result import (
+    MAX_REASON,
+    SERVICE_REASON,
+    Failure,
+    Manifest,
+    ResultFile,
+    RowOutcome,
+    confirmed,
+    outcomes_in,
+    outcomes_text,
+)
 from raysm.errors import BlockFailed
 
 
@@ -87,3 +100,60 @@ def test_a_manifest_is_short_where_it_is_printed_and_whole_as_a_dictionary(tmp_p
     ]
     assert manifest.as_dict() == json.loads(manifest.write(tmp_path).read_text())
     assert manifest.as_dict()["files"][0]["shape"] == [1797, 10]
+
+
+def trial(number, value, status="done"):
+    return Trial(number=number, status=status, value=value, params={"lr": 0.1})
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    trials = Trials(
+        metric="loss", mode="min", trials=(trial(0, 1.5), trial(1, None, "failed")), best=0, notes=("short",)
+    )
+    trials.write(tmp_path)
+    assert Trials.read(tmp_path) == trials
+
+
+def test_a_trial_is_an_event_of_one_line():
+    one = trial(3, 0.5)
+    assert parse(line(one)) == one
+
+
+def test_the_best_is_the_first_of_equal_ones_and_never_a_failed_one():
+    trials = [trial(0, None, "failed"), trial(1, 2.0), trial(2, 1.0, "stopped"), trial(3, 1.0), trial(4, 0.0, "failed")]
+    assert best_of(trials, "min").number == 2
+    assert best_of(trials, "max").number == 1
+    assert best_of([trial(0, None, "failed")], "min") is None
+
+
+OUTCOMES = {
+    "a": RowOutcome(state="done", seconds=1.5, host="algo-2", files={"model/x.bin": 3, "data/y": 0}),
+    "b": RowOutcome(state="failed", reason="größe: the script ended with 1"),
+    "c": RowOutcome(state="running"),
+}
+
+
+def test_it_comes_back_as_it_was_written():
+    assert outcomes_in(outcomes_text(OUTCOMES)) == OUTCOMES
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"rows": {"a": {"state": "lost"}}}', '{"rows": {"a": 1}}', b"\xff"])
+def test_what_is_no_record_says_nothing(text):
+    assert outcomes_in(text) == {}
+
+
+def test_a_torn_record_says_nothing():
+    text = outcomes_text(OUTCOMES)
+    assert {len(outcomes_in(text[:end])) for end in range(len(text))} == {0}
+
+
+def test_a_row_is_done_when_all_its_files_are_there_whole():
+    sizes = {"a/model/x.bin": 3, "a/data/y": 0, "b/model/old": 1}
+    assert confirmed(OUTCOMES, sizes) == OUTCOMES
+
+
+@pytest.mark.parametrize("sizes", [{}, {"a/model/x.bin": 3}, {"a/model/x.bin": 2, "a/data/y": 0}])
+def test_a_row_whose_files_lack_or_are_cut_still_runs_as_far_as_anybody_can_tell(sizes):
+    outcomes = confirmed(OUTCOMES, sizes)
+    assert outcomes["a"] == RowOutcome(state="running", host="algo-2")
+    assert (outcomes["b"], outcomes["c"]) == (OUTCOMES["b"], OUTCOMES["c"])

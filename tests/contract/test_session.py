@@ -1,4 +1,4 @@
-"""What the two ends of a session agree on."""
+"""Tests of ``raysm.contract.session``."""
 
 import platform
 

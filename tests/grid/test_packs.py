@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict
 from raysm.grid.endings import ENDINGS

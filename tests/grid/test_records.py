@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.records import GridRecord, attempt_record, grid_record, task_record, task_row
 from raysm.grid.rules import Rules

@@ -7,7 +7,7 @@ import pytest
 
 from raysm.client.description import Status
 from raysm.client.storage import Storage
-from raysm.contract.row_record import ROW_RECORD, RowOutcome, outcomes_text
+from raysm.contract.result import ROW_RECORD, RowOutcome, outcomes_text
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt
 from raysm.grid.row_folders import rows_uri

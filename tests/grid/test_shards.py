@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import raysm
 from raysm.client.storage import Storage, Stored
-from raysm.contract.input_manifest import InputManifest
+from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.columns import tasks_of
 from raysm.grid.rows.source import source_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from raysm.contract import payload
-from raysm.contract.default_index import default_index
+from raysm.contract.packages import default_index
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training

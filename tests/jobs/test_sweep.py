@@ -10,9 +10,8 @@ import pytest
 
 import raysm
 from raysm.client.package import package_of
-from raysm.contract.events import Trial
+from raysm.contract.events import Trial, Trials
 from raysm.contract.result import Manifest
-from raysm.contract.trials import Trials
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
 from raysm.request import Cluster, JobRequest

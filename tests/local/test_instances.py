@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from raysm.contract import names
-from raysm.contract.default_index import default_index
+from raysm.contract.packages import default_index
 from raysm.errors import RaysmError
 from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.share import Share

@@ -9,7 +9,7 @@ import pytest
 
 import raysm
 from raysm.client.result import Result
-from raysm.contract.needs import NEEDS
+from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
 from raysm.request.batch import BatchInference

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.local.server.batch.program_work import NotNow, Seen
 from raysm.local.server.batch.records import BatchJob, BatchJobs
 from raysm.local.server.batch.resources import Resource, Resources

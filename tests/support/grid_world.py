@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from raysm.client.description import Description, SecondaryStatus, Status
 from raysm.contract.job_api import TRAINING
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.region import Listed, Page
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from raysm.contract.needs import NEEDS
+from raysm.contract.packages import NEEDS
 from tests.support import docker
 
 __all__ = [

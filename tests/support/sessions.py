@@ -14,8 +14,7 @@ import aiohttp
 import raysm
 from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
-from raysm.contract.checked_connections import checked_connector
-from raysm.contract.handshake import connect_proved
+from raysm.contract.connections import checked_connector, connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, SessionState, Versions
 from raysm.workloads.session import work

@@ -3,9 +3,8 @@
 import xml.etree.ElementTree as ET
 
 from raysm.client.sweep_result import SweepResult
-from raysm.contract.events import Trial
+from raysm.contract.events import Trial, Trials
 from raysm.contract.result import Manifest
-from raysm.contract.trials import Trials
 from raysm.views.sweep_plot import plot_sweep
 
 MANIFEST = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})

@@ -10,10 +10,9 @@ import pytest
 
 import raysm
 from raysm.contract import payload
-from raysm.contract.events import Trial
+from raysm.contract.events import BEST, TABLE, Trial, Trials
 from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE, Manifest
-from raysm.contract.trials import BEST, TABLE, Trials
 from raysm.errors import InvalidInput
 from raysm.grid.row_tables import write_tables
 from raysm.request import Cluster, Input, JobRequest

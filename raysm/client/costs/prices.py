@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.home import home
-from raysm.contract.local_storage import has_local_storage
+from raysm.contract.instance_types import has_local_storage
 from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest
 

@@ -14,8 +14,7 @@ from typing import Any
 from raysm.client.service import Service
 from raysm.client.session.calls import WAIT_S, Line
 from raysm.client.storage import Storage, Stored, split
-from raysm.contract.folders import files_below
-from raysm.contract.store import replacing
+from raysm.contract.store import files_below, replacing
 from raysm.errors import InvalidRequest
 
 __all__ = ["Files"]

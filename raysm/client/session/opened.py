@@ -23,7 +23,7 @@ from raysm.client.session.starting import why_ended
 from raysm.client.session.way import way_to_server
 from raysm.client.session.wire import Wire
 from raysm.client.token import token_of
-from raysm.contract.handshake import connect_proved
+from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import DONE, CallRequest, CallStatus, SessionState, Versions

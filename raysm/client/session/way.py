@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from raysm.client.job import Job
-from raysm.contract.handshake import connect_proved
+from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 
 __all__ = ["way_to_server"]

@@ -1,6 +1,6 @@
 """The connection to a session's server: requests that are repeated until they are answered, and what comes by itself.
 
-On each new connection both ends prove that they have the job's token (``contract.handshake``) before anything else is
+On each new connection both ends prove that they have the job's token (``contract.connections``) before anything else is
 sent; it may lead elsewhere than the one before, once the server or its machine is gone.
 
 Every request may be repeated, since the server knows calls by their ids; so a connection that breaks costs time and
@@ -18,8 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raysm.client.session.exchange import Exchange
-from raysm.contract.checked_connections import checked_connector
-from raysm.contract.handshake import connect_proved
+from raysm.contract.connections import checked_connector, connect_proved
 from raysm.contract.session import HEARTBEAT_S, MAX_BODY_BYTES, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
 from raysm.request.codec import to_json

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from raysm import __version__
 from raysm.client.polling import Polling
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.request import JobRequest, Target
 
 __all__ = ["Bucket", "Clients", "Connection", "Resolved", "client_options"]

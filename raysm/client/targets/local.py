@@ -9,8 +9,7 @@ from typing import Any
 from raysm.client import endpoint
 from raysm.client.polling import Polling
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
-from raysm.contract.clock import Clock
-from raysm.contract.home import ServerRecord, home, scenario_file
+from raysm.contract.home import Clock, ServerRecord, home, scenario_file
 from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
 from raysm.contract.service_model import loader
 from raysm.errors import ServiceError

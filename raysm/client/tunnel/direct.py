@@ -15,7 +15,7 @@ from raysm.client.service import Service
 from raysm.client.tunnel.access import InstanceAccess
 from raysm.client.tunnel.terminal import SHELL, Terminal
 from raysm.client.tunnel.tunnel import Tunnel
-from raysm.contract.listeners import connect_to_own
+from raysm.contract.connections import connect_to_own
 from raysm.errors import ServiceError
 
 __all__ = ["DirectAccess"]

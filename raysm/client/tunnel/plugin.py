@@ -21,8 +21,8 @@ from raysm.client.tunnel.access import InstanceAccess
 from raysm.client.tunnel.exit_code import MarkedCommand
 from raysm.client.tunnel.terminal import Terminal
 from raysm.client.tunnel.tunnel import LOOPBACK, Tunnel
+from raysm.contract.connections import connect_to_own
 from raysm.contract.job_api import TRAINING
-from raysm.contract.listeners import connect_to_own
 from raysm.errors import MissingDependency, ServiceError
 
 __all__ = ["INSTALL", "PluginAccess"]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from raysm.contract.relay import relay
+from raysm.contract.session import relay
 from raysm.errors import InvalidRequest, RaysmError
 
 __all__ = ["LOOPBACK", "Tunnel"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from raysm.client.description import Description
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt
 from raysm.grid.region import Page, Region
 from raysm.grid.shared.sharing import Sharing

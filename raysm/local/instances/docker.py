@@ -20,9 +20,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from raysm.contract.folders import make_folder
 from raysm.contract.paths import DEFAULT_BASE
-from raysm.contract.store import put
+from raysm.contract.store import make_folder, put
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Site, Visit, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from raysm.contract.default_index import default_index
+from raysm.contract.packages import default_index
 from raysm.local.scenario import Scenario
 
 __all__ = ["HostNames"]

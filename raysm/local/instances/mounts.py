@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from raysm.contract.folders import make_folder
+from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest
 from raysm.local.instances import user_environment
 from raysm.local.instances.base import InstanceSpec, Link

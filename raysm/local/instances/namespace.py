@@ -8,8 +8,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from raysm.contract.kernels_folder import kernels_folder
-from raysm.contract.paths import DEFAULT_BASE
+from raysm.contract.paths import DEFAULT_BASE, kernels_folder
 from raysm.errors import InvalidRequest
 from raysm.local.instances import mounts
 from raysm.local.instances.base import Instance, InstanceSpec, Site, open_to_all

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysm.contract import names
-from raysm.contract.folders import make_folder
-from raysm.contract.kernels_folder import kernels_folder
+from raysm.contract.paths import kernels_folder
+from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import user_environment
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import psutil
 
-from raysm.contract import cgroups
+from raysm.contract import machine
 
 __all__ = ["Machine", "Share", "measure", "memory_left", "split"]
 
@@ -87,10 +87,10 @@ def measure() -> Machine:
     )
 
 
-def memory_left(available: int, root: Path = cgroups.ROOT) -> int:
+def memory_left(available: int, root: Path = machine.ROOT) -> int:
     """Return the bytes of ``available`` that the container has not used yet; ``root`` is where its cgroup is seen."""
-    limit = cgroups.memory_limit(root)
-    return available if limit is None else max(0, min(available, limit - (cgroups.memory_used(root) or 0)))
+    limit = machine.memory_limit(root)
+    return available if limit is None else max(0, min(available, limit - (machine.memory_used(root) or 0)))
 
 
 def _gpus() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from raysm.contract.job_api import TRAINING
-from raysm.contract.relay import relay
+from raysm.contract.session import relay
 from raysm.local.instances import Instance
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.records import Records

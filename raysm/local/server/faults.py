@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Api, Scenario
 from raysm.local.server.api_error import ApiError

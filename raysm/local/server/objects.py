@@ -9,9 +9,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from raysm.contract.folders import make_folder
-from raysm.contract.input_manifest import InputManifest
-from raysm.contract.store import replacing
+from raysm.contract.job_api import InputManifest
+from raysm.contract.store import make_folder, replacing
 from raysm.errors import InvalidInput
 from raysm.local.channels import local_path
 from raysm.local.checkpoints import CheckpointStore, FolderStore

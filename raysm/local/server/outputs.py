@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from random import Random
 
-from raysm.contract.folders import files_below
 from raysm.contract.result import SERVICE_REASON
+from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest
 from raysm.local.local_job import LocalJob
 from raysm.local.scenario import Outputs

@@ -20,10 +20,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.clock import Clock
-from raysm.contract.folders import make_folder
+from raysm.contract.home import Clock
 from raysm.contract.job_api import JobApi, api_of
-from raysm.contract.store import read_json
+from raysm.contract.store import make_folder, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.local.job_spec import REGION
 from raysm.local.server.api_error import ApiError, not_found

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.folders import make_folder
+from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience

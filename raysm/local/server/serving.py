@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm import __version__
-from raysm.contract.clock import Clock
-from raysm.contract.home import ServerRecord, lock_file, scenario_file, sdk_config_file
-from raysm.contract.priority import let_others_first
+from raysm.contract.home import Clock, ServerRecord, lock_file, scenario_file, sdk_config_file
+from raysm.contract.machine import let_others_first
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
-from raysm.contract.clock import Clock
-from raysm.contract.instance_preferences import preferred, selected, settled
-from raysm.contract.job_api import JobApi
+from raysm.contract.home import Clock
+from raysm.contract.job_api import JobApi, preferred, selected, settled
 from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord, Records

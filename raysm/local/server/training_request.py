@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from raysm.contract.instance_preferences import settled
+from raysm.contract.job_api import settled
 from raysm.contract.paths import Paths
 from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES

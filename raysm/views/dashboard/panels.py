@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from raysm.contract.natural_order import natural
+from raysm.contract.names import natural
 from raysm.contract.node_usage import NODE_COUNT
 from raysm.views.dashboard.timeline import Timeline
 

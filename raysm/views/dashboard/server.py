@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from raysm.contract.accepting import accept_no_more
+from raysm.contract.connections import accept_no_more
 from raysm.contract.loop_thread import LoopThread
 from raysm.errors import MissingDependency
 from raysm.views.dashboard.guard import Guard, new_prefix

@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from raysm.contract.checked_connections import checked_connector
-from raysm.contract.listeners import open_to_own
+from raysm.contract.connections import checked_connector, open_to_own
 from raysm.contract.web_relay import pass_on
 from raysm.errors import RaysmError
 from raysm.views.dashboard.headers import downstream_headers, upstream_headers

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from raysm.client.costs.bill import dollars
-from raysm.contract.counted import counted
+from raysm.contract.names import counted
 from raysm.grid.plan import GridPlan, PlannedPlace
 from raysm.request.cluster import LOCAL_TYPE
 

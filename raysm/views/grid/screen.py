@@ -1,7 +1,7 @@
 """A grid on a terminal: a Snapshot flows in, lines flow out. Pure; whoever shows them draws them again and again."""
 
 from raysm.client.costs.bill import dollars
-from raysm.contract.counted import counted
+from raysm.contract.names import counted
 from raysm.grid.classify import brief
 from raysm.grid.snapshot import RegionView, Snapshot
 from raysm.views.grid.plan_text import usd_range

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import aiohttp
     from aiohttp import web
 
-    from raysm.contract.checked_connections import OpenConnection
+    from raysm.contract.connections import OpenConnection
 
 __all__ = ["JupyterSite", "RemoteJupyter", "open_jupyter"]
 

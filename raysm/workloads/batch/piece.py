@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from raysm.bootstrap import environment
-from raysm.contract.natural_order import natural
+from raysm.contract.names import natural
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import format_of, named

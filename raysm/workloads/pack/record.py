@@ -6,7 +6,7 @@ A job that was interrupted finds it among its checkpoints, with the files of the
 from collections.abc import Mapping
 from pathlib import Path
 
-from raysm.contract.row_record import ROW_RECORD, RowOutcome, confirmed, outcomes_in, outcomes_text
+from raysm.contract.result import ROW_RECORD, RowOutcome, confirmed, outcomes_in, outcomes_text
 from raysm.contract.store import put
 from raysm.workloads.pack.row import sizes_below
 

@@ -17,7 +17,7 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.variables import retold_variables
 from raysm.contract import payload
 from raysm.contract.names import STATE
-from raysm.contract.row_record import MODEL, RowOutcome
+from raysm.contract.result import MODEL, RowOutcome
 from raysm.request.pack import PackedRow
 from raysm.workloads import script_main
 from raysm.workloads.script_process import TAIL_LINES, headline, kill, lines_of, started

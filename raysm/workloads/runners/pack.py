@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import ray
 
 from raysm.bootstrap.log import emit_event, remark
-from raysm.contract.row_record import ROW_RECORD, outcomes_text
+from raysm.contract.result import ROW_RECORD, outcomes_text
 from raysm.contract.store import put
 from raysm.request.pack import Pack, PackedRow
 from raysm.workloads.blocks import map_blocks, task_slots

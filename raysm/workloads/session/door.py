@@ -5,7 +5,7 @@ import functools
 import socket
 from collections.abc import Callable
 
-from raysm.contract.handshake import HANDSHAKE_S, prove_server
+from raysm.contract.connections import HANDSHAKE_S, prove_server
 
 __all__ = ["Door"]
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from raysm.contract.checked_connections import checked_connector
-from raysm.contract.listeners import open_to_own
+from raysm.contract.connections import checked_connector, open_to_own
 
 __all__ = ["RayJobs", "Seen", "seen_in"]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from ray.tune import Callback, Stopper
 
-from raysm.contract.events import Event, Metric, Progress, Trial
-from raysm.contract.trials import best_of
+from raysm.contract.events import Event, Metric, Progress, Trial, best_of
 from raysm.errors import InvalidRequest
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.sweep.journal import Entry, Journal

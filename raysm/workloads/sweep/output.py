@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from raysm.contract.events import Trial
+from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials, best_of
 from raysm.contract.result import ResultFile
 from raysm.contract.store import sha256_of
-from raysm.contract.trials import BEST, TABLE, TRIALS, Trials, best_of
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.parquet import write_parquet
 from raysm.workloads.sweep.journal import Journal

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.client.doctor.case import Intent
 from raysm.client.doctor.names import key_arn, names_of, placeholders
-from raysm.contract.input_manifest import InputManifest
+from raysm.contract.job_api import InputManifest
 from raysm.request import Input, Security
 from tests.support.aws_account import BUCKET, ROLE
 from tests.support.sagemaker import ACCOUNT, REGION

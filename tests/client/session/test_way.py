@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from raysm.client.session.way import way_to_server
-from raysm.contract.handshake import GREETING
+from raysm.contract.connections import GREETING
 from tests.support.sessions import TOKEN, StubJob, served
 
 

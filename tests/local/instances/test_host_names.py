@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.contract.default_index import default_index
+from raysm.contract.packages import default_index
 from raysm.local.instances.host_names import HostNames
 from raysm.local.scenario import Container, Network, Scenario
 from tests.support.sagemaker_server import wait_until

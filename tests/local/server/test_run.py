@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.rules import Rules

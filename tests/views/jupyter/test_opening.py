@@ -6,7 +6,7 @@ import json
 import aiohttp
 import pytest
 
-from raysm.contract.listeners import open_to_own
+from raysm.contract.connections import open_to_own
 from raysm.errors import InvalidRequest
 from raysm.views.jupyter.opening import POLICY, open_jupyter
 from tests.support import fake_jupyter

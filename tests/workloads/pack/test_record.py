@@ -1,6 +1,6 @@
 """The record of a pack, from one run of it to the next."""
 
-from raysm.contract.row_record import ROW_RECORD, RowOutcome, outcomes_in
+from raysm.contract.result import ROW_RECORD, RowOutcome, outcomes_in
 from raysm.workloads.pack.record import RowRecord
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from raysm.contract.row_record import RowOutcome
+from raysm.contract.result import RowOutcome
 from raysm.request.pack import PackedRow
 from raysm.workloads.pack.row import RowBlock, run_row, sizes_below
 from tests.support.bootstraps import write_training

@@ -8,8 +8,7 @@ import pytest
 
 from raysm.contract import payload
 from raysm.contract.paths import Paths
-from raysm.contract.result import Manifest
-from raysm.contract.row_record import ROW_RECORD, RowOutcome, outcomes_in, outcomes_text
+from raysm.contract.result import ROW_RECORD, Manifest, RowOutcome, outcomes_in, outcomes_text
 from raysm.request import JobRequest
 from raysm.request.pack import Pack, PackedRow
 from raysm.workloads.runner import load_runner

@@ -7,9 +7,9 @@ import pytest
 
 import raysm
 from raysm.contract import payload
+from raysm.contract.events import TABLE, TRIALS, Trials
 from raysm.contract.paths import Paths
 from raysm.contract.result import Manifest
-from raysm.contract.trials import TABLE, TRIALS, Trials
 from raysm.workloads.runners.sweep import SweepRunner
 from tests.support.driving import drive
 from tests.support.sweeps import pack

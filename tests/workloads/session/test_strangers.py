@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from raysm.contract.handshake import GREETING
+from raysm.contract.connections import GREETING
 from raysm.workloads.session.door import MAX_STRANGERS
 from tests.support.sessions import TOKEN, proved, served
 from tests.support.strangers import asked_by_another_user, needs_two_users

@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 
 import raysm
-from raysm.contract.events import Metric, Progress, Trial
-from raysm.contract.trials import best_of
+from raysm.contract.events import Metric, Progress, Trial, best_of
 from raysm.request.sweep import ScriptSweep
 from raysm.workloads.sweep.chronicle import Chronicle, Gate
 from raysm.workloads.sweep.journal import Journal

@@ -4,8 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raysm
-from raysm.contract.events import Trial
-from raysm.contract.trials import BEST, TABLE, TRIALS, Trials
+from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials
 from raysm.request.sweep import ScriptSweep
 from raysm.workloads.sweep.journal import Entry, Journal
 from raysm.workloads.sweep.output import summary_of, table_of, write_result

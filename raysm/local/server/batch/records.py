@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.contract.store import read_json
 from raysm.errors import InvalidConfig
 from raysm.local.server.batch.model import client_error

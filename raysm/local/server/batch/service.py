@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.clock import Clock
+from raysm.contract.home import Clock
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.model import check, operation_of
 from raysm.local.server.batch.program_operations import ProgramOperations

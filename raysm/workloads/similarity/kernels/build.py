@@ -15,7 +15,7 @@ from pathlib import Path
 
 from raysm.bootstrap import environment
 from raysm.contract import names
-from raysm.contract.kernels_folder import kernels_folder
+from raysm.contract.paths import kernels_folder
 from raysm.workloads.similarity.kernels import prebuilt
 from raysm.workloads.similarity.kernels.instructions import InstructionSet, cpu_flags, this_machine
 from raysm.workloads.similarity.kernels.recipes import Recipe

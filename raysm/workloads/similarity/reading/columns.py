@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from raysm.contract.natural_order import natural
+from raysm.contract.names import natural
 from raysm.errors import InvalidInput, option
 from raysm.request.similarity import MATRIX, Similarity
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from raysm.contract.natural_order import natural
+from raysm.contract.names import natural
 from raysm.errors import InvalidInput, option
 from raysm.workloads.file_names import data_files
 from raysm.workloads.similarity.reading import archives, tables

@@ -22,7 +22,7 @@ from pathlib import Path
 from raysm.bootstrap import die_with_parent, environment
 from raysm.contract import payload
 from raysm.contract.events import Event, line
-from raysm.contract.priority import let_others_first
+from raysm.contract.machine import let_others_first
 from raysm.workloads import script_main
 from raysm.workloads.state_folder import fill_folders
 from raysm.workloads.training.launch.output import AGENT, ERROR, OUT, STOP, Wire

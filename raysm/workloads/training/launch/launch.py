@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import ray
 
 from raysm.bootstrap.environment import Environment, inherited
+from raysm.contract.machine import let_others_first
 from raysm.contract.payload import Payload
-from raysm.contract.priority import let_others_first
 from raysm.workloads.nodes import Node, cluster_nodes
 from raysm.workloads.training.launch.attempts import Attempt, Policy, Stopped, say, train
 from raysm.workloads.training.launch.output import Relay

@@ -19,7 +19,7 @@ from ray.train.torch import get_device, prepare_model
 from raysm.bootstrap import environment
 from raysm.bootstrap.log import emit_event
 from raysm.contract import payload
-from raysm.contract.priority import go_first
+from raysm.contract.machine import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
 from raysm.workloads.pickles import unpickled

@@ -17,9 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from raysm.contract.events import parse
-from raysm.contract.listeners import connect_to_own
-from raysm.contract.progress_lines import ProgressLines
+from raysm.contract.connections import connect_to_own
+from raysm.contract.events import ProgressLines, parse
 
 __all__ = ["AGENT", "END", "ERROR", "OUT", "STOP", "Relay", "Wire"]
 

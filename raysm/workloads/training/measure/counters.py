@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysm.contract import cgroups
+from raysm.contract import machine
 from raysm.errors import MissingDependency
 
 __all__ = ["Counters", "read_counters", "system_counters"]
@@ -61,7 +61,7 @@ def system_counters() -> Counters:
     return read_counters(psutil)
 
 
-def read_counters(system: Any, root: Path = cgroups.ROOT, clock: Callable[[], float] = time.monotonic) -> Counters:
+def read_counters(system: Any, root: Path = machine.ROOT, clock: Callable[[], float] = time.monotonic) -> Counters:
     """Read the counters; what a system does not count is 0 (gVisor has no disks, some containers no network).
 
     Args:
@@ -115,6 +115,6 @@ def _memory(system: Any, root: Path) -> tuple[int, int]:
     """Return the bytes in use and those that may be: the control group's where it has a limit, or counts."""
     machine = _counted(system.virtual_memory, None)
     total, available = (int(machine.total), int(machine.available)) if machine is not None else (0, 0)
-    used, limit = cgroups.memory_used(root), cgroups.memory_limit(root)
+    used, limit = machine.memory_used(root), machine.memory_limit(root)
     # A group's limit may be above what the machine has.
     return total - available if used is None else used, total if limit is None else min(total or limit, limit)

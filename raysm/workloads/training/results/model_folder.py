@@ -13,8 +13,7 @@ from ray.exceptions import RayError, RayTaskError
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options
-from raysm.contract.folders import files_below
-from raysm.contract.store import replacing
+from raysm.contract.store import files_below, replacing
 from raysm.errors import InstanceLost
 from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.results import working_folder

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
-from raysm.contract.folders import files_below
-from raysm.contract.store import replacing, sha256_of
+from raysm.contract.store import files_below, replacing, sha256_of
 from raysm.workloads.disk import full_disk_is_no_room
 from raysm.workloads.state_folder import RECORD, copied_files, make_state_folder
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 
-from raysm.contract.names import LABEL_HOST
-from raysm.contract.natural_order import natural
+from raysm.contract.names import LABEL_HOST, natural
 from raysm.errors import InstanceLost
 from raysm.workloads.blocks import map_blocks
 from raysm.workloads.nodes import answers

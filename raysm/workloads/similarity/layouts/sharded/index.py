@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raysm.contract.natural_order import natural
+from raysm.contract.names import natural
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.similarity.arithmetic.row_order import Run
 from raysm.workloads.similarity.reading.columns import Features

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.contract.natural_order import natural
+from raysm.contract.names import natural
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer

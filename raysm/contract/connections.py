@@ -1,22 +1,45 @@
-"""Which user's process listens at a port of this machine, so that a secret goes only to a process of one's own.
+"""Connections to and from a job's own processes: check who listens, and prove who calls.
 
-A port is no identity: any user of a machine can listen at one that is free. The kernel lists the owner of each
-listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html). Other systems than Linux have no
-such list, and there the functions below check nothing. The standard library alone: this also runs in bare images.
+A port is no identity: any user of a machine can listen at a free one. On Linux the kernel lists the owner of each
+listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html); on other systems the checks of
+the owner do nothing. The handshake proves on every system that both ends have the job's token.
+
+Standard library alone, but for ``checked_connector``: instances use this before they have installed anything.
 """
 
 import asyncio
 import contextlib
 import functools
+import hmac
 import os
+import secrets
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from raysm.errors import ForeignListener
 
-__all__ = ["check_listener", "connect_to_own", "has_own_listener", "is_of_this_machine", "open_to_own"]
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp.client_proto import ResponseHandler
+
+__all__ = [
+    "HANDSHAKE_S",
+    "NotProved",
+    "OpenConnection",
+    "accept_no_more",
+    "check_listener",
+    "checked_connector",
+    "connect_proved",
+    "connect_to_own",
+    "has_own_listener",
+    "is_of_this_machine",
+    "open_to_own",
+    "prove_client",
+    "prove_server",
+]
 
 # Of the thread, not of the process: a thread may have entered the network namespace of an instance.
 TABLES = Path("/proc/thread-self/net")
@@ -177,3 +200,142 @@ def _hex(family: int, address: str) -> str:
     packed = socket.inet_pton(family, address)
     words = [int.from_bytes(packed[start : start + 4], sys.byteorder) for start in range(0, len(packed), 4)]
     return "".join(f"{word:08X}" for word in words)
+
+
+TURNS = 3
+"""Of the loop, from a connection that it takes to the transport that it makes of it."""
+
+
+class Listening(Protocol):
+    """A socket, or what asyncio shows of one."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+
+
+async def accept_no_more(listeners: Iterable[Listening]) -> None:
+    """Take no more connections, and wait until those that were taken are the server's, so that it can end them.
+
+    A server that is closed at once forgets those between: asyncio (until Python 3.12) leaves them open, and what is
+    said of it when they are collected, on somebody's stderr, names nobody.
+    """
+    loop = asyncio.get_running_loop()
+    for listener in listeners:
+        loop.remove_reader(listener)
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+OpenConnection: TypeAlias = Callable[[str, int], Awaitable[socket.socket]]
+"""Returns a non-blocking connection to a host and a port, or raises OSError."""
+
+
+def checked_connector(open_connection: OpenConnection) -> "aiohttp.BaseConnector":
+    """Return a connector that opens as many connections as are asked for, each by a function."""
+    import aiohttp
+
+    class Connector(aiohttp.BaseConnector):
+        # What aiohttp's own connectors implement; it has no public name.
+        async def _create_connection(
+            self, req: aiohttp.ClientRequest, traces: object, timeout: aiohttp.ClientTimeout
+        ) -> "ResponseHandler":
+            async with asyncio.timeout(timeout.sock_connect):
+                connection = await open_connection(req.url.host or "", req.url.port or 0)
+            try:
+                _, protocol = await self._loop.create_connection(self._factory, sock=connection)
+            except BaseException:
+                connection.close()
+                raise
+            return protocol
+
+    # aiohttp's 100 connections would be taken by 100 calls that are waited for, and nothing else get through.
+    return Connector(limit=0)
+
+
+GREETING = b"raysm 1\n"
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+HANDSHAKE_S = 10.0
+"""Seconds that a caller has to prove itself."""
+
+
+class NotProved(ConnectionError):
+    """The other end does not know the job's token."""
+
+
+async def connect_proved(host: str, port: int, *, token: str, server_port: int) -> socket.socket:
+    """Return a connection whose other end has proved that it has the token.
+
+    Args:
+        host: Where to connect to: this machine, where the server or a tunnel to it listens.
+        port: There.
+        token: The job's.
+        server_port: Where the server itself listens, on its own loopback.
+
+    Raises:
+        NotProved: What listens there does not know the token; it was not told.
+        OSError: Nothing answers.
+    """
+    connection = socket.socket()
+    connection.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(connection, (host, port))
+        await prove_client(connection, token.encode(), server_port)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, NotProved):
+            raise NotProved(f"what listens at {host}, port {port}, is not the job's session: {error}") from None
+        raise
+    return connection
+
+
+async def prove_client(connection: socket.socket, token: bytes, server_port: int) -> None:
+    """Do the client's part on a non-blocking socket.
+
+    Raises:
+        NotProved: The server does not know the token.
+        OSError: The connection broke.
+    """
+    loop = asyncio.get_running_loop()
+    greeting = await _receive(connection, len(GREETING) + NONCE_BYTES)
+    if not greeting.startswith(GREETING):
+        raise NotProved("it speaks another protocol")
+    theirs, mine = greeting[len(GREETING) :], secrets.token_bytes(NONCE_BYTES)
+    await loop.sock_sendall(connection, mine + _proof(token, b"client", theirs, mine, server_port))
+    proof = await _receive(connection, PROOF_BYTES)
+    if not hmac.compare_digest(proof, _proof(token, b"server", theirs, mine, server_port)):
+        raise NotProved("it does not know the job's token")
+
+
+async def prove_server(connection: socket.socket, token: bytes, server_port: int) -> None:
+    """Do the server's part on a non-blocking socket.
+
+    Raises:
+        NotProved: The client does not know the token.
+        OSError: The connection broke.
+    """
+    loop = asyncio.get_running_loop()
+    mine = secrets.token_bytes(NONCE_BYTES)
+    await loop.sock_sendall(connection, GREETING + mine)
+    answer = await _receive(connection, NONCE_BYTES + PROOF_BYTES)
+    theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
+    # The client proves itself first: a stranger gets nothing that it could try tokens on.
+    if not hmac.compare_digest(proof, _proof(token, b"client", mine, theirs, server_port)):
+        raise NotProved("a caller does not know the job's token")
+    await loop.sock_sendall(connection, _proof(token, b"server", mine, theirs, server_port))
+
+
+def _proof(token: bytes, role: bytes, of_server: bytes, of_client: bytes, server_port: int) -> bytes:
+    # The parts have fixed lengths, but for the last one: no two lists of parts look the same.
+    return hmac.digest(token, b"raysm session " + role + of_server + of_client + b"%d" % server_port, "sha256")
+
+
+async def _receive(connection: socket.socket, count: int) -> bytes:
+    """Return exactly ``count`` bytes: what follows belongs to whoever reads the connection next."""
+    content = b""
+    while len(content) < count:
+        piece = await asyncio.get_running_loop().sock_recv(connection, count - len(content))
+        if not piece:
+            raise ConnectionResetError("the other end closed the connection during the handshake")
+        content += piece
+    return content

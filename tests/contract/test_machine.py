@@ -1,8 +1,13 @@
-"""The limits of a container, whichever way its kernel tells them."""
+"""Tests of ``raysm.contract.machine``."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from raysm.contract.cgroups import cgroup_value, memory_limit, memory_used
+from raysm.contract.machine import cgroup_value, let_others_first, memory_limit, memory_used
 
 
 def write(root, files):
@@ -51,3 +56,34 @@ def test_where_nobody_counts_nothing_is_known(tmp_path):
     assert memory_limit(tmp_path) is None
     assert memory_used(tmp_path) is None
     assert cgroup_value(tmp_path, "cpu", "cpu.max") is None
+
+
+AUTOGROUP = Path("/proc/self/autogroup")
+
+GO_FIRST = """
+import os, subprocess, sys
+from raysm.contract.machine import go_first
+def nice(): return open("/proc/self/autogroup").read().split()[-1]
+if sys.argv[1:]:
+    go_first()
+    print(nice(), os.getsid(0) == os.getpid(), flush=True)
+else:
+    subprocess.run([sys.executable, __file__, "worker"], check=True)
+    print(nice())
+"""
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="the kernel shares the CPU among processes alone")
+def test_a_worker_leaves_its_session_which_gives_way(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(GO_FIRST)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True, start_new_session=True, env=env
+    )
+    assert ended.stdout.split() == ["0", "True", "10"]
+
+
+def test_a_system_without_autogroups_is_no_error(tmp_path):
+    let_others_first(tmp_path / "proc" / "self" / "autogroup")
+    assert not list(tmp_path.iterdir())

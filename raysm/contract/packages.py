@@ -1,20 +1,34 @@
-"""raysm itself as one file that travels: the same bytes for the same sources, whenever and wherever it is made."""
+"""The packages of an instance: raysm itself as a file, what instances import beside it, and pip's index."""
 
 import contextlib
 import functools
 import hashlib
 import io
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 import raysm
 from raysm.contract.store import put
 
-__all__ = ["LIBRARY", "kept_library", "library"]
+__all__ = [
+    "DefaultIndex",
+    "LIBRARY",
+    "NEEDS",
+    "RAY_RANGE",
+    "default_index",
+    "kept_library",
+    "library",
+    "name_of",
+    "ray_will_do",
+    "release_of",
+    "without_credentials",
+]
 
 LIBRARY = "raysm.zip"
 """Name of the file: Python imports from it as it is, and it is unpacked where modules are needed as files."""
@@ -87,3 +101,76 @@ def _packed(package: Path, paths: Sequence[Path]) -> bytes:
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, path.read_bytes())
     return content.getvalue()
+
+
+# The standard library alone: the instances ask before anything is installed there.
+RAY_RANGE = ">=2.60,<2.61"
+"""One release: the bootstrap goes by names inside of Ray, and by options of ``ray start``, that others lack."""
+
+NEEDS = {
+    # Without default there is no dashboard, and without train Ray Train lacks pandas.
+    "ray": f"ray[default,train]{RAY_RANGE}",
+    "cloudpickle": "cloudpickle>=3",
+    "numpy": "numpy>=1.26",
+    "optuna": "optuna>=4",
+    "pyarrow": "pyarrow>=17",
+    "safetensors": "safetensors>=0.5",
+    "torch": "torch>=2.9,<2.14",
+    # The whole of it is for its server, which no instance is.
+    "mlflow": "mlflow-skinny>=3.17",
+    "sagemaker_mlflow": "sagemaker-mlflow>=0.5",
+}
+"""What instances import, and the pyproject's requirement of each."""
+
+NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of the package that a line of a requirements.txt asks for; empty where it names none.
+
+    In the form in which names are compared: ``Ray`` is ``ray``, and ``a_b`` is ``a-b``.
+    """
+    match = NAME.match(requirement)
+    return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with: ``(2, 60, 1)`` of ``2.60.1rc2+cpu``."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(number) for number in match[0].split(".")) if match else ()
+
+
+def ray_will_do(version: str) -> bool:
+    """Return whether raysm works with this version of Ray."""
+    least, below = (release_of(bound.lstrip("<>=")) for bound in RAY_RANGE.split(","))
+    return least <= release_of(version) < below
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DefaultIndex:
+    """The public index of Python packages."""
+
+    url: str
+    """What pip takes for ``--index-url``."""
+    hosts: tuple[str, ...]
+    """The index, and where its files lie."""
+
+
+@functools.cache
+def default_index() -> DefaultIndex | None:
+    """Return pip's default index; None where there is no pip, which then asks no index either."""
+    try:
+        # Internal to pip, which has no other way to say it; the test fails when the name goes.
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return None
+    return DefaultIndex(url=PyPI.simple_url, hosts=(PyPI.netloc, PyPI.file_storage_domain))
+
+
+BEFORE_HOST = re.compile(r"(://)[^/\s]*@")
+"""A token, or a user with a password; to the last @, since one may stand in a password too."""
+
+
+def without_credentials(text: str) -> str:
+    """Return a text with stars in place of what stands before the host of each of its addresses."""
+    return BEFORE_HOST.sub(r"\1***@", text)

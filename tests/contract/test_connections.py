@@ -1,0 +1,240 @@
+"""Tests of ``raysm.contract.connections``."""
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from raysm.contract import connections
+from raysm.contract.connections import (
+    GREETING,
+    NotProved,
+    accept_no_more,
+    check_listener,
+    connect_proved,
+    connect_to_own,
+    has_own_listener,
+    is_of_this_machine,
+    prove_client,
+    prove_server,
+)
+from raysm.errors import ForeignListener
+from tests.support.another_user import needs_two_users, thief
+
+linux_only = pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="needs Linux's list of sockets")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@linux_only
+@pytest.mark.parametrize(
+    ("family", "host", "asked"),
+    [
+        (socket.AF_INET, "127.0.0.1", "127.0.0.1"),
+        (socket.AF_INET, "0.0.0.0", "127.0.0.1"),
+        (socket.AF_INET6, "::1", "::1"),
+        (socket.AF_INET6, "::", "::1"),
+        (socket.AF_INET6, "::", "127.0.0.1"),
+    ],
+)
+def test_a_process_of_this_user_is_found_by_each_address_that_it_serves(family, host, asked):
+    try:
+        server = socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with server:
+        port = server.getsockname()[1]
+        assert check_listener(asked, port) == {os.fstat(server.fileno()).st_ino}
+        assert has_own_listener(asked, port)
+        with connect_to_own(asked, port, 60) as connection:
+            assert connection.getpeername()[1] == port
+    assert not has_own_listener(asked, port)
+
+
+def test_nothing_that_listens_refuses_a_connection():
+    with pytest.raises(ConnectionRefusedError):
+        connect_to_own("127.0.0.1", free_port(), 60)
+
+
+def test_an_address_of_another_machine_is_not_asked_for_here():
+    assert is_of_this_machine("127.0.0.1")
+    assert is_of_this_machine("127.3.2.1")
+    assert not is_of_this_machine("192.0.2.77")
+    assert has_own_listener("192.0.2.77", 1)
+
+
+@needs_two_users
+def test_another_users_process_at_one_address_of_a_host_does_not_hide_the_own_at_another():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with thief(port, address="::1") as other:
+            other.await_port(port)
+            with connect_to_own("localhost", port, 60) as connection:
+                assert connection.getpeername()[0] == "127.0.0.1"
+            assert other.end() == ""
+
+
+@needs_two_users
+def test_another_users_process_is_refused_and_hears_nothing():
+    port = free_port()
+    with thief(port) as other:
+        other.await_port(port)
+        with pytest.raises(ForeignListener, match=rf"another user \(uid 65534\) listens at 127.0.0.1, port {port}"):
+            connect_to_own("127.0.0.1", port, 60)
+        with pytest.raises(ForeignListener):
+            has_own_listener("127.0.0.1", port)
+        assert other.end() == ""
+
+
+async def connected(count, end):
+    """Let so many connect to a server that then ends by ``end``; return of how many it knew."""
+    known = []
+    server = await asyncio.start_server(lambda _, writer: known.append(writer), "127.0.0.1", 0)
+    browsers = [socket.create_connection(server.sockets[0].getsockname()) for _ in range(count)]
+    # In the first turn of the loop it sees them, in the second it takes all of them, and has made nothing of them yet.
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert known == []
+    await end(server)
+    server.close()
+    await asyncio.sleep(0)
+    for end_of_connection in (*known, *browsers):
+        end_of_connection.close()
+    await asyncio.sleep(0)
+    return len(known)
+
+
+def test_whoever_has_connected_is_known_to_the_server_before_it_ends():
+    assert asyncio.run(connected(20, lambda server: accept_no_more(server.sockets))) == 20
+
+
+def test_nobody_is_taken_any_more():
+    async def ended():
+        known = []
+        server = await asyncio.start_server(lambda _, writer: known.append(writer), "127.0.0.1", 0)
+        await accept_no_more(server.sockets)
+        # The kernel still takes it, and lets it go with the socket.
+        with socket.create_connection(server.sockets[0].getsockname()):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            server.close()
+        return known
+
+    assert asyncio.run(ended()) == []
+
+
+TOKEN = b"t" * 64
+
+
+class Tap:
+    """A pair of connected sockets whose bytes are kept."""
+
+    def __init__(self):
+        self.server, self.client = socket.socketpair()
+        for end in (self.server, self.client):
+            end.setblocking(False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.close()
+        self.client.close()
+
+
+def shaken(*, server=TOKEN, client=TOKEN, server_port=7, client_port=7):
+    """Return what each end raised."""
+
+    async def go():
+        with Tap() as tap:
+
+            async def serve():
+                try:
+                    await prove_server(tap.server, server, server_port)
+                finally:
+                    tap.server.shutdown(socket.SHUT_RDWR)
+
+            return await asyncio.gather(serve(), prove_client(tap.client, client, client_port), return_exceptions=True)
+
+    return asyncio.run(go())
+
+
+def test_two_ends_with_the_token_are_let_in():
+    assert shaken() == [None, None]
+
+
+@pytest.mark.parametrize(
+    "how", [{"client": b"another"}, {"server": b"another"}, {"server_port": 8}], ids=["client", "server", "port"]
+)
+def test_of_two_that_differ_the_server_says_nothing_that_depends_on_the_token(how):
+    at_server, at_client = shaken(**how)
+    assert isinstance(at_server, NotProved)
+    assert isinstance(at_client, ConnectionResetError)
+
+
+def dialogue(answers):
+    """Run a client against a server that says ``answers`` in turn; return what the client sent, and raised."""
+
+    async def go():
+        loop = asyncio.get_running_loop()
+        with Tap() as tap:
+            proving = asyncio.ensure_future(prove_client(tap.client, TOKEN, 7))
+            heard = b""
+            for answer in answers:
+                await loop.sock_sendall(tap.server, answer)
+                if answer is not answers[-1]:
+                    heard += await loop.sock_recv(tap.server, 1000)
+            (error,) = await asyncio.gather(proving, return_exceptions=True)
+            return heard, error
+
+    return asyncio.run(go())
+
+
+def test_a_client_sends_nothing_to_what_speaks_another_protocol():
+    heard, error = dialogue([b"HTTP/1.1 200 OK\r\n" + b"x" * 100])
+    assert (heard, str(error)) == (b"", "it speaks another protocol")
+
+
+def test_a_server_that_only_pretends_learns_no_token_and_is_refused():
+    heard, error = dialogue([GREETING + b"n" * 32, b"x" * 32])
+    assert isinstance(error, NotProved)
+    assert len(heard) == 64
+    assert TOKEN not in heard
+
+
+def test_the_answers_of_yesterday_prove_nothing_today():
+    sent, proofs = [], []
+
+    async def once():
+        loop = asyncio.get_running_loop()
+        with Tap() as tap:
+            proving = asyncio.ensure_future(prove_client(tap.client, TOKEN, 7))
+            await loop.sock_sendall(tap.server, GREETING + b"n" * 32)
+            sent.append(await loop.sock_recv(tap.server, 1000))
+            # What a real server said to the same number the first time.
+            proofs.append(proofs[0] if proofs else connections._proof(TOKEN, b"server", b"n" * 32, sent[0][:32], 7))
+            await loop.sock_sendall(tap.server, proofs[-1])
+            return (await asyncio.gather(proving, return_exceptions=True))[0]
+
+    assert asyncio.run(once()) is None
+    assert isinstance(asyncio.run(once()), NotProved)
+    assert sent[0] != sent[1]
+
+
+def test_what_listens_elsewhere_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        async def go():
+            connecting = asyncio.ensure_future(connect_proved("127.0.0.1", port, token="t", server_port=port))
+            caller, _ = await asyncio.to_thread(server.accept)
+            with caller:
+                caller.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" + b"x" * 100)
+                await connecting
+
+        with pytest.raises(NotProved, match=f"what listens at 127.0.0.1, port {port}, is not the job's session"):
+            asyncio.run(go())

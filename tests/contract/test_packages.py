@@ -1,0 +1,145 @@
+"""Tests of ``raysm.contract.packages``."""
+
+import io
+import os
+import re
+import zipfile
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+import pytest
+
+import raysm
+from raysm.contract.packages import (
+    NEEDS,
+    default_index,
+    kept_library,
+    library,
+    name_of,
+    ray_will_do,
+    release_of,
+    without_credentials,
+)
+
+
+@pytest.fixture
+def package(tmp_path):
+    folder = tmp_path / "package"
+    (folder / "room").mkdir(parents=True)
+    (folder / "__init__.py").write_text("a = 1\n")
+    (folder / "room" / "b.py").write_text("b = 1\n")
+    (folder / "data.csv").write_text("left at home")
+    return folder
+
+
+def kept(package):
+    return sorted((package / "__pycache__").glob("raysm.zip.*"))
+
+
+def names_of(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return archive.namelist()
+
+
+def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_added(package):
+    first = kept_library(package)
+    assert names_of(first) == ["package/__init__.py", "package/room/b.py"]
+    (file,) = kept(package)
+    assert file.read_bytes() == first
+    # What is there is taken: nothing is packed a second time.
+    file.unlink()
+    assert kept_library(package) == first
+    file.write_bytes(b"kept")
+    assert kept_library(package) == b"kept"
+    (package / "room" / "b.py").write_text("b = 2\n")
+    os.utime(package / "room" / "b.py", ns=(1, 1))
+    assert kept_library(package) != b"kept"
+    (package / "c.py").write_text("")
+    assert "package/c.py" in names_of(kept_library(package))
+    (package / "c.py").unlink()
+    assert names_of(kept_library(package)) == names_of(first)
+    assert len(kept(package)) == 1
+
+
+def test_what_cannot_be_kept_is_packed_all_the_same(package):
+    (package / "__pycache__").write_text("no folder")
+    assert names_of(kept_library(package)) == ["package/__init__.py", "package/room/b.py"]
+
+
+def test_who_wants_nothing_to_be_kept_is_left_nothing(package):
+    assert kept_library(package, keep=False)
+    assert not kept(package)
+
+
+def test_what_c_files_include_travels_with_them():
+    with zipfile.ZipFile(io.BytesIO(library())) as archive:
+        names = set(archive.namelist())
+        sources = {name: archive.read(name).decode() for name in names if name.endswith(".c")}
+    included = {
+        str(PurePosixPath(name).with_name(header))
+        for name, text in sources.items()
+        for header in re.findall(r'#include "(.+)"', text)
+    }
+    assert included
+    assert included <= names
+
+
+def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
+    text = (Path(raysm.__file__).parents[1] / "pyproject.toml").read_text()
+    known = {"ray", "cloudpickle", "mlflow", "numpy", "optuna", "pyarrow", "safetensors", "sagemaker_mlflow", "torch"}
+    assert NEEDS.keys() == known
+    assert all(f'"{requirement}"' in text for requirement in NEEDS.values())
+
+
+@pytest.mark.parametrize("version", ["2.60.0", "2.60.9", "2.60", "2.60.1.post1", "2.60.0+local"])
+def test_every_ray_of_the_release_will_do(version):
+    assert ray_will_do(version)
+
+
+@pytest.mark.parametrize("version", ["2.59.9", "2.61.0", "2.6.0", "3.0.0.dev0", "2.600.0", "nightly"])
+def test_any_other_ray_will_not(version):
+    assert not ray_will_do(version)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("ray[default]>=2.60", "ray"),
+        ("  Ray == 2.56", "ray"),
+        ("sparse_dot.topn", "sparse-dot-topn"),
+        ("torch@https://host/torch.whl", "torch"),
+        ("# torch", ""),
+        ("--no-binary :all:", ""),
+        ("", ""),
+    ],
+)
+def test_the_package_that_a_line_names(line, name):
+    assert name_of(line) == name
+
+
+def test_the_numbers_of_a_version():
+    assert release_of("2.60.1rc2+cpu") == (2, 60, 1)
+    assert release_of("nightly") == ()
+
+
+def test_pip_says_which_index_it_asks_and_where_its_files_lie():
+    index = default_index()
+    parts = urlsplit(index.url)
+    assert (parts.scheme, parts.path) == ("https", "/simple")
+    assert parts.hostname == index.hosts[0]
+    assert len(index.hosts) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://token@pypi.example/simple", "https://***@pypi.example/simple"),
+        ("--extra-index-url https://me:p@ss@pypi.example/simple", "--extra-index-url https://***@pypi.example/simple"),
+        ("package @ git+ssh://git@github.com/me/it.git@main", "package @ git+ssh://***@github.com/me/it.git@main"),
+        ("https://a@one/x https://b@two/y", "https://***@one/x https://***@two/y"),
+        ("plain @ https://pypi.example/plain@1.0.tar.gz", "plain @ https://pypi.example/plain@1.0.tar.gz"),
+        ("numpy>=2", "numpy>=2"),
+    ],
+)
+def test_what_stands_before_a_host_is_starred_and_nothing_else(text, shown):
+    assert without_credentials(text) == shown
