@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from raysm.bootstrap.address import backoff, look_up, port_answers
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
-from raysm.request.package_index import CodeArtifact
+from raysm.request.external import CodeArtifact
 
 __all__ = ["check_reachable", "credentials_of", "pip_config"]
 

@@ -21,7 +21,7 @@ from raysm.contract.packages import RAY_RANGE, default_index, name_of
 from raysm.contract.payload import Payload
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest
-from raysm.request.package_index import CodeArtifact
+from raysm.request.external import CodeArtifact
 
 __all__ = ["bring", "install"]
 

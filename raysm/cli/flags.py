@@ -26,8 +26,8 @@ from raysm.cli.parser import (
 from raysm.client.settings import TARGETS, Key, hint_of
 from raysm.request import Local, Script, Similarity, TorchScript
 from raysm.request.codec import hints_of
-from raysm.request.instance_kinds import INSTANCE_KINDS
 from raysm.request.sweep import ScriptSweep, Search
+from raysm.request.targets import INSTANCE_KINDS
 
 __all__ = [
     "CHANGE",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from raysm.client import endpoint
 from raysm.client.doctor.finding import Finding, bad, good
 from raysm.contract.home import home
-from raysm.request.instance_kinds import INSTANCE_KINDS
+from raysm.request.targets import INSTANCE_KINDS
 
 __all__ = ["local_checks", "train_check"]
 

@@ -13,8 +13,8 @@ from raysm.client.python_version import python_version
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest
 from raysm.request import TrainLoop
-from raysm.request.parameters import of_arguments
-from raysm.request.training import Precision
+from raysm.request.programs import Precision
+from raysm.request.workload import of_arguments
 
 __all__ = ["DataParallel"]
 

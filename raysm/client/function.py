@@ -19,7 +19,7 @@ from raysm.client.unpicklable import culprit_of_call
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import PickledFunction
-from raysm.request.parameters import of_arguments
+from raysm.request.workload import of_arguments
 
 __all__ = [
     "Function",

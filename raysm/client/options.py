@@ -13,7 +13,7 @@ from raysm.client.service import Service
 from raysm.contract import keywords
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Ports, Security, Target
-from raysm.request.hyperparameters import hyperparameter_text
+from raysm.request.job import hyperparameter_text
 
 __all__ = [
     "IfDone",

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Local, Target, Workload
 from raysm.request.codec import from_json, hints_of
-from raysm.request.hyperparameters import hyperparameter_text
+from raysm.request.job import hyperparameter_text
 
 __all__ = ["Key", "Layer", "Settings", "TARGETS", "check_values", "hint_of", "nested", "schema"]
 

@@ -20,7 +20,7 @@ from raysm.contract.keywords import check_names
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest
 from raysm.request.early_stopping import Rule
-from raysm.request.script import Script
+from raysm.request.programs import Script
 from raysm.request.space import Parameter
 from raysm.request.space_reading import space_of
 from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, Search, SweepWorkload, swept_script

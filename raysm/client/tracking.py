@@ -24,7 +24,7 @@ from raysm.contract.mirror import End, Mirror, MlflowRun
 from raysm.contract.names import PROJECT_TAG, TASK_TAG, TRACKING_TAG
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
 from raysm.request import Local, Target
-from raysm.request.tracking import place_of
+from raysm.request.external import place_of
 
 __all__ = ["Tracker", "absolute_place", "complete", "tracker_of"]
 

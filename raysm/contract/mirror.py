@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from raysm.contract.events import Metric
-from raysm.request.tracking import place_of
+from raysm.request.external import place_of
 
 __all__ = ["End", "Mirror", "MlflowRun", "Numbering", "Place", "Value"]
 

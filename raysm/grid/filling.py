@@ -15,8 +15,7 @@ from raysm.grid.place import Place
 from raysm.grid.rows.template import check_names, fill, names_in
 from raysm.grid.task import Task, Value
 from raysm.request import Cluster, Input, Limits, Target, Workload
-from raysm.request.hyperparameters import hyperparameter_text
-from raysm.request.job import check_channels
+from raysm.request.job import check_channels, hyperparameter_text
 
 __all__ = ["GIVEN", "Filled", "Template"]
 

@@ -13,7 +13,7 @@ from raysm.grid.place import Place
 from raysm.grid.rows.template import names_in
 from raysm.grid.rules import Rules
 from raysm.grid.task import MAX_RUNTIME_S, Task
-from raysm.request.hyperparameters import hyperparameter_arguments, hyperparameter_text
+from raysm.request.job import hyperparameter_arguments, hyperparameter_text
 from raysm.request.pack import Pack, PackedRow
 from raysm.request.workload import EntryScript
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from raysm.grid.attempt import TaskState
 from raysm.grid.task import Task
-from raysm.request.parameters import plain
+from raysm.request.workload import plain
 
 __all__ = ["DIFFERS", "Difference", "differences"]
 

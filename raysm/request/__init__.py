@@ -1,16 +1,13 @@
 """WHAT is asked for: frozen dataclasses, checked as they are made, without any I/O."""
 
 from raysm.request.channels import Distribution, Input
-from raysm.request.cluster import Cluster, InstanceGroup
-from raysm.request.function import PickledFunction
+from raysm.request.cluster import Cluster, InstanceGroup, Ports
 from raysm.request.job import JobRequest
 from raysm.request.limits import Limits, MetricDefinition, Security
-from raysm.request.ports import Ports
-from raysm.request.script import Script
+from raysm.request.programs import PickledFunction, Script, TorchScript, TrainLoop
 from raysm.request.session import SessionWorkload
 from raysm.request.similarity import Similarity
 from raysm.request.targets import AWS, Local, Target
-from raysm.request.training import TorchScript, TrainLoop
 from raysm.request.workload import Workload
 
 __all__ = [

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from raysm.errors import InvalidRequest
 from raysm.request.channels import Input
-from raysm.request.function import PickledWorkload
 from raysm.request.options import decides
+from raysm.request.programs import PickledWorkload
 from raysm.request.workload import Wrapper
 
 __all__ = ["READ", "TYPES", "BatchInference"]

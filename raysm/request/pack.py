@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from raysm.errors import InvalidRequest
 from raysm.request.options import decides
-from raysm.request.parameters import Parameters
-from raysm.request.script import ScriptWorkload
+from raysm.request.programs import ScriptWorkload
+from raysm.request.workload import Parameters
 
 __all__ = ["Pack", "PackedRow"]
 

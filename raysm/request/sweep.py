@@ -15,12 +15,10 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 from raysm.request.early_stopping import Rule, rule_of
 from raysm.request.options import decides
-from raysm.request.parameters import Parameters, of_fields, plain
-from raysm.request.pickled import Pickled
-from raysm.request.script import Script
+from raysm.request.programs import Pickled, Script
 from raysm.request.space import Parameter
 from raysm.request.space_reading import space_of
-from raysm.request.workload import Workload, Wrapper
+from raysm.request.workload import Parameters, Workload, Wrapper, of_fields, plain
 
 __all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "require_sweep", "swept_script"]
 

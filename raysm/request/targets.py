@@ -1,7 +1,8 @@
-"""Where a job is sent: AWS, or the embedded SageMaker of this machine. One service at two endpoints.
+"""Where a job runs: AWS or the embedded SageMaker of this machine, one service at two endpoints.
 
-A target answers for itself what a request becomes there. What takes a network or a file to answer is asked of its
-connection, ``raysm.client.targets``: so a further target is a class here, a module there, and a line in each.
+A target decides itself what a request becomes there. What needs a network or a file is asked of its connection in
+``raysm.client``. The kinds of instances that the embedded SageMaker can play are here too, because the client names
+them; ``raysm.local.instances`` has the class of each.
 """
 
 import re
@@ -11,10 +12,76 @@ from urllib.parse import quote
 
 from raysm.errors import InvalidRequest, option
 from raysm.request.cluster import LOCAL_TYPE, Cluster
-from raysm.request.instance_kinds import instance_kind
 from raysm.request.options import decides
 
-__all__ = ["AWS", "LOCAL_INSTANCE_TYPE", "LOCAL_ROLE", "Local", "Target"]
+__all__ = [
+    "AWS",
+    "INSTANCE_KINDS",
+    "InstanceKind",
+    "LOCAL_INSTANCE_TYPE",
+    "LOCAL_ROLE",
+    "Local",
+    "Target",
+    "instance_kind",
+    "kind_of_image",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstanceKind:
+    """One kind of instance."""
+
+    name: str
+    """As a request names it."""
+    summary: str
+    """For people, in a list: ``processes``."""
+    keeps_any_time: bool = False
+    """Whether its jobs follow a clock that runs faster than this machine's."""
+    runs_programs: bool = True
+    """Whether what a job carries is really run; else it ends as a scenario says, and leaves no file."""
+    needs_image: bool = False
+    """Whether it runs a container image, so that a request has to name one and a job's tag has to name the kind."""
+
+    @property
+    def image(self) -> str:
+        """What CreateTrainingJob, which wants an image, is told where none is needed: the kind's name."""
+        return f"raysm/{self.name}:latest"
+
+
+INSTANCE_KINDS: dict[str, InstanceKind] = {
+    kind.name: kind
+    for kind in (
+        InstanceKind(
+            name="simulated",
+            summary="nothing, which ends as the scenario says",
+            keeps_any_time=True,
+            runs_programs=False,
+        ),
+        InstanceKind(name="process", summary="processes"),
+        InstanceKind(name="namespace", summary="Linux namespaces (root)"),
+        InstanceKind(name="docker", summary="containers", needs_image=True),
+    )
+}
+"""By name, the kind that is most like the service last; ``raysm.local.instances.SITES`` has the class of each."""
+
+
+def instance_kind(name: str) -> InstanceKind:
+    """Return the kind of this name.
+
+    Raises:
+        InvalidRequest: There is none.
+    """
+    if name not in INSTANCE_KINDS:
+        raise InvalidRequest(f"{name!r} is not a kind of instance: {', '.join(INSTANCE_KINDS)}")
+    return INSTANCE_KINDS[name]
+
+
+def kind_of_image(image: str) -> InstanceKind | None:
+    """Return the kind that an image names, ``raysm/process:latest``; None of any other image."""
+    # The whole of it: below another registry, or with more behind it, it is the name of a real image.
+    named = re.fullmatch(r"raysm/([^:/]+)(:.*)?", image)
+    return INSTANCE_KINDS.get(named[1]) if named else None
+
 
 LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
 """The API wants a role; on this machine nobody assumes it."""

@@ -8,7 +8,7 @@ import pytest
 from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
 from raysm.bootstrap.pip import Pip, PipFailed
 from raysm.errors import InvalidRequest
-from raysm.request.package_index import CodeArtifact
+from raysm.request.external import CodeArtifact
 from tests.support.bootstraps import free_ports
 from tests.support.package_index import package_index, silent_port
 from tests.support.wheels import make_wheel

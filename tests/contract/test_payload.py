@@ -16,7 +16,7 @@ from raysm.contract.source import source_of_modules
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import Input, JobRequest, Script, Similarity
-from raysm.request.function import PickledFunction
+from raysm.request.programs import PickledFunction
 from tests.support import strangers
 from tests.support.kinds import imported_from
 

@@ -14,7 +14,7 @@ from raysm.local.local_job import LocalJob
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import kind_of
 from raysm.request import JobRequest, Local, Script
-from raysm.request.instance_kinds import INSTANCE_KINDS, InstanceKind
+from raysm.request.targets import INSTANCE_KINDS, InstanceKind
 from tests.support.jobs import Log
 from tests.support.sagemaker import places_of
 

@@ -1,8 +1,34 @@
+"""Tests of ``raysm.request.targets``."""
+
 import pytest
 
 from raysm.errors import InvalidRequest
+from raysm.local.instances import SITES, Site, site_class
 from raysm.request import Cluster
-from raysm.request.targets import AWS, Local
+from raysm.request.targets import AWS, INSTANCE_KINDS, Local, instance_kind, kind_of_image
+
+
+@pytest.mark.parametrize("name", INSTANCE_KINDS)
+def test_a_kind_is_found_by_its_name_and_by_the_image_that_names_it(name):
+    kind = instance_kind(name)
+    assert kind.name == name
+    assert kind_of_image(kind.image) is kind
+
+
+def test_every_kind_has_a_site():
+    assert list(SITES) == list(INSTANCE_KINDS)
+    assert all(issubclass(site_class(kind), Site) for kind in SITES)
+
+
+@pytest.mark.parametrize("image", ["raysm/other:latest", "busybox", "registry/raysm/process:latest", "raysm/process/x"])
+def test_any_other_image_names_no_kind(image):
+    assert kind_of_image(image) is None
+
+
+def test_an_unknown_kind_is_refused_with_those_that_there_are():
+    with pytest.raises(InvalidRequest, match=f"'pod' is not a kind of instance: {', '.join(INSTANCE_KINDS)}"):
+        instance_kind("pod")
+
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"

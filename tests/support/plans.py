@@ -7,13 +7,12 @@ from raysm.contract.job_api import api_of
 from raysm.contract.seal import Seal
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from raysm.request.batch import BatchInference
-from raysm.request.function import PickledFunction
 from raysm.request.pack import Pack, PackedRow
+from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
 from raysm.request.session import SessionWorkload
 from raysm.request.similarity import Similarity
 from raysm.request.space import loguniform
 from raysm.request.sweep import FunctionSweep, ScriptSweep
-from raysm.request.training import TorchScript, TrainLoop
 from tests.support.sagemaker import aws, places_of
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"

@@ -16,10 +16,9 @@ from raysm.contract.result import VALUE, Manifest
 from raysm.errors import InvalidInput
 from raysm.grid.row_tables import write_tables
 from raysm.request import Cluster, Input, JobRequest
-from raysm.request.function import PickledFunction
+from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
-from raysm.request.training import TorchScript, TrainLoop
 from raysm.workloads.batch.first_look import check_inputs
 from raysm.workloads.file_names import data_files, input_files
 from raysm.workloads.files import file_blocks

@@ -7,7 +7,7 @@ from raysm.client.calls.parts import Call, Parts, join_path, present
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest
-from raysm.request.tracking import place_of
+from raysm.request.external import place_of
 
 __all__ = ["CALL"]
 

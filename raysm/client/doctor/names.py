@@ -13,8 +13,7 @@ from raysm.client.permissions import Names
 from raysm.client.storage import Storage, split
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import Input
-from raysm.request.package_index import CodeArtifact
-from raysm.request.tracking import place_of
+from raysm.request.external import CodeArtifact, place_of
 
 __all__ = ["key_arn", "names_of", "placeholders", "repository_arn"]
 

@@ -22,7 +22,7 @@ from raysm.contract.events import Metric, Trial, parse
 from raysm.contract.job_api import JobApi
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
 from raysm.errors import JobNotFound, ServiceError
-from raysm.request.parameters import typed
+from raysm.request.workload import typed
 
 __all__ = ["Reading", "read_job"]
 

@@ -1,16 +1,35 @@
 """Instances of a job on this machine, in kinds behind one small interface (``base``).
 
-Which kinds there are stands in ``raysm.request.instance_kinds``, once for the client too; the module that plays one is
-imported when it is asked for.
+``raysm.request.targets`` describes the kinds, because the client names them. ``SITES`` has the class of each.
 """
 
 import pkgutil
+from collections.abc import Mapping
 
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, Visit
 from raysm.local.instances.share import Share
-from raysm.request.instance_kinds import INSTANCE_KINDS, instance_kind
+from raysm.request.targets import INSTANCE_KINDS, instance_kind
 
-__all__ = ["Instance", "InstanceSpec", "Link", "Share", "Site", "Visit", "best_kind", "missing_for", "open_site"]
+__all__ = [
+    "SITES",
+    "Instance",
+    "InstanceSpec",
+    "Link",
+    "Share",
+    "Site",
+    "Visit",
+    "best_kind",
+    "missing_for",
+    "open_site",
+]
+
+SITES: Mapping[str, str] = {
+    "simulated": "raysm.local.instances.simulated:SimulatedSite",
+    "process": "raysm.local.instances.process:ProcessSite",
+    "namespace": "raysm.local.instances.namespace:NamespaceSite",
+    "docker": "raysm.local.instances.docker:DockerSite",
+}
+"""The class that opens the site of each kind, imported on first use: the docker module needs packages of its own."""
 
 
 def site_class(kind: str) -> type[Site]:
@@ -19,8 +38,7 @@ def site_class(kind: str) -> type[Site]:
     Raises:
         InvalidRequest: There is no such kind.
     """
-    # By its name: kinds are known to the request's side too, which imports nothing of this one.
-    site: type[Site] = pkgutil.resolve_name(instance_kind(kind).site)
+    site: type[Site] = pkgutil.resolve_name(SITES[instance_kind(kind).name])
     return site
 
 

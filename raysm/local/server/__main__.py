@@ -8,7 +8,7 @@ from pathlib import Path
 from raysm.contract.home import home
 from raysm.errors import RaysmError
 from raysm.local.instances import best_kind
-from raysm.request.instance_kinds import INSTANCE_KINDS
+from raysm.request.targets import INSTANCE_KINDS
 
 
 def main() -> int:

@@ -1,16 +1,14 @@
-"""What carries one job out, whatever plays its instances: the interface between the API and the life of a job.
+"""The interface between the API and the life of a job: ``run`` runs real programs, ``simulated`` plays a scenario."""
 
-Jobs that really run have ``run``, simulated ones ``simulated``: which one stands at the kind of instance.
-"""
-
-import pkgutil
 from collections.abc import Mapping
 from typing import Protocol
 
 from raysm.local.instances import Instance
 from raysm.local.server.records import JobRecord
+from raysm.local.server.run import JobRun
 from raysm.local.server.services import Services
-from raysm.request.instance_kinds import instance_kind
+from raysm.local.server.simulated import SimulatedLife
+from raysm.request.targets import instance_kind
 
 __all__ = ["JobLife", "life_of"]
 
@@ -51,6 +49,5 @@ class JobLife(Protocol):
 
 def life_of(services: Services, record: JobRecord) -> JobLife:
     """Return what carries a job out, by the kind of its instances."""
-    # By its name, as sites are: the table of kinds is of the client's half too.
-    life: JobLife = pkgutil.resolve_name(instance_kind(record.instance_kind).life)(services, record)
-    return life
+    runs_programs = instance_kind(record.instance_kind).runs_programs
+    return JobRun(services, record) if runs_programs else SimulatedLife(services, record)

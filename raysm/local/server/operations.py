@@ -23,7 +23,7 @@ from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
 from raysm.local.server.validation import check, check_unwritten
-from raysm.request.instance_kinds import instance_kind
+from raysm.request.targets import instance_kind
 
 __all__ = ["Operations"]
 

@@ -13,7 +13,7 @@ from raysm.errors import InvalidRequest
 from raysm.local import framework_image
 from raysm.local.framework_image import PROGRAM, SUBMITTED, decoded
 from raysm.local.server.definitions import Source
-from raysm.request.instance_kinds import instance_kind
+from raysm.request.targets import instance_kind
 
 __all__ = ["check_kind", "entrypoint_of", "source_of"]
 

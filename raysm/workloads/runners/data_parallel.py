@@ -1,6 +1,6 @@
 """A training loop in every worker, by Ray Train; ``workloads.training`` does the work."""
 
-from raysm.request.training import TrainLoop
+from raysm.request.programs import TrainLoop
 from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.training.launch.data_parallel import run_data_parallel
 

@@ -14,7 +14,7 @@ import ray
 from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.contract.result import VALUE
 from raysm.contract.store import put
-from raysm.request.function import PickledFunction
+from raysm.request.programs import PickledFunction
 from raysm.workloads.failure import failure_of
 from raysm.workloads.pickles import pickled_value, unpickled
 from raysm.workloads.runner import Runner

@@ -9,7 +9,7 @@ import sys
 import time
 
 from raysm.bootstrap.log import remark
-from raysm.request.script import Script
+from raysm.request.programs import Script
 from raysm.workloads.failure import failure_of
 from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.script_main import run_script

@@ -1,6 +1,6 @@
 """A script written for torchrun, on all instances that train; ``workloads.training`` does the work."""
 
-from raysm.request.training import TorchScript
+from raysm.request.programs import TorchScript
 from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.training.launch.torch_script import run_torch_script
 

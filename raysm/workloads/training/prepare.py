@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from raysm.contract.keywords import check_names, documents_options
 from raysm.errors import InvalidRequest
-from raysm.request.training import Precision
+from raysm.request.programs import Precision
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
 from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.engines.full_model import Loss

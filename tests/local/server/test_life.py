@@ -1,21 +1,18 @@
-"""What carries a job out stands at the kind of its instances."""
-
-import pkgutil
+"""Tests of ``raysm.local.server.life``."""
 
 import pytest
 
 from raysm.local.server.life import JobLife, life_of
+from raysm.local.server.run import JobRun
 from raysm.local.server.simulated import SimulatedLife
-from raysm.request.instance_kinds import INSTANCE_KINDS
 from tests.local.server.test_simulated import World
 
 
-@pytest.mark.parametrize("kind", INSTANCE_KINDS)
-def test_every_kind_names_what_has_all_that_the_api_asks_for(kind):
-    life = pkgutil.resolve_name(INSTANCE_KINDS[kind].life)
-    assert {name for name in vars(JobLife) if not name.startswith("_")} <= set(dir(life))
+@pytest.mark.parametrize("kind", [JobRun, SimulatedLife])
+def test_both_have_all_that_the_api_asks_for(kind):
+    assert {name for name in vars(JobLife) if not name.startswith("_")} <= set(dir(kind))
 
 
-def test_a_simulated_job_is_carried_out_by_nobody_but_the_timers(tmp_path):
+def test_the_timers_carry_out_a_simulated_job(tmp_path):
     here = World(tmp_path)
     assert isinstance(life_of(here.services, here.start().record), SimulatedLife)

@@ -28,7 +28,7 @@ from raysm.local.server.batch.model import client_error
 from raysm.local.server.batch.records import BatchJob
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.moto_services import MotoServices
-from raysm.request.instance_kinds import instance_kind
+from raysm.request.targets import instance_kind
 
 __all__ = ["LOG_GROUP", "NotNow", "ProgramWork", "Seen", "command_of", "container_of", "variables_of"]
 

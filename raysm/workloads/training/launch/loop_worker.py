@@ -21,7 +21,7 @@ from raysm.bootstrap.log import emit_event
 from raysm.contract import payload
 from raysm.contract.machine import go_first
 from raysm.errors import WorkerFailed
-from raysm.request.training import Precision
+from raysm.request.programs import Precision
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.training.launch.attempts import say
 from raysm.workloads.training.launch.failure_attribution import CAUSE_S, is_consequence

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from raysm.bootstrap import environment
 from raysm.errors import InvalidConfig, InvalidRequest
-from raysm.request.training import Precision
+from raysm.request.programs import Precision
 from raysm.workloads.report import event_lines, numbers, words
 from raysm.workloads.sweep import reports
 from raysm.workloads.training.degrees.layout import Layout

@@ -18,7 +18,7 @@ from raysm.bootstrap import environment
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import Metric
 from raysm.contract.result import Measured
-from raysm.request.training import Precision
+from raysm.request.programs import Precision
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.measure import communication
 from raysm.workloads.training.measure.bottleneck import Picture, RankTimes, bottleneck

@@ -1,15 +1,164 @@
-"""Training workloads: a script written for torchrun, or a function that each worker calls."""
+"""Workloads that run the user's own code: scripts, torchrun scripts, functions and training loops."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from raysm.errors import InvalidRequest
-from raysm.request.function import PickledWorkload
-from raysm.request.script import ScriptWorkload
-from raysm.request.workload import Wrapper
+from raysm.request.options import decides
+from raysm.request.workload import Parameters, Workload, Wrapper, of_command_line
 
-__all__ = ["Precision", "TorchScript", "TrainLoop", "check_workers"]
+__all__ = [
+    "Pickled",
+    "PickledFunction",
+    "PickledWorkload",
+    "Precision",
+    "Script",
+    "ScriptWorkload",
+    "TorchScript",
+    "TrainLoop",
+    "check_workers",
+]
+
+
+class Pickled:
+    """Stands before ``Workload`` among the bases of a kind that has these two fields."""
+
+    # Without slots of its own: a dataclass with slots takes no second base that has any.
+    __slots__ = ()
+
+    # Said for type checkers: the fields themselves are the dataclass's, in its own order.
+    name: str
+    python: str
+
+    @property
+    def pickled_by(self) -> str:
+        """Its ``python``."""
+        return self.python
+
+    @property
+    def title(self) -> str:
+        """Its ``name``."""
+        return self.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptWorkload(Workload):
+    """What every script says.
+
+    Raises:
+        InvalidRequest: The script has no name, or its arguments are one text.
+    """
+
+    script: str = field(kw_only=False)
+    """The script's path; relative to ``source_dir`` where that is given."""
+    args: tuple[str, ...] = ()
+    """Its arguments, verbatim: ``sys.argv[1:]``."""
+    source_dir: str | None = None
+    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is
+    the script with the modules and packages beside it that it imports."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        name = type(self).__name__
+        # tuple() would make an argument of each letter.
+        if isinstance(self.args, str):
+            raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
+        # What a command line has are texts: 10 is told as "10".
+        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
+        if not self.script:
+            raise InvalidRequest(f"{name}: the path of the script is empty")
+
+    @property
+    def entry_script(self) -> "ScriptWorkload":
+        """This."""
+        return self
+
+    @property
+    def title(self) -> str:
+        """The script's name without its suffix."""
+        return Path(self.script).stem
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its arguments."""
+        return of_command_line(self.args)
+
+    def moved_to(self, script: str) -> Self:
+        """Return the same for a source that lies in a payload, where the script has the path ``script``."""
+        # No folder any more: in a payload the source is one, however it was found.
+        return dataclasses.replace(self, script=script, source_dir=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script(ScriptWorkload):
+    """A Python script, run once, on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
+
+    It joins the cluster by ``ray.init()``; or, with ``ray_init``, finds itself joined already.
+
+    Raises:
+        InvalidRequest: The script has no name.
+    """
+
+    runner: ClassVar[str] = "raysm.workloads.runners.script:ScriptRunner"
+    label: ClassVar[str] = "the script"
+    keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
+
+    ray_init: bool = False
+    """Joins the cluster before the script begins, for one that calls no ``ray.init()``; a call of it would be refused
+    by Ray, as any second one."""
+
+    in_state: bool = False
+    """Runs the script in $RAYSM_STATE, where a copy of its source lies: what it writes to its working folder, its
+    checkpoints for one, is found there by the next run with ``resume`` and after an interruption. In ``args``,
+    ``{state}`` is replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this."""
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether rows of a grid may share a job: it needs neither a joined cluster nor the state folder of the job."""
+        return not self.ray_init and not self.in_state
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PickledWorkload(Pickled, Workload):
+    """What every workload says whose code travels as a pickle."""
+
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
+
+    name: str
+    """For people: ``module.function``."""
+    python: str
+    """Version of the Python that pickled it, ``3.11``: another one cannot be trusted to read it."""
+
+    # For people: the pickle is what counts, and its digest with it.
+    arguments: Mapping[str, Any] = field(default_factory=dict, metadata=decides(result=False))
+    """What it is called with, as ``raysm.request.workload`` shows it."""
+    code: str = field(default="", metadata=decides(result=False))
+    """SHA-256 of the function's own text; empty where it has none."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its ``arguments``."""
+        return self.arguments
+
+    @property
+    def code_digest(self) -> str:
+        """Its ``code``."""
+        return self.code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PickledFunction(PickledWorkload):
+    """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
+
+    runner: ClassVar[str] = "raysm.workloads.runners.function:FunctionRunner"
+    label: ClassVar[str] = "a function"
+    keeps: ClassVar[str] = "the value of the function"
+    wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Function(fn, *args, **kwargs)")
+    returns_value: ClassVar[bool] = True
+
 
 Precision = Literal["fp32", "bf16", "fp8"]
 """What ``training.prepare`` computes in, where the loop does not say; ``fp8`` is for GPUs that multiply it."""

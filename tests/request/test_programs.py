@@ -1,0 +1,91 @@
+"""Tests of ``raysm.request.programs``."""
+
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.request.programs import Pickled, PickledFunction, Script, TorchScript, TrainLoop
+from raysm.request.space import uniform
+from raysm.request.sweep import FunctionSweep
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        PickledFunction(name="train.fit", python="3.11.9"),
+        FunctionSweep(name="train.fit", python="3.11.9", space={"lr": uniform(0, 1)}, metric="loss", mode="min"),
+    ],
+)
+def test_it_is_called_as_its_function_and_says_who_pickled_it(workload):
+    assert isinstance(workload, Pickled)
+    assert (workload.title, workload.pickled_by) == ("train.fit", "3.11.9")
+    # With slots all the way up: nothing else can be set on it.
+    assert not hasattr(workload, "__dict__")
+
+
+def test_what_is_not_pickled_names_nobody_who_did():
+    assert Script("a.py").pickled_by is None
+
+
+BOTH = pytest.mark.parametrize("kind", [Script, TorchScript])
+
+
+@BOTH
+def test_a_script_without_a_path_is_refused(kind):
+    with pytest.raises(InvalidRequest, match=f"{kind.__name__}: the path of the script is empty"):
+        kind("")
+
+
+@BOTH
+def test_arguments_in_one_text_are_refused_with_the_list_that_was_meant(kind):
+    with pytest.raises(InvalidRequest, match=rf"{kind.__name__}: args .*give args=\['--lr', '1'\]"):
+        kind("train.py", args="--lr 1")
+
+
+@BOTH
+def test_arguments_become_texts(kind):
+    assert kind("train.py", args=["--lr", 0.1]).args == ("--lr", "0.1")
+
+
+@BOTH
+def test_a_script_in_a_payload_has_no_folder_of_its_own_any_more(kind):
+    moved = kind("train.py", source_dir="src", args=["1"]).moved_to("sub/train.py")
+    assert moved == kind("sub/train.py", args=["1"])
+
+
+def test_a_job_is_named_after_the_script():
+    assert Script("folder/my_train.py").title == "my_train"
+
+
+def test_a_function_says_which_python_can_read_it_and_what_it_is_called():
+    function = PickledFunction(name="module.work", python="3.11")
+    assert (function.pickled_by, function.title) == ("3.11", "module.work")
+    assert function.wrapper.name == "Function"
+
+
+LOOP = {"name": "module.loop", "python": "3.11"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"workers": 0}, "DataParallel: workers must be a whole number of at least 1, got 0"),
+        ({"workers_per_instance": 1.5}, "workers_per_instance must be a whole number of at least 1, got 1.5"),
+        ({"max_restarts": -1}, "max_restarts must be a whole number of at least 0, got -1"),
+        ({"max_restarts": None}, "max_restarts must be a whole number of at least 0, got None"),
+        ({"precision": "fp16"}, "precision is 'fp32', 'bf16' or 'fp8', got 'fp16'"),
+    ],
+)
+def test_a_loop_that_cannot_be_is_refused(fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        TrainLoop(**LOOP, **fields)
+
+
+def test_a_script_that_spawns_has_one_worker_for_each_instance():
+    assert TorchScript("a.py", spawns=True, workers_per_instance=1).spawns
+    with pytest.raises(InvalidRequest, match="drop workers_per_instance=2, or spawns"):
+        TorchScript("a.py", spawns=True, workers_per_instance=2)
+
+
+def test_both_leave_the_cores_to_the_workers():
+    assert TorchScript("a.py").ray_variables == TrainLoop(**LOOP).ray_variables
+    assert TorchScript("a.py").ray_variables["RAY_worker_niceness"] == "0"
