@@ -94,7 +94,7 @@ def _numpy_array(channel: str, tensor: Any) -> Any:
     if tensor.layout is not torch.strided:
         raise InvalidInput(f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()")
     tensor = tensor.detach().cpu()
-    # NumPy has no bfloat16 and no float8; each of their values is a float32.
+    # NumPy has no bfloat16 and no float8, whose values float32 can hold.
     if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
         tensor = tensor.float()
     return tensor.resolve_conj().resolve_neg().numpy()

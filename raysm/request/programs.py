@@ -160,8 +160,8 @@ class PickledFunction(PickledWorkload):
     returns_value: ClassVar[bool] = True
 
 
-Precision = Literal["fp32", "bf16", "fp8"]
-"""What ``training.prepare`` computes in, where the loop does not say; ``fp8`` is for GPUs that multiply it."""
+Precision = Literal["fp32", "bf16"]
+"""What ``training.prepare`` computes in if the loop does not say."""
 
 RAY_VARIABLES: Mapping[str, str] = {
     # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
@@ -259,7 +259,7 @@ class TrainLoop(PickledWorkload):
         """Check the fields."""
         check_workers("DataParallel", self.workers_per_instance, self.max_restarts, self.workers)
         if self.precision not in get_args(Precision):
-            raise InvalidRequest(f"DataParallel: precision is 'fp32', 'bf16' or 'fp8', got {self.precision!r}")
+            raise InvalidRequest(f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}")
 
 
 def check_workers(what: str, per_instance: int | None, max_restarts: int, workers: int | None = None) -> None:

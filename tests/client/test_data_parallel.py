@@ -34,7 +34,7 @@ def test_a_loop_without_a_config_may_take_nothing():
         ((3,), {}, "must be a function, got 3"),
         ((lambda: None,), {"config": {"lr": 1}}, "must take one argument, the config"),
         ((loop,), {"config": [1]}, "config must be a mapping"),
-        ((loop,), {"precision": "fp16"}, "precision is 'fp32', 'bf16' or 'fp8', got 'fp16'"),
+        ((loop,), {"precision": "fp16"}, "precision is 'fp32' or 'bf16', got 'fp16'"),
         ((loop,), {"workers": 0}, "workers must be a whole number of at least 1, got 0"),
         ((loop,), {"workers_per_instance": True}, "workers_per_instance must be a whole number"),
         ((loop,), {"max_restarts": -1}, "max_restarts must be a whole number of at least 0, got -1"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -20,8 +19,6 @@ from tests.support import interrupted_loop, jobs
 from tests.support.leftovers import leaving_nothing
 
 SCRIPT = interrupted_loop.__file__
-
-GOES_ON = re.compile(r"goes on from the checkpoint of step (\d+) .*; (\d+|no) steps? (?:is|are) done again")
 
 
 def undisturbed(folder):
@@ -70,14 +67,7 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
 
         killed = json.dumps({"keeps": True, "die": 8, "hold": 11})
         with started(TorchScript(SCRIPT, args=[killed], max_restarts=1), tmp_path / "2", store) as (job, log):
-            log.wait_for_text(
-                "goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples); no step is done again"
-            )
-            _, _, again = log.wait_for(lambda host, line: GOES_ON.search(line) and "no step" not in line)
-            # Written in the background, that of step 6 may just not have been whole when the worker was killed.
-            step, repeated = map(int, GOES_ON.search(again).groups())
-            assert step in (5, 6)
-            assert step + repeated == 8
+            log.wait_for_text("goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples)")
             log.wait_for_text("holding after step 11")
             wait_until_kept(store, 9)
             job.kill("algo-2")
@@ -86,10 +76,5 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
         last = TorchScript(SCRIPT, args=[json.dumps({"keeps": True})])
         with started(last, tmp_path / "3", store) as (job, log):
             assert job.wait(jobs.ENDS_S).status == "Completed", log.text()
-            # How far it was is taken over every ten seconds alone, unless rank 0 could still close its file.
-            assert re.search(
-                r"goes on from the checkpoint of step 9 \(epoch 1, 8 of 60 samples\); "
-                r"(2 steps|the steps since then(, [12] or more,)?) are done again",
-                log.text(),
-            ), log.text()
+            assert "goes on from the checkpoint of step 9 (epoch 1, 8 of 60 samples)" in log.text(), log.text()
             assert (job.model_dir / MODEL_FILE).read_bytes() == undisturbed(tmp_path / "undisturbed")

@@ -109,6 +109,15 @@ BLOCKS = {
 }
 """Makers of blocks, [rows, TOKENS, WIDTH] -> the same shape."""
 
+CUTS = {
+    "mlp": {"inner.0": "colwise", "inner.3": "rowwise"},
+    "named": {"inner.fc1": "colwise", "inner.fc2": "rowwise"},
+    "gated": {"inner.w1": "colwise", "inner.w3": "colwise", "inner.w2": "rowwise"},
+    "attention": {f"inner.{name}_proj": "colwise" for name in "qkv"} | {"inner.out_proj": "rowwise"},
+    "encoder": {"linear1": "colwise", "linear2": "rowwise"},
+}
+"""Which layers of a block a tensor group cuts, by the block's kind."""
+
 EXACT = tuple(kind for kind in BLOCKS if kind not in ("batch norm", "dropout"))
 """Blocks by which each row's result follows from that row and the weights alone."""
 
@@ -135,6 +144,14 @@ class Chain(nn.Module):
             share(self.layers[first], self.layers[second])
         if drawn.frozen is not None:
             self.layers[drawn.frozen].requires_grad_(False)
+        # Weights that two blocks share cannot be cut.
+        shared = {*(drawn.tied or ()), *([len(drawn.blocks) - 1] if drawn.early else ())}
+        self.tp_plan = {
+            f"layers.{number}.{name}": style
+            for number, kind in enumerate(drawn.blocks)
+            if number not in shared
+            for name, style in CUTS.get(kind, {}).items()
+        }
         self.is_skipping, self.calls_early = drawn.skipping, drawn.early
 
     def forward(self, x):

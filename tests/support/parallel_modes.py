@@ -101,6 +101,12 @@ class Transformer(nn.Module):
 
     def __init__(self, width=16, heads=4, depth=4, blocks=None):
         super().__init__()
+        # As Hugging Face's models carry it; layers without these parts stay whole.
+        self.tp_plan = {f"layers.*.attention.{name}_proj": "colwise" for name in "qkv"} | {
+            "layers.*.attention.out_proj": "rowwise",
+            "layers.*.mlp.0": "colwise",
+            "layers.*.mlp.2": "rowwise",
+        }
         self.embed = nn.Linear(8, width)
         self.token = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.register_buffer("scale", torch.tensor(0.5))

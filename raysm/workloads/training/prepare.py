@@ -23,12 +23,11 @@ from raysm.workloads.training.loop.scheduling import check_scheduler
 from raysm.workloads.training.loop.session import Session, current
 from raysm.workloads.training.measure.measuring import measure
 from raysm.workloads.training.parallel.compiling import check_compiler
-from raysm.workloads.training.parallel.float8 import check_float8
 from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
 from raysm.workloads.training.parallel.parallelize import Parallelizer
 from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
-from raysm.workloads.training.parallel.tensors.plan import Plan
+from raysm.workloads.training.parallel.tensors import Plan
 from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["PrepareOptions", "prepare", "step"]
@@ -48,10 +47,10 @@ class PrepareOptions(TypedDict, total=False):
         example: A batch like those of ``step``: stages are balanced by the blocks' time on it. None balances them by
             parameters.
         plan: Which modules are cut over the workers of ``tensor``: name -> 'colwise', 'rowwise' or a ParallelStyle of
-            torch. None finds pairs of linear layers; the log says which.
-        precision: ``bf16`` computes in bfloat16 and keeps weights and gradients' sums in float32; ``fp8`` does the
-            products of linear layers in float8 beside that, by torchao, on GPUs that can (H100, L4, L40S); None is that
-            of the DataParallel, elsewhere ``fp32``.
+            torch; ``*`` in a name is any number. None takes the model's own ``tp_plan``, as Hugging Face models have
+            it.
+        precision: ``bf16`` computes in bfloat16 and keeps weights and gradients' sums in float32. None is that of the
+            DataParallel, elsewhere ``fp32``.
         compile: Whether the blocks compute by compiled code (``torch.compile``): the first steps take longer, the
             others less time. It needs a C++ compiler on CPUs, and triton on GPUs.
         max_norm: Gradients whose 2-norm over the whole model is larger are scaled down to it, whatever the mode; None
@@ -123,7 +122,8 @@ def prepare(
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = chosen["precision"] or session.precision
     _check(optimizer, parallel or Parallel(), precision, chosen)
-    _check_machine(session, parallel or Parallel(), precision, chosen)
+    if chosen["compile"]:
+        check_compiler(session.device, session.cpu_group)
     trainer = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
     # Only now: who was refused has had nothing changed, and may call again.
     session.trainer = trainer
@@ -164,7 +164,6 @@ def _cut(
         blocks=options["blocks"],
         example=options["example"],
         precision=None if precision == "fp32" else torch.bfloat16,
-        float8=precision == "fp8",
         compiles=options["compile"],
         plan=options["plan"],
         accumulate=options["accumulate"],
@@ -198,7 +197,7 @@ def _cut(
 def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: PrepareOptions) -> None:
     max_norm, accumulate, scheduler = options["max_norm"], options["accumulate"], options["scheduler"]
     if precision not in get_args(Precision):
-        raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32', 'bf16' or 'fp8'")
+        raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     # Written so that NaN is refused, too.
     if max_norm is not None and not max_norm > 0:
         raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
@@ -210,27 +209,16 @@ def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: Pr
             f"accumulate={accumulate}: a pipeline adds up the gradients of its micro-batches already; leave it out, and"
             f" give Parallel more of them (microbatches is {parallel.microbatch_count})"
         )
+    if options["compile"] and parallel.tensor > 1:
+        # The hooks that cut and gather tensors in the middle of a block would stay as they were when it was traced.
+        raise InvalidRequest(
+            f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not compiled; leave"
+            " compile out, or cut by shard or pipeline"
+        )
     if scheduler is not None:
         check_scheduler(scheduler, optimizer)
     if is_stepped(optimizer):
         raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
-
-
-def _check_machine(session: Session, parallel: Parallel, precision: Precision, options: PrepareOptions) -> None:
-    """Check that this worker's machine can compute as it is asked to."""
-    if precision == "fp8":
-        on_gpu = session.device.type == "cuda"
-        capability = torch.cuda.get_device_capability(session.device) if on_gpu else None
-        check_float8(session.device, parallel.tensor, capability)
-    if options["compile"]:
-        if parallel.tensor > 1:
-            # Its hooks cut and gather in the middle of a block, and look at the first forward: compiled, they would be
-            # as they were when it was traced.
-            raise InvalidRequest(
-                f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not compiled; leave"
-                " compile out, or cut by shard or pipeline"
-            )
-        check_compiler(session.device, session.cpu_group)
 
 
 def step(batch: Any) -> float:

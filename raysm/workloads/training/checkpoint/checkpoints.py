@@ -26,7 +26,6 @@ from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint import resume, shards
 from raysm.workloads.training.checkpoint.manifest import Best, FileRecord, Manifest, choose_outdated, remove
-from raysm.workloads.training.checkpoint.step_marker import StepMarker, read_reached
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import capture_state
 from raysm.workloads.training.loop.session import Observer, Session
@@ -84,7 +83,6 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
         InvalidRequest: The newest whole checkpoint is that of another model or optimizer.
     """
     folder = None if config is None or config.folder is None else Path(config.folder)
-    own_folder = None
     if session.in_job:
         instance = environment.read()
         if config is None and not instance.has_checkpoints:
@@ -93,11 +91,9 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
         base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
         # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
-        if folder.is_relative_to(instance.paths.checkpoints):
-            own_folder = instance.paths.scratch / folder.relative_to(instance.paths.base)
     elif config is None:
         return None
-    checkpointing = Checkpointing(session, trainer, config or Checkpoints(), folder or Path("checkpoints"), own_folder)
+    checkpointing = Checkpointing(session, trainer, config or Checkpoints(), folder or Path("checkpoints"))
     checkpointing.begin()
     session.observers.append(checkpointing)
     return checkpointing
@@ -106,11 +102,9 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
 class Checkpointing(Observer):
     """Saves one training, seen from one rank."""
 
-    def __init__(
-        self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path, own: Path | None = None
-    ) -> None:
-        """Take what is saved, when, and where on this instance; ``own`` is where the service takes nothing over."""
-        self._session, self._trainer, self._config, self._folder, self._own = session, trainer, config, folder, own
+    def __init__(self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path) -> None:
+        """Take what is saved, when, and where on this instance."""
+        self._session, self._trainer, self._config, self._folder = session, trainer, config, folder
         # A group of its own: saving in the background talks while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
         self._group = group
@@ -120,8 +114,6 @@ class Checkpointing(Observer):
         self._whole: list[Manifest] = []
         self._saving: _Saving | None = None
         self._random: resume.PutBack | None = None
-        self._hyperparameters: Mapping[str, float] = {}
-        self._reached: StepMarker | None = None
         self._before: Any = None
         self._over = False
 
@@ -130,12 +122,8 @@ class Checkpointing(Observer):
         # Drawn anew by each start: a torn checkpoint of the run before must never be completed by files of this one.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
-        reached = read_reached(self._folder, self._own)
-        resumed = resume.resume(self._session, self._trainer, self._folder, self._exchange, self._group, reached)
+        resumed = resume.resume(self._session, self._trainer, self._folder, self._exchange, self._group)
         self._whole, self._random = list(resumed.whole), resumed.random
-        self._hyperparameters = resumed.hyperparameters
-        if self._session.rank == 0:
-            self._reached = StepMarker(self._folder, self._session.steps, self._own)
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
         atexit.register(self.on_end)  # a script ends without saying so
@@ -152,8 +140,6 @@ class Checkpointing(Observer):
 
     def on_step_end(self, step: int, loss: float) -> None:
         """Save if it is time; if some rank was told to stop, save at once and leave."""
-        if self._reached is not None:
-            self._reached.write(step)
         if self._session.stop_agreed:
             self._leave(step, loss)
         elif step % self._config.every_steps == 0:
@@ -169,8 +155,6 @@ class Checkpointing(Observer):
         atexit.unregister(self.on_end)
         self._settle()
         self._staging.close()
-        if self._reached is not None:
-            self._reached.close()
         if self._before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._before)
 
@@ -233,7 +217,6 @@ class Checkpointing(Observer):
             value=value if value is not None and math.isfinite(value) else None,
             metric=None if best is None else best[0],
             reported={name: number for name, number in session.reported.items() if math.isfinite(number)},
-            hyperparameters=self._hyperparameters,
         )
 
     def _settle(self) -> None:

@@ -85,8 +85,6 @@ class Manifest:
     """Which metric that is; None where nobody said."""
     reported: Mapping[str, float] = field(default_factory=dict)
     """The finite ones of the metrics that rank 0 had reported last, by name."""
-    hyperparameters: Mapping[str, float] = field(default_factory=dict)
-    """What optimizer and scheduler were made with when the training began; {} where nobody knows."""
     format: int = FORMAT
     """Version of this file's form."""
     time_s: float = field(default_factory=time.time)

@@ -4,8 +4,8 @@ What flows in are the folders of all instances; what flows out are the model, th
 session's counts as they were, and what is still to be put back when the loop begins.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,16 +14,13 @@ import torch.distributed as dist
 
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.workloads.training.checkpoint import shards
-from raysm.workloads.training.checkpoint.hyperparameters import find_overruled, read_hyperparameters
 from raysm.workloads.training.checkpoint.manifest import Manifest, is_intact, list_folders, read_manifests, remove
-from raysm.workloads.training.checkpoint.rehearsal import rehearse
-from raysm.workloads.training.checkpoint.step_marker import Reached
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.trainer import Trainer
 
-__all__ = ["RANDOM", "PutBack", "ResumePoint", "repeated", "resume"]
+__all__ = ["RANDOM", "PutBack", "ResumePoint", "resume"]
 
 RANDOM = "random"
 """Entry of a checkpoint: the states of all ranks' random generators, in the order of ranks."""
@@ -44,8 +41,6 @@ class ResumePoint:
     """The checkpoints that there are, the oldest first; the last one is where training goes on."""
     random: PutBack | None = None
     """To be called when the loop begins; None where training begins anew."""
-    hyperparameters: Mapping[str, float] = field(default_factory=dict)
-    """What optimizer and scheduler go on with, as ``read_hyperparameters`` names it."""
 
 
 def resume(
@@ -54,7 +49,6 @@ def resume(
     folder: Path,
     exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
-    reached: Reached,
 ) -> ResumePoint:
     """Load the newest whole checkpoint of all instances, if there is one; every rank has to call it.
 
@@ -64,13 +58,10 @@ def resume(
         folder: Of the checkpoints, on this instance.
         exchange: All ranks.
         group: Of the CPU; None in a single process.
-        reached: How far the training was, as this instance knows.
 
     Raises:
         InvalidRequest: It is of another model or optimizer, or one was written by another version of raysm.
     """
-    # Rank 0's instance of the last run may not be rank 0's of this one.
-    reached = max(exchange.gather(reached))
     candidates = _candidates(folder, exchange)
     folders = set[str]().union(*exchange.gather(list_folders(folder)))
     torn = folders - {manifest.name for manifest in candidates}
@@ -87,12 +78,11 @@ def resume(
         torn.add(candidates.pop().name)
     if exchange.is_leader:
         remove(folder, torn)
-    hyperparameters = read_hyperparameters(trainer.optimizer, trainer.scheduler)
     if not candidates:
-        return ResumePoint(hyperparameters=hyperparameters)
+        return ResumePoint()
     random = _load(session, trainer, folder / newest.name, newest, has, exchange, group)
-    _say(session, newest, reached, folder, str(trainer.layout), find_overruled(hyperparameters, newest.hyperparameters))
-    return ResumePoint(tuple(candidates), random, newest.hyperparameters or hyperparameters)
+    _say(session, newest, folder, str(trainer.layout))
+    return ResumePoint(tuple(candidates), random)
 
 
 def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
@@ -150,7 +140,6 @@ def _load(
         session.say(f"{moved / 1e6:.1f} MB of the checkpoint came from other instances")
     shards.load(state, checkpoint, group=group)
     trainer.load(state)
-    rehearse(trainer)
     session.steps, session.epoch, session.offset = manifest.step, manifest.epoch, manifest.offset
     session.order = manifest.order
     session.batch_before = manifest.order.batch_size if manifest.order else None
@@ -184,35 +173,17 @@ def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchan
     return needed
 
 
-def _say(
-    session: Session,
-    manifest: Manifest,
-    reached: Reached,
-    folder: Path,
-    layout: str,
-    ignored: Sequence[tuple[str, float, float]],
-) -> None:
+def _say(session: Session, manifest: Manifest, folder: Path, layout: str) -> None:
     where = (
         f" (epoch {manifest.epoch}, {manifest.offset} of {manifest.order.samples} samples)" if manifest.order else ""
     )
     afresh = "a job submitted without resume starts" if session.in_job else "remove that folder to start"
     session.say(
-        f"goes on from the checkpoint of step {manifest.step}{where}; {repeated(manifest.step, reached)} done again;"
-        f" it is in {folder.absolute()}: {afresh} afresh"
+        f"goes on from the checkpoint of step {manifest.step}{where}, with its learning rate; it is in"
+        f" {folder.absolute()}: {afresh} afresh"
     )
-    for name, chosen, resumed in ignored:
-        shown = "rate" if name == "lr" else name
-        session.say(f"warning: {shown} {chosen:g} was asked for, the checkpoint's {resumed:g} goes on")
     if manifest.layout != layout:
         session.say(
             f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"
             f" {session.world_size} ({layout}): the order of the data stays, the workers' random numbers begin anew"
         )
-
-
-def repeated(step: int, reached: Reached) -> str:
-    """Return how many steps are done again from ``step`` on, for ``… done again``."""
-    again = max(0, reached.step - step)
-    if not reached.is_exact:
-        return f"the steps since then{f', {again} or more,' if again else ''} are"
-    return "no step is" if not again else "1 step is" if again == 1 else f"{again} steps are"

@@ -32,19 +32,10 @@ from raysm.workloads.training.engines.running_averages import averages_kept
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.compiling import compile_blocks
-from raysm.workloads.training.parallel.float8 import to_float8
 from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
 from raysm.workloads.training.parallel.rebinding import Groups, check_placed
 from raysm.workloads.training.parallel.stages import Stages, partition_stages
-from raysm.workloads.training.parallel.tensors.dropout import draw_by_part
-from raysm.workloads.training.parallel.tensors.plan import (
-    Plan,
-    check_pairs,
-    check_plan,
-    derive_plan,
-    partition_tensors,
-    watch_first_forward,
-)
+from raysm.workloads.training.parallel.tensors import Plan, draw_by_part, partition_tensors, resolve_plan
 from raysm.workloads.training.parallel.ties import check_ties, copies_here, find_ties
 
 __all__ = ["RankModel", "Parallelizer"]
@@ -87,13 +78,11 @@ class Parallelizer:
     precision: torch.dtype | None = None
     """Type of the matrix products; None is the parameters' own."""
     plan: Plan | None = None
-    """Which tensors to cut; None is derived."""
+    """Which tensors to cut; None takes the plan that the model carries."""
     accumulate: int = 1
     """Pieces in which a slice is computed."""
     compiles: bool = False
     """Whether blocks compute by compiled code."""
-    float8: bool = False
-    """Whether linear layers multiply in float8."""
 
     @property
     def is_plain(self) -> bool:
@@ -112,7 +101,6 @@ class Parallelizer:
         """
         blocks = self._checked_blocks(model)
         if self.is_plain:
-            self._to_float8(model)
             self._recompute(model, blocks)
             return self._replicated(model)
         plan = self._checked_plan(model)
@@ -120,7 +108,6 @@ class Parallelizer:
         if stages is not None:
             check_placed(groups, stages.parameter_names())
             check_ties(find_ties(stages), self.layout, plan)
-        self._to_float8(model)
         # Before anything is cut: afterwards no rank has what it would have to send.
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
@@ -219,37 +206,16 @@ class Parallelizer:
         degree = self.layout.tensor
         if degree == 1:
             return {}
-        example = self._example_inputs(model)
-        if self.plan is not None:
-            check_plan(model, self.plan, degree)
-            check_pairs(model, self.plan, degree, example)
-            plan = self.plan
-        else:
-            # Rank 0's: rounding might be another elsewhere.
-            derived = [derive_plan(model, degree, example)]
-            dist.broadcast_object_list(derived, 0, group=self.session.cpu_group)
-            names: dict[str, list[str]] = {}
-            for name, reason in derived[0].left.items():
-                names.setdefault(reason, []).append(name)
-            left = [f"{_shown(modules)}: {reason}" for reason, modules in names.items()]
-            plan = derived[0].cuts
-            check_plan(model, plan, degree, "; ".join(left))
-            for line in left:
-                self.session.say(f"not cut over the {degree} workers of a tensor group: {line}")
+        plan = resolve_plan(model, self.plan, degree)
         whole = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name not in plan]
         self.session.say(f"tensors cut: {_shown(plan)}; linear layers whole on every worker: {_shown(whole) or 'none'}")
         return plan
 
-    def _example_inputs(self, model: nn.Module) -> tuple[Any, ...] | None:
-        """Return the example's inputs where the model is; None without one."""
-        if self.example is None:
-            return None
-        inputs: tuple[Any, ...] = on_device(inputs_and_target(self.example)[0], next(model.parameters()).device)
-        return inputs
-
     def _stages(self, model: nn.Module) -> Stages:
         """Cut the model into stages where rank 0 would: times differ from rank to rank."""
-        example = self._example_inputs(model) if self.parallel.optimize == "speed" else None
+        example = None
+        if self.example is not None and self.parallel.optimize == "speed":
+            example = on_device(inputs_and_target(self.example)[0], next(model.parameters()).device)
         partition = partition_stages(model, self.parallel.stages, self.blocks, example=example)
         first_ranks: list[Any] = [partition.starts, partition.shares]
         # What rank 0 measured: two ranks that cut elsewhere would each miss a layer.
@@ -278,8 +244,6 @@ class Parallelizer:
         if plan:
             partition_tensors(inner, plan, mesh["tensor"])
             draw_by_part(inner, plan, mesh["tensor"].get_local_rank())
-            if self.plan is None:
-                watch_first_forward(inner, plan)
         self._recompute(inner, blocks)
         # FSDP would gather frozen weights in each step, for nothing that is learned.
         if not any(parameter.requires_grad for parameter in inner.parameters()):
@@ -307,11 +271,6 @@ class Parallelizer:
         return MixedPrecisionPolicy(
             param_dtype=None if averages else self.precision, reduce_dtype=torch.float32 if self.precision else None
         )
-
-    def _to_float8(self, model: nn.Module) -> None:
-        # Stages are cut from the model by names, so they find the new layers; shards need them from the beginning.
-        if self.float8:
-            self.session.say(f"in float8: {_shown(to_float8(model))}")
 
     def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
         """Compile each block; let it keep only its inputs until the backward pass, or what it keeps on the CPU."""

@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from raysm.workloads.training.degrees.layout import Layout
@@ -28,6 +29,7 @@ from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.engines.gradient_clipping import clip
 from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.loop import position
+from raysm.workloads.training.loop.random_state import capture_state, restore_state
 from raysm.workloads.training.loop.scheduling import needs_metric
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.evaluation import evaluation, means
@@ -71,6 +73,8 @@ class Trainer:
     """The ranks of this one's pipeline; None without one."""
     copies: Sequence[nn.Parameter] = ()
     """Parameters that an earlier rank of the pipeline has, too, and counts."""
+    rehearses: bool = False
+    """Whether to rehearse the next step, the first one after a restart."""
 
     def step(self, batch: Any) -> float:
         """Train on this data rank's slice of a batch; return the mean loss of the whole batch, the same on all ranks.
@@ -86,7 +90,10 @@ class Trainer:
         share = 1 / self.layout.data_ranks if session.share is None else session.share
         with session.span("compute"):
             # Gradients are averaged over the data ranks: one whose slice is larger than the mean weighs more.
-            loss = self.engine.forward_backward(batch, share * self.layout.data_ranks)
+            factor = share * self.layout.data_ranks
+            if self.rehearses:
+                self._rehearse(batch, factor)
+            loss = self.engine.forward_backward(batch, factor)
             agreed = session.agree(loss * share)  # on its way while the optimizer works
             if self.max_norm is not None:
                 clip(self.parts.parameters(), self.max_norm, self.stages, self.copies)
@@ -103,6 +110,23 @@ class Trainer:
         for observer in session.observers:
             observer.on_step_end(number, mean)
         return mean
+
+    def _rehearse(self, batch: Any, factor: float) -> None:
+        """Go forward and backward without an effect but for DDP's order of gradients.
+
+        In its first backward pass DDP lays the gradients out by the order of the parameters, in later ones by the
+        order in which they became ready. A ring of more than two ranks sums each piece in an order that depends on
+        where it lies: without the rehearsal the first step after a restart differs in the last bit.
+        """
+        self.rehearses = False
+        random, buffers = capture_state(), [buffer.clone() for buffer in self.parts.buffers()]
+        self.engine.forward_backward(batch, factor)
+        # Back to None: a parameter that no step uses has no gradient.
+        self.parts.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for buffer, before in zip(self.parts.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+        restore_state(random)
 
     def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
         """Return the means of the loss and of the metrics over all rows, the same on all ranks; nothing else changes.
@@ -148,6 +172,8 @@ class Trainer:
                 set_optimizer_state_dict(self.parts, self.optimizer, state["optimizer"], options=FLAT)
         if self.scheduler is not None and "scheduler" in state:
             self.scheduler.load_state_dict(state["scheduler"])
+        # The sum of two ranks is the same in any order.
+        self.rehearses = isinstance(self.model, DistributedDataParallel) and self.session.world_size > 2
 
     def _optimizer_state(self) -> dict[str, Any]:
         with _filled_groups(self.optimizer) as filled:

@@ -17,8 +17,9 @@ TOLERANCE = 1e-5
 REFUSALS = (
     "share the weights",
     "stages need at least as many blocks",
-    "no pair of linear layers was found",
+    "has no tensor plan",
     "whose gradients DDP waits for",
+    "does not divide",
 )
 """What may be said of a training that was drawn."""
 

@@ -1,4 +1,6 @@
-"""What is drawn between two cut layers is each worker's own, and all else is the same on all of them."""
+"""Plans of tensor parallelism, and the random numbers that each worker draws between two cut layers."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -6,10 +8,12 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from raysm import training
+from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.random_state import capture_state, restore_state
-from raysm.workloads.training.parallel.tensors.dropout import OwnStream, draw_by_part
+from raysm.workloads.training.parallel.tensors import OwnStream, draw_by_part, resolve_plan
+from tests.support.parallel_modes import Attention, Transformer
 
 WIDTH, HIDDEN = 8, 64
 
@@ -57,6 +61,7 @@ class Model(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([Block(p), Block(p)])
         self.head = nn.Linear(WIDTH, 3)
+        self.tp_plan = {f"layers.*.{name}": style for name, style in PLAN.items()}
 
     def forward(self, x):
         for layer in self.layers:
@@ -200,3 +205,81 @@ def test_a_training_that_was_interrupted_drops_what_an_undisturbed_one_does(rank
     # To the last bit: with other masks, losses would differ in their second digit.
     assert [first + second for first, second in zip(before, after, strict=True)] == undisturbed
     assert len(after[0]) == 2
+
+
+def test_a_plan_is_resolved_by_the_names_of_the_modules():
+    plan = {"layers.*.mlp.0": "colwise", "layers.*.mlp.2": "rowwise"}
+    assert resolve_plan(Transformer(depth=2), plan, 2) == {
+        "layers.0.mlp.0": "colwise",
+        "layers.1.mlp.0": "colwise",
+        "layers.0.mlp.2": "rowwise",
+        "layers.1.mlp.2": "rowwise",
+    }
+
+
+class HuggingFace(nn.Module):
+    """Carries its plan as transformers' models do."""
+
+    base_model_prefix = "model"
+    _tp_plan = {"lm_head": "colwise_rep"}
+
+    def __init__(self, tied=False):
+        super().__init__()
+        self.config = SimpleNamespace(base_model_tp_plan={"layers.*.fc1": "colwise", "experts.*.fc1": "colwise"})
+        self.model = nn.Module()
+        self.model.embed = nn.Embedding(6, WIDTH)
+        self.model.layers = nn.ModuleList([Mlp(), Mlp()])
+        self.lm_head = nn.Linear(WIDTH, 6, bias=False)
+        if tied:
+            self.lm_head.weight = self.model.embed.weight
+
+
+def test_a_hugging_face_plan_is_taken_from_the_model():
+    plan = resolve_plan(HuggingFace(), None, 2)
+    assert list(plan) == ["model.layers.0.fc1", "model.layers.1.fc1", "lm_head"]
+    assert plan["model.layers.0.fc1"] == "colwise"
+    # Its outputs are gathered, so a tied one can stay whole.
+    assert "lm_head" not in resolve_plan(HuggingFace(tied=True), None, 2)
+
+
+def tied():
+    model = nn.Sequential(Mlp(), Mlp())
+    model[1].fc1.weight = model[0].fc1.weight
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "named"),
+    [
+        (Model(0.0).layers[0], None, r"tensor=4: Block has no tensor plan; pass plan="),
+        (Transformer(), {"nowhere": "colwise"}, "Transformer has no module 'nowhere'"),
+        (Transformer(), {"head": "diagonal"}, "'head' is 'diagonal'; it must be 'colwise', 'rowwise' or a Parallel"),
+        (Transformer(), {"head": "colwise"}, "'head' has a width of 10, which tensor=4 does not divide"),
+        (Attention(12, 3), {"q_proj": "colwise"}, "Attention has num_heads=3, which tensor=4 does not divide"),
+        (tied(), {"0.fc1": "colwise"}, r"the weights of '0.fc1' are shared \(0.fc1 = 1.fc1\)"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_by_name(model, plan, named):
+    with pytest.raises(InvalidRequest, match=named):
+        resolve_plan(model, plan, 4)
+
+
+def encoded(parallel):
+    """Return what a cut encoder computes in an evaluation, and whether torch's fast path is still on."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, HIDDEN, dropout=0.0, batch_first=True)
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(4 * WIDTH, 3))
+    plan = {"0.linear1": "colwise", "0.linear2": "rowwise"}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, parallel, loss=F.cross_entropy, plan=plan)
+    rows = torch.linspace(-1, 1, 6 * 4 * WIDTH).reshape(6, 4, WIDTH)
+    measured = training.evaluate(torch.utils.data.TensorDataset(rows, torch.arange(6) % 3), batch_size=6)
+    sessions.end()
+    return measured["loss"], torch.backends.mha.get_fastpath_enabled()
+
+
+def test_the_fast_path_of_other_models_stays_on(ranks):
+    loss, _ = encoded(None)
+    for found, is_on in ranks.run(2, encoded, Parallel(tensor=2)):
+        assert found == pytest.approx(loss, abs=1e-5)
+        assert is_on

@@ -1,0 +1,271 @@
+"""Tensor parallelism: which layers are cut over the workers of a tensor group, and the random numbers between them.
+
+A layer that is cut by columns and one that is cut by rows after it need one sum over the group for each forward pass
+(Megatron-LM, arXiv 1909.08053). The plan is the user's, or the model's own, as Hugging Face models carry one.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop.random_state import seed_of
+
+__all__ = ["OwnStream", "Plan", "draw_by_part", "partition_tensors", "resolve_plan"]
+
+Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
+"""How to cut each named module; ``*`` in a name is any number: ``layers.*.mlp.0``."""
+
+GATHERED = ("colwise_rep", "colwise_gather_output")
+"""What Hugging Face calls a layer that is cut by columns and whose outputs are gathered, such as ``lm_head``."""
+
+HEADS = ("num_heads", "n_heads", "heads", "n_head", "num_kv_heads", "n_kv_heads", "num_key_value_heads")
+"""Attributes that count an attention's heads: each worker has its share of them."""
+
+HEAD_SIZES = ("head_dim", "head_size", "dim_head", "d_head")
+"""Attributes that tell the size of a head: without one, forward derives a wrong size from its share of heads."""
+
+
+def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
+    """Return the plan by the names of the model's modules.
+
+    Args:
+        model: Whole.
+        plan: The user's; None takes the one that the model carries.
+        degree: Workers over which tensors are cut.
+
+    Raises:
+        InvalidRequest: There is no plan, or the model cannot be cut as it says.
+    """
+    patterns = _carried_plan(model) if plan is None else plan
+    if not patterns:
+        raise InvalidRequest(
+            f"tensor={degree}: {type(model).__name__} has no tensor plan; pass plan={{'name of a module': 'colwise' or "
+            "'rowwise', …} to training.prepare, or use a model with Hugging Face's tp_plan"
+        )
+    modules = dict(model.named_modules())
+    names: dict[int, list[str]] = {}
+    for name, module in modules.items():
+        for parameter in module._parameters.values():
+            names.setdefault(id(parameter), []).append(name)
+    resolved: dict[str, Any] = {}
+    for pattern, style in patterns.items():
+        found = [name for name in modules if re.fullmatch(re.escape(pattern).replace(r"\*", r"\d+"), name)]
+        # A Hugging Face plan also names modules of variants, such as experts.
+        if not found and plan is not None:
+            raise InvalidRequest(f"plan: {type(model).__name__} has no module {pattern!r}")
+        for name in found:
+            shared = [names[id(parameter)] for parameter in modules[name].parameters() if parameter is not None]
+            tied = next((group for group in shared if len(group) > 1), None)
+            if tied and style in GATHERED:
+                continue  # whole on each worker it returns the same
+            if tied:
+                raise InvalidRequest(
+                    f"plan: the weights of {name!r} are shared ({' = '.join(tied)}), and only one of them would be "
+                    "cut; leave it and the layers that take its outputs out of the plan"
+                )
+            resolved[name] = _checked_style(name, modules[name], style, degree)
+    for parent in _parents(resolved, modules):
+        for attribute, count in _head_counts(modules[parent]).items():
+            if count % degree:
+                raise InvalidRequest(
+                    f"plan: {parent or type(model).__name__} has {attribute}={count}, which tensor={degree} does not "
+                    "divide"
+                )
+    return resolved
+
+
+def _carried_plan(model: nn.Module) -> dict[str, Any]:
+    """Return the model's tp_plan, {} without one: that of the class and that of its configuration's base model."""
+    base = getattr(getattr(model, "config", None), "base_model_tp_plan", None) or {}
+    prefix = getattr(model, "base_model_prefix", "")
+    prefix = f"{prefix}." if prefix and prefix in dict(model.named_children()) else ""
+    own = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
+    return {prefix + name: style for name, style in base.items()} | dict(own)
+
+
+def _checked_style(name: str, module: nn.Module, style: Any, degree: int) -> Any:
+    if style in GATHERED:
+        style = ColwiseParallel(output_layouts=Replicate())
+    elif style in ("rowwise", "embedding_rowwise") and isinstance(module, nn.Embedding):
+        style = RowwiseParallel(input_layouts=Replicate())
+    if not isinstance(style, ParallelStyle) and style not in ("colwise", "rowwise"):
+        raise InvalidRequest(
+            f"plan: {name!r} is {style!r}; it must be 'colwise', 'rowwise' or a ParallelStyle. Pass plan=… to "
+            "training.prepare to cut the model otherwise"
+        )
+    if isinstance(module, nn.Linear):
+        # Rows are cut by the layer's inputs, columns by its outputs.
+        is_rowwise = style == "rowwise" or isinstance(style, RowwiseParallel)
+        width = module.in_features if is_rowwise else module.out_features
+        if width % degree:
+            raise InvalidRequest(f"plan: {name!r} has a width of {width}, which tensor={degree} does not divide")
+    return style
+
+
+def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
+    """Cut the tensors of those modules of a resolved plan that ``module``, a model or a stage of one, has."""
+    styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+    modules = dict(module.named_modules())
+    cuts = {
+        name: style if isinstance(style, ParallelStyle) else styles[style]()
+        for name, style in plan.items()
+        if name in modules
+    }
+    for parent in _parents(plan, modules):
+        # Its forward reshapes by them: a worker's share of the columns does not fit the whole count.
+        for attribute, count in _head_counts(modules[parent]).items():
+            setattr(modules[parent], attribute, count // mesh.size())
+    for inner in modules.values():
+        # The fast path of evaluations reads the weights past the modules that gather them; these attributes, which
+        # only decide on that path, keep the layer from it.
+        if isinstance(inner, nn.TransformerEncoderLayer):
+            inner.activation_relu_or_gelu = 0
+        elif isinstance(inner, nn.TransformerEncoder):
+            inner.use_nested_tensor = False
+    parallelize_module(module, mesh, cuts)
+
+
+def draw_by_part(module: nn.Module, plan: Plan, part: int) -> None:
+    """Let each worker draw its own random numbers between a layer cut by columns and the next one cut by rows.
+
+    Workers of a tensor group draw the same numbers, because what is whole on each has to stay the same. Between two cut
+    layers each has other columns: with the same numbers, a dropout would drop the same places of each part (Megatron-
+    LM, appendix B.2). Layers with a ParallelStyle draw as the whole model does.
+
+    Args:
+        module: A model whose tensors are cut, or a stage of one.
+        plan: A resolved plan.
+        part: This worker's number in the tensor group.
+    """
+    modules = dict(module.named_modules())
+    for name in _parents(plan, modules):
+        parent = modules[name]
+        prefix = f"{name}." if name else ""
+        cuts = {child: plan.get(prefix + child) for child, _ in parent.named_children()}
+        if "rowwise" not in cuts.values():
+            continue
+        if type(parent).forward is nn.Sequential.forward:
+            _draw_in_sequence(parent, cuts, part)
+        else:
+            _draw_in_forward(parent, cuts, part)
+
+
+def _parents(plan: Plan, modules: Mapping[str, nn.Module]) -> set[str]:
+    return {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in modules}
+
+
+def _head_counts(module: nn.Module) -> dict[str, int]:
+    """Return the attributes that count the heads of an attention; {} if it has none or does not tell their size."""
+    if not any(isinstance(getattr(module, name, None), int) for name in HEAD_SIZES):
+        return {}
+    # Others may have a tensor or a module of that name.
+    counts = {name: getattr(module, name, None) for name in HEADS}
+    return {name: count for name, count in counts.items() if isinstance(count, int)}
+
+
+class OwnStream:
+    """A worker's own stream of random numbers, used while it computes on its part alone.
+
+    The stream follows from one number of the common stream and the worker's part, so whatever restores the common
+    stream (a checkpoint, recomputation of a block) restores it too.
+    """
+
+    def __init__(self, module: nn.Module, part: int) -> None:
+        """Take the module, which draws only in training, and the worker's part of the tensors."""
+        self._module, self._part = module, part
+        self._common: tuple[_State, _State, _State] | None = None
+
+    # Compiled code would keep the state that it saw when it was traced.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def enter(self) -> None:
+        """Draw from the own stream from now on."""
+        if self._common is not None or not self._module.training:
+            return
+        before = _state()
+        common = int(torch.randint(2**62, (), device="cpu"))
+        after = _state()
+        torch.manual_seed(seed_of(common, self._part))
+        self._common = before, after, _state()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def leave(self) -> None:
+        """Draw from the common stream again, at the same place on every worker of the group."""
+        if self._common is None:
+            return
+        (before, after, fresh), self._common = self._common, None
+        # If nothing was drawn, the common stream stays where it was: a model without dropout trains as if uncut.
+        _restore(before if _are_equal(_state(), fresh) else after)
+
+
+def _draw_in_sequence(parent: nn.Module, cuts: Mapping[str, Any], part: int) -> None:
+    """Let each child between two cut layers draw by itself: the Sequential may never be called as a whole."""
+    is_cut = False
+    for name, child in parent.named_children():
+        if cuts[name] is not None:
+            is_cut = cuts[name] == "colwise"
+        elif is_cut and any(getattr(inner, "p", 0) for inner in child.modules()):
+            child.forward = _drawing(child.forward, OwnStream(child, part))
+
+
+def _drawing(forward: Callable[..., Any], stream: OwnStream) -> Callable[..., Any]:
+    def drawing(*args: Any, **kwargs: Any) -> Any:
+        stream.enter()
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            stream.leave()
+
+    return drawing
+
+
+def _draw_in_forward(parent: nn.Module, cuts: Mapping[str, Any], part: int) -> None:
+    """Use the own stream from the output of the first layer cut by columns to the input of the one cut by rows."""
+    stream = OwnStream(parent, part)
+    is_inside: list[bool] = []
+    forward = parent.forward
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        # Recomputation of a block may end in its middle.
+        is_inside.append(True)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            is_inside.pop()
+            stream.leave()
+
+    parent.forward = watched
+    for name, style in cuts.items():
+        layer = parent.get_submodule(name)
+        if style == "colwise":
+            layer.register_forward_hook(lambda *_: stream.enter() if is_inside else None)
+        elif style == "rowwise":
+            layer.register_forward_pre_hook(lambda *_: stream.leave())
+
+
+_State = tuple[torch.Tensor, torch.Tensor | None]
+"""The state of torch's generators of the CPU and of the GPU."""
+
+
+def _state() -> _State:
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+
+
+def _restore(state: _State) -> None:
+    cpu, gpu = state
+    torch.set_rng_state(cpu)
+    if gpu is not None:
+        torch.cuda.set_rng_state(gpu)
+
+
+def _are_equal(one: _State, other: _State) -> bool:
+    return all(
+        left is right or (left is not None and right is not None and torch.equal(left, right))
+        for left, right in zip(one, other, strict=True)
+    )
