@@ -72,7 +72,7 @@ LOOP = {"name": "module.loop", "python": "3.11"}
         ({"workers_per_instance": 1.5}, "workers_per_instance must be a whole number of at least 1, got 1.5"),
         ({"max_restarts": -1}, "max_restarts must be a whole number of at least 0, got -1"),
         ({"max_restarts": None}, "max_restarts must be a whole number of at least 0, got None"),
-        ({"precision": "fp16"}, "precision is 'fp32', 'bf16' or 'fp8', got 'fp16'"),
+        ({"precision": "fp16"}, "precision is 'fp32' or 'bf16', got 'fp16'"),
     ],
 )
 def test_a_loop_that_cannot_be_is_refused(fields, message):
