@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from raysm.bootstrap.identity import Identity
 from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
 from raysm.bootstrap.wire import (
     HANDSHAKE_TIMEOUT_S,
@@ -34,6 +33,7 @@ from raysm.bootstrap.wire import (
 __all__ = [
     "BEAT_S",
     "HeadControl",
+    "Identity",
     "Message",
     "MessageReceived",
     "Refused",
@@ -41,6 +41,33 @@ __all__ = [
     "WorkerControl",
     "join",
 ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """What has to be the same in every instance."""
+
+    payload: str
+    """Digest of the payload."""
+    python: str
+    """Version of Python, ``3.11.7``: Ray refuses even another patch level."""
+    ray: str
+    """Version of Ray."""
+    raysm: str
+    """Version of raysm."""
+
+    def difference(self, other: Mapping[str, Any]) -> str | None:
+        """Return what ``other``, a worker's identity as it was sent, has otherwise than this one, the head's."""
+        for name, mine in asdict(self).items():
+            theirs = other.get(name)
+            if theirs == mine:
+                continue
+            # Without the two digests, which would tell people nothing.
+            if name == "payload":
+                return "its payload is not the head's: the digests differ, so it was told another request or source"
+            return f"it has {name} {theirs}, the head has {name} {mine}: use one image for all instances"
+        return None
+
 
 BEAT_S = 1.0
 LATE_BEATS = 3.5

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
-from raysm.bootstrap.exit_status import exit_by_signal
-from raysm.bootstrap.lacking import lacking
-from raysm.bootstrap.private_files import private_folder
-from raysm.bootstrap.scratch import settle_scratch
+from raysm.bootstrap.exit_status import exit_by_signal, report_startup_failure
+from raysm.bootstrap.packages import find_missing_packages, install
+from raysm.bootstrap.scratch import private_folder, settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
-from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.packages import LIBRARY
@@ -68,13 +66,11 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     place = private_folder(base_paths(environ))
     payload = _load(folder, place, environ)
     search = [unpack(folder / LIBRARY, place / "lib")]
-    packages = lacking(payload)
+    packages = find_missing_packages(payload)
     if packages:
-        from raysm.bootstrap.packages import bring  # with all that finds a way to an index: few have anything to bring
-
-        site = bring(payload, packages, place / "site", environ)
-        # What is installed wins over the image's own packages, and raysm over what is installed.
-        search.append(site)
+        # Installed packages take precedence over the image's own, and raysm over both.
+        search.append(place / "site")
+        install(payload, packages, search[-1], environ)
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
     if len(search) > 1:
         variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))

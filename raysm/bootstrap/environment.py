@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.bootstrap.config_value import ConfigValue, shown
-from raysm.bootstrap.hosts import Host, ResourceConfig, read_resource_config
+from raysm.bootstrap.hosts import ConfigValue, Host, ResourceConfig, read_resource_config, shown
 from raysm.contract import names
 from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.store import read_json

@@ -4,23 +4,32 @@ import contextlib
 import re
 import signal
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from raysm.contract.result import MAX_REASON, Failure
+from raysm.bootstrap.environment import base_paths
+from raysm.bootstrap.log import remark
+from raysm.contract.result import EXCEPTION, FAILURE, MAX_REASON, Failure
 from raysm.contract.store import put
-from raysm.errors import RaysmError
+from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, RayFailed, RaysmError
 
 __all__ = [
-    "STOPPED",
     "ExitStatus",
+    "STOPPED",
+    "blames_cluster",
+    "exception_beside",
     "exit_by_signal",
     "exit_status_of_driver",
     "exit_status_of_error",
     "one_line",
+    "publish_failure",
+    "read_failure",
+    "report_startup_failure",
     "signal_name",
 ]
+
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code after a stop that user code did not survive in time."""
@@ -125,3 +134,42 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def exception_beside(record: Path) -> Path:
+    """Return where the exception of a function lies, pickled, whose failure is recorded in ``record``."""
+    return record.with_name(Path(EXCEPTION).name)
+
+
+def read_failure(record: Path) -> Failure | None:
+    """Return the failure that the driver has recorded; None where there is none that can be read."""
+    with contextlib.suppress(InvalidConfig, InvalidRequest):
+        return Failure.read(record)
+    return None
+
+
+def blames_cluster(failure: Failure) -> bool:
+    """Whether the driver says that Ray or an instance failed it, of which the bootstraps know more than it does.
+
+    What a task raised comes as Ray's error too, but is the user's own.
+    """
+    kind = failure.error_type
+    of_ray = kind.startswith("ray.exceptions.") and not kind.startswith("ray.exceptions.RayTaskError")
+    return of_ray or kind in (InstanceLost.__name__, RayFailed.__name__)
+
+
+def publish_failure(record: Path, outputs: Path) -> None:
+    """Copy the record, and the exception that may lie beside it, to where a job's outputs are."""
+    for source, name in ((record, FAILURE), (exception_beside(record), EXCEPTION)):
+        with contextlib.suppress(OSError):  # on a full disk the failure file and the exit code still say it
+            put(outputs / name, source.read_bytes())
+
+
+def report_startup_failure(error: Exception, environ: Mapping[str, str]) -> ExitStatus:
+    """Say why this instance cannot begin; return the exit status that this makes."""
+    status = exit_status_of_error(error)
+    remark(status.reason or "")
+    # The folder itself may be what cannot be used; the exit code and the log still say it.
+    with contextlib.suppress(OSError, ValueError):
+        status.write(base_paths(environ).failure)
+    return status

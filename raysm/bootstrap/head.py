@@ -20,9 +20,8 @@ from raysm.bootstrap.control import HeadControl, MessageReceived, Report
 from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard, await_start
 from raysm.bootstrap.dashboard_reader import read_dashboard
 from raysm.bootstrap.dashboard_recorder import RAY_LOGS, DashboardRecorder
-from raysm.bootstrap.driver_run import DriverRun
+from raysm.bootstrap.driver import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
-from raysm.bootstrap.inbox import Inbox
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import (
     Announce,
@@ -33,6 +32,7 @@ from raysm.bootstrap.lifecycle import (
     End,
     Failed,
     GcsAnswers,
+    Inbox,
     InviteToRay,
     RayEnded,
     Remark,

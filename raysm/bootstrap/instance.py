@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
+from raysm.bootstrap.address import list_interfaces
 from raysm.bootstrap.commands import WAIT, Commands
+from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
-from raysm.bootstrap.identity import Identity
-from raysm.bootstrap.interfaces import list_interfaces
-from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import LATER, Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import WORKERS
+from raysm.bootstrap.scratch import private_token
 from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS

@@ -5,6 +5,8 @@ out; ``head`` and ``worker`` make the former out of sockets and processes, and c
 anything.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +26,7 @@ __all__ = [
     "GcsAnswers",
     "GcsReachable",
     "Happening",
+    "Inbox",
     "InviteToRay",
     "Invited",
     "JobEnded",
@@ -35,9 +38,9 @@ __all__ = [
     "Node",
     "NodesChanged",
     "OutputsTaken",
-    "ReachGcs",
     "RayEnded",
     "RayLost",
+    "ReachGcs",
     "Remark",
     "StartDriver",
     "StartRay",
@@ -347,3 +350,28 @@ Decision = (
     | TellHead
     | End
 )
+
+
+class Inbox:
+    """The queue; its clock is ``time.monotonic``."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._events: asyncio.Queue[Happening] = asyncio.Queue()
+
+    def put(self, event: Happening) -> None:
+        """Add what has happened; from the event loop's thread only."""
+        # Never full: what cannot be put would be lost, and each event is a few hundred bytes.
+        self._events.put_nowait(event)
+
+    async def take(self, until_s: float | None) -> Happening | None:
+        """Wait for what happens next; return None if that is nothing before ``until_s`` (None: wait for ever)."""
+        # What is there already counts, also when the time has passed: wait_for with nothing left would not even look.
+        if not self._events.empty():
+            return self._events.get_nowait()
+        if until_s is None:
+            return await self._events.get()
+        try:
+            return await asyncio.wait_for(self._events.get(), max(0.0, until_s - time.monotonic()))
+        except TimeoutError:
+            return None

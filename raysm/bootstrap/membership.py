@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from raysm.bootstrap.failure_record import blames_cluster
+from raysm.bootstrap.exit_status import blames_cluster
 from raysm.bootstrap.lifecycle import (
     Announce,
     BeginWork,

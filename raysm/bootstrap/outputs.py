@@ -13,14 +13,26 @@ without clashes.
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from raysm.bootstrap.instance import Instance
+from raysm.contract.names import STATE
 from raysm.contract.paths import Paths
 from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 
-__all__ = ["Owners", "complete_manifest", "give_way", "in_pieces", "model_key", "read_outputs"]
+__all__ = [
+    "Owners",
+    "complete_manifest",
+    "give_way",
+    "in_pieces",
+    "model_key",
+    "read_outputs",
+    "warn_of_lost_files",
+]
+
 
 PIECE = 200
 """Keys of one message, which has at most 8 KiB."""
@@ -126,3 +138,45 @@ def _named(files: Sequence[Path], folder: Path) -> str:
     names = [path.relative_to(folder).as_posix() for path in files[:SHOWN]]
     more = f" and {len(files) - SHOWN:,} more files" if len(files) > SHOWN else ""
     return ", ".join(names) + more
+
+
+LISTED = 5
+"""So many files are named; of more, their number is told."""
+
+CACHE = "__pycache__"
+
+
+def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
+    """Return a warning that names the files that the script left in its working folder; None where it left none.
+
+    Args:
+        instance: This instance, whose user code has ended.
+        since_s: When the instance began, seconds since the epoch: older files are the source's own.
+    """
+    workload, paths = instance.request.workload, instance.environment.paths
+    # With in_state it is a link to the state folder, which is kept.
+    names = [] if paths.working.is_symlink() else list(_written_since(paths.working, since_s))
+    if workload.entry_script is not None:
+        names += _written_since(instance.payload.source, since_s)
+    if not names:
+        return None
+    listed = ", ".join(sorted(names)[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+    kept = ["results to $SM_MODEL_DIR"]
+    if instance.environment.has_checkpoints:
+        kept.append(f"checkpoints to ${STATE}")
+    in_state = "; or use --in-state" if hasattr(workload, "in_state") and instance.environment.has_checkpoints else ""
+    return (
+        f"warning: files in the working folder of {instance.name} are lost now: {listed}; write "
+        f"{' and '.join(kept)}{in_state}"
+    )
+
+
+def _written_since(folder: Path, since_s: float) -> Iterator[str]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != CACHE]
+        for name in files:
+            path = Path(root, name)
+            status = path.lstat()
+            # A link leads to the source or to a channel, of which nothing is lost.
+            if stat.S_ISREG(status.st_mode) and status.st_mtime >= since_s:
+                yield path.relative_to(folder).as_posix()

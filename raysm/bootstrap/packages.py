@@ -1,95 +1,108 @@
-"""Packages that an image lacks, installed by pip beside the image's own.
+"""Find the packages that an image lacks and install them with pip, without changing the image.
 
-What flows in are what is wanted and the wheels that travelled, what flows out is a folder of packages.
-The image itself is not changed, and what it has already is not installed again: pip first reports what it would
-install, then installs exactly that, without its dependencies, into the folder.
+pip first reports what it would install, then installs exactly these files, without their dependencies, into a folder of
+the job. Packages that the image has already are not installed again.
 """
 
+import importlib.metadata
+import importlib.util
+import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from raysm.bootstrap.environment import child_environment, warm_pool_cache
-from raysm.bootstrap.lacking import Wanted, installed_version
 from raysm.bootstrap.log import remark
-from raysm.bootstrap.package_cache import PackageCache, key_of
-from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
-from raysm.bootstrap.pip import Pip, PipFailed
-from raysm.contract.packages import RAY_RANGE, default_index, name_of
+from raysm.contract.packages import NEEDS, RAY_RANGE, default_index, name_of, ray_will_do, without_credentials
 from raysm.contract.payload import Payload
-from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest
 from raysm.request.external import CodeArtifact
 
-__all__ = ["bring", "install"]
+__all__ = ["MissingPackages", "Pip", "PipFailed", "find_missing_packages", "install", "installed_version"]
 
+MAX_NAMED = 6
+"""Packages that a message names: the cause comes behind them, and a failure reason has 1,024 characters."""
 MB = 1e6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
-"""They would count more than an index that the request names."""
-WITHOUT_NETWORK = "the job is isolated: let the packages travel (wheels), or take an image that has them"
+"""They are removed if the request names an index, because pip prefers them to a configuration file."""
+WITHOUT_NETWORK = "the job has no network (isolation): send the packages along (wheels), or use an image that has them"
 TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
-"""The variable in which AWS's training toolkit is told a CodeArtifact repository; who has set it means it here too."""
+"""The variable that names a CodeArtifact repository to AWS's training toolkit; raysm uses it too."""
+PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check")
+RETRIES = ("--timeout", "10", "--retries", "3")
+"""pip's defaults, 15 s and 5 retries, take a minute and a half for each package if the server does not answer."""
+MAX_ERROR = 600
+"""Characters of pip's error in a message."""
 
 
-def bring(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str, str]) -> Path:
-    """Return a folder that has ``packages``: of an earlier job of this warm pool, or newly installed.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MissingPackages:
+    """What has to be installed before this instance can start."""
 
-    Args:
-        payload: As ``install`` has it.
-        packages: As ``lacking`` returns it.
-        site: Where to install it if no warm pool keeps it.
-        environ: The environment variables of this process.
+    requirements: tuple[str, ...]
+    """The user's requirements."""
+    needs: tuple[str, ...] = ()
+    """Packages that raysm needs and the image lacks."""
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    """What the image has instead of one of ``needs``: ``this image has Ray 2.56.0``."""
 
-    Raises:
-        InvalidRequest: As ``install`` says.
-    """
-    folder = warm_pool_cache(environ)
-    if folder is None:
-        install(payload, packages, site, environ)
-        return site
-    cache, key = PackageCache(folder), key_of(_asked(payload, packages, environ))
-    if cached := cache.find(key):
-        remark(f"{packages}: found as an earlier job of this warm pool has installed it")
-        return cached
+    def __bool__(self) -> bool:
+        return bool(self.requirements or self.needs)
+
+    def __str__(self) -> str:
+        """Return the packages for a message, raysm's needs first, without credentials."""
+        needs = [f"{text} ({self.remarks[text]})" if text in self.remarks else text for text in self.needs]
+        named = [*needs, *map(without_credentials, self.requirements)]
+        more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
+        return ", ".join([*named[:MAX_NAMED], *more])
+
+
+def find_missing_packages(payload: Payload) -> MissingPackages:
+    """Return the packages that this image lacks for the payload's request."""
+    modules = ("ray", *payload.request.packages)
+    # find_spec does not import: importing torch alone takes seconds. A workload kind of the user's may name a module
+    # that NEEDS does not list; most packages have their module's name.
+    needs = [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
+    remarks = {}
+    own_ray = installed_version("ray")
+    if NEEDS["ray"] not in needs and (own_ray is None or not ray_will_do(own_ray)):
+        needs.insert(0, NEEDS["ray"])
+        remarks[NEEDS["ray"]] = f"this image has Ray {own_ray or 'of an unknown version'}"
+    lines = [line.strip() for line in payload.request.requirements]
+    required = tuple(line for line in lines if line and not line.startswith("#"))
+    return MissingPackages(requirements=required, needs=tuple(needs), remarks=remarks)
+
+
+def installed_version(name: str) -> str | None:
+    """Return the version of an installed package without importing it; None if it is not installed."""
     try:
-        with cache.fill(key) as fresh:
-            install(payload, packages, fresh, environ)
-    except OSError as error:
-        # A cache is worth no job: the disk may be full there, and have room here.
-        remark(f"warning: packages are not kept for the next job of this warm pool: {error}")
-        install(payload, packages, site, environ)
-        return site
-    return cache.packages(key)
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
-def _asked(payload: Payload, packages: Wanted, environ: Mapping[str, str]) -> object:
-    """Return all on which it depends what pip installs, as JSON."""
-    wheels = {path.name: sha256_of(path) for path in payload.wheels.iterdir()} if payload.wheels else {}
-    # Also how pip is told of an index, for people who have several with packages of one name.
-    variables = {name: value for name, value in environ.items() if name.startswith("PIP_") or name == TOOLKIT_INDEX}
-    return [packages.requirements, packages.needs, wheels, payload.request.pip_index, variables]
-
-
-def install(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str, str]) -> None:
+def install(payload: Payload, packages: MissingPackages, site: Path, environ: Mapping[str, str]) -> None:
     """Install ``packages`` into the folder ``site``.
 
     Args:
-        payload: Whose wheels are asked first, and whose request names the index.
-        packages: As ``lacking`` returns it.
-        site: The folder.
+        payload: Its wheels are searched first, and its request names the index.
+        packages: What ``find_missing_packages`` returned.
+        site: The folder; it is created.
         environ: The environment variables of this process.
 
     Raises:
-        InvalidRequest: pip is not there, too old, or could not install them, or there is no way to its index; one
-            sentence.
+        InvalidRequest: pip is missing or too old, cannot install the packages, or cannot reach its index.
     """
     site.mkdir(parents=True, exist_ok=True)
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raysm-pip-") as folder:
         try:
-            # Before the first call of pip, which may take a minute without a word.
+            # Before the first call of pip, which can take a minute without any output.
             remark(f"looking for packages that this image lacks: {packages}")
             source, exact = _resolve(payload, packages, Path(folder), environ)
             if not exact:
@@ -102,9 +115,94 @@ def install(payload: Payload, packages: Wanted, site: Path, environ: Mapping[str
     ended_s = time.monotonic()
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     remark(
-        f"installed {len(exact)} packages, {size / MB:.0f} MB, in {ended_s - began_s:.1f} s, {resolved_s - began_s:.1f}"
-        " s of them to find out which; an image that has them begins that much sooner"
+        f"installed {len(exact)} packages, {size / MB:.0f} MB, in {ended_s - started_s:.1f} s"
+        f" ({resolved_s - started_s:.1f} s of them to resolve versions); an image that has them starts that much sooner"
     )
+
+
+class PipFailed(InvalidRequest):
+    """pip is missing, too old, or failed; the message contains its last error."""
+
+
+class Pip:
+    """The image's pip, run as a child process."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        """Keep temporary files in ``folder``, and run pip with the variables ``environ``."""
+        self._folder, self._environ = folder, environ
+        # pip downloads files to resolve versions, so without a cache it downloads them twice. Many images switch off
+        # its cache, and home folders lie on a small disk. The cache of a warm pool outlives the job.
+        cache = (warm_pool_cache(environ) or folder) / "pip"
+        self._cache = () if "PIP_CACHE_DIR" in environ else ("--cache-dir", str(cache))
+
+    def resolve(self, arguments: Sequence[str]) -> list[str]:
+        """Return the packages that pip would install, as requirements that each name one file; install nothing.
+
+        Raises:
+            PipFailed: pip cannot find them.
+        """
+        report = self._folder / "report.json"
+        self._install("--dry-run", "--report", str(report), *arguments)
+        return [_pinned(item) for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
+
+    def install(self, exact: Sequence[str], site: Path, arguments: Sequence[str]) -> None:
+        """Install what ``resolve`` returned, and nothing else, into the folder ``site``.
+
+        Raises:
+            PipFailed: pip cannot install them.
+        """
+        listed = self._folder / "exact.txt"
+        listed.write_text("".join(f"{line}\n" for line in exact), encoding="utf-8")
+        self._install("--no-deps", "--target", str(site), "-r", str(listed), *arguments)
+
+    def settings(self) -> dict[str, str]:
+        """Return pip's effective settings of this image, for example ``{"index-url": "https://…"}``."""
+        done = self._run("config", "list")
+        pairs = (line.partition("=") for line in done.stdout.splitlines())
+        # A line is "global.index-url='…'". Variables (":env:.index-url") override the section of the command, which
+        # overrides the global one; pip does not print them in this order.
+        settings = [(name.split("."), value.strip("'\"")) for name, _, value in pairs if "." in name]
+        ordered = sorted(settings, key=lambda item: (item[0][0] == ":env:", item[0][0] == "install"))
+        return {name[-1]: value for name, value in ordered}
+
+    def _install(self, *arguments: str) -> None:
+        done = self._run("install", "--progress-bar", "off", "--quiet", *self._cache, *RETRIES, *arguments)
+        if done.returncode != 0:
+            # Do not log it: after a failed attempt without an index there is another one with it.
+            raise PipFailed(_last_error(done.stderr))
+        if done.stderr.strip():
+            sys.stderr.write(done.stderr)
+            sys.stderr.flush()
+
+    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*PIP, *arguments],
+            env=dict(self._environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+
+
+def _pinned(item: Mapping[str, Any]) -> str:
+    source, name = item["download_info"], item["metadata"]["name"]
+    url = source["url"]
+    if "vcs_info" in source:
+        # pip's report has the plain address; a requirement needs the program and the commit too.
+        url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
+    if "subdirectory" in source:
+        url += f"#subdirectory={source['subdirectory']}"
+    return f"{name} @ {url}"
+
+
+def _last_error(output: str) -> str:
+    if "No module named pip" in output:
+        return f"this image's {sys.executable} has no pip; add it, or the packages, to the image"
+    if "no such option: --report" in output:
+        return "this image's pip is older than 22.2; add a newer one, or the packages, to the image"
+    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    return (" ".join(errors) or " ".join(output.split())[-MAX_ERROR:])[:MAX_ERROR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,44 +214,39 @@ class _Source:
 
 
 def _resolve(
-    payload: Payload, packages: Wanted, folder: Path, environ: Mapping[str, str]
+    payload: Payload, packages: MissingPackages, folder: Path, environ: Mapping[str, str]
 ) -> tuple[_Source, Sequence[str]]:
-    """Return what would be installed, and from where: from what travelled or is there, else from the index."""
-    listed = _write_constraints(packages, folder)
-    # The user's by their file: its lines may be comments.
+    """Find the exact packages: among the wheels sent along and in the image, else in the index."""
+    constraints = _write_constraints(packages, folder)
+    # The user's requirements as a file, because its lines may be options or comments.
     file = ["-r", str(payload.requirements)] if payload.requirements else []
-    arguments = [*file, *packages.needs, "-c", str(listed)]
+    arguments = [*file, *packages.needs, "-c", str(constraints)]
     wheels = ("--find-links", str(payload.wheels)) if payload.wheels else ()
     isolated = payload.request.security.isolation
-    lacks = ""
-    if isolated or _may_be_there(payload, packages):
-        # First, and alone where the network is: pip asks its index for each package, also for one that travelled.
-        wheelhouse = _Source(Pip(folder, environ), (*wheels, "--no-index"))
+    wheels_error = ""
+    # Without an index first: with one, pip asks it even for packages that were sent along. The attempt takes a second,
+    # so it is skipped if it cannot succeed. A requirement with an address is downloaded in any attempt.
+    has_address = any("://" in line and "file://" not in line for line in packages.requirements)
+    if isolated or not has_address and (payload.wheels is not None or not packages.needs):
+        offline = _Source(Pip(folder, environ), (*wheels, "--no-index"))
         try:
-            return wheelhouse, wheelhouse.pip.resolve([*wheelhouse.options, *arguments])
+            return offline, offline.pip.resolve([*offline.options, *arguments])
         except PipFailed as error:
             if isolated:
                 raise InvalidRequest(f"{error}; {WITHOUT_NETWORK}") from error
-            lacks = f"; the wheels that travelled do not do: {error}" if wheels else ""
+            wheels_error = f"; the wheels that were sent along do not suffice: {error}" if wheels else ""
     try:
         source = _Source(_pip_with_index(payload, folder, environ), wheels)
     except InvalidRequest as error:
-        raise InvalidRequest(f"{error}{lacks}") from error
+        raise InvalidRequest(f"{error}{wheels_error}") from error
     return source, source.pip.resolve([*wheels, *arguments])
 
 
-def _may_be_there(payload: Payload, packages: Wanted) -> bool:
-    """Return whether all of it may be had without an index: an attempt takes a second."""
-    # Another server's package is fetched in any attempt, and may be silent for minutes.
-    is_remote = any("://" in line and "file://" not in line for line in packages.requirements)
-    return not is_remote and (payload.wheels is not None or not packages.needs)
-
-
-def _write_constraints(packages: Wanted, folder: Path) -> Path:
-    """Write what pip must keep to: a Ray that raysm works with, and the image's torch."""
+def _write_constraints(packages: MissingPackages, folder: Path) -> Path:
+    """Constrain pip to a Ray that raysm works with, and to the image's own torch."""
     lines = [f"ray{RAY_RANGE}"]
     torch = installed_version("torch")
-    # It fits the image's CUDA and NCCL, and another one is gigabytes; who names it means to have another.
+    # The image's torch fits its CUDA and NCCL, and another one is gigabytes. A user who names torch wants another.
     if torch is not None and "torch" not in map(name_of, packages.requirements):
         lines.append(f"torch=={torch}")
     path = folder / "constraints.txt"
@@ -162,11 +255,14 @@ def _write_constraints(packages: Wanted, folder: Path) -> Path:
 
 
 def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) -> Pip:
-    """Return pip, told of an index to which there is a way.
+    """Return a pip whose index answers.
 
     Raises:
-        InvalidRequest: There is none.
+        InvalidRequest: It does not.
     """
+    # Imported here: few jobs have anything to install.
+    from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
+
     index = payload.request.pip_index or environ.get(TOOLKIT_INDEX)
     if not index:
         pip = Pip(folder, environ)

@@ -4,27 +4,33 @@ Everything is read below a root folder that is passed in, so that a fake tree ca
 v2, a Docker container with 64 MB of ``/dev/shm``, an instance with EFA.
 """
 
+import asyncio
+import contextlib
 import math
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysm.bootstrap.children import descendants
 from raysm.contract import machine
 from raysm.contract.machine import ROOT, cgroup_value
 
 __all__ = [
     "MIN_OBJECT_STORE_BYTES",
     "ObjectStore",
+    "PeakMemory",
     "count_cpus",
     "count_gpus",
     "has_efa",
     "memory_limit",
     "oom_kills",
     "plan_object_store",
+    "used_bytes",
 ]
+
 
 MIN_OBJECT_STORE_BYTES = 80 * 2**20
 """Ray refuses an object store below 75 MiB."""
@@ -188,3 +194,56 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
+
+
+INTERVAL_S = 1.0
+STATUS_BYTES = 8192
+"""More than ``/proc/PID/status`` has."""
+
+
+class PeakMemory:
+    """The largest sum of the memory of this process and its descendants that a once-a-second look has seen.
+
+    Counted are the anonymous memory of every process (what it allocated; pages that a fork shares count in each), and
+    once the largest shared memory that any one of them maps, which is Ray's object store. Not counted are pages of
+    mapped files and the rest of the page cache, because the kernel takes them back when memory is wanted: a matrix
+    that is mapped, not read, costs nothing here. A peak of less than a second may be missed.
+    """
+
+    def __init__(self, look: Callable[[], int] | None = None) -> None:
+        """Begin at zero; ``look`` returns the bytes in use now, None is the sum described above."""
+        self._look = look or (lambda: used_bytes([os.getpid(), *descendants(os.getpid())]))
+        self.bytes = 0
+        """The peak so far; 0 where the system does not say (macOS)."""
+
+    def sample(self) -> None:
+        """Look once; a look that fails is passed over, because no figure is worth a job."""
+        with contextlib.suppress(Exception):
+            self.bytes = max(self.bytes, self._look())
+
+    async def run(self) -> None:
+        """Look every second until cancelled."""
+        while True:
+            self.sample()
+            await asyncio.sleep(INTERVAL_S)
+
+
+def used_bytes(processes: Iterable[int], root: Path = Path("/")) -> int:
+    """Return the anonymous memory of ``processes`` and the largest shared memory that one of them maps."""
+    private = 0
+    shared = 0
+    for process in processes:
+        try:
+            # As bytes: the kernel cuts a process's name at 15 of them, in the middle of a letter too.
+            with open(f"{root}/proc/{process}/status", "rb", buffering=0) as file:
+                status = file.read(STATUS_BYTES)
+        except OSError:
+            continue  # it has ended meanwhile
+        private += _kib(status, b"\nRssAnon:") * 1024
+        shared = max(shared, _kib(status, b"\nRssShmem:") * 1024)
+    return private + shared
+
+
+def _kib(status: bytes, name: bytes) -> int:
+    value = status.partition(name)[2].split(None, 1)[:1]
+    return int(value[0]) if value else 0

@@ -5,20 +5,70 @@ folder in them, which every later process of the instance is told, and a line of
 from.
 """
 
+import contextlib
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.bootstrap.environment import base_paths
 from raysm.bootstrap.log import remark
 from raysm.contract import names
-from raysm.contract.paths import DEFAULT_BASE
+from raysm.contract.paths import DEFAULT_BASE, Paths
+from raysm.contract.store import put
 from raysm.errors import InvalidConfig
 
-__all__ = ["Disk", "choose", "look_at", "settle_scratch"]
+__all__ = [
+    "Disk",
+    "choose",
+    "look_at",
+    "private_folder",
+    "private_tempdir",
+    "private_token",
+    "settle_scratch",
+]
+
+
+def private_folder(paths: Paths) -> Path:
+    """Make a folder that others cannot read, among this instance's own things."""
+    paths.scratch.mkdir(parents=True, exist_ok=True)
+    # mkdtemp makes it 0700 at once: a chmod afterwards leaves a moment for others.
+    return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
+
+
+@contextlib.contextmanager
+def private_tempdir(paths: Paths) -> Iterator[Path]:
+    """Yield a private folder that is gone afterwards."""
+    folder = private_folder(paths)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def private_token(token_file: Path, paths: Paths) -> Path:
+    """Return a file of the token that only its owner can read.
+
+    A download from S3 forgets modes, and a channel may be read-only or owned by somebody else: then it is a copy.
+    """
+    with contextlib.suppress(OSError):
+        if _is_private(token_file):
+            return token_file
+        token_file.chmod(0o600)
+        if _is_private(token_file):
+            return token_file
+    copy = private_folder(paths) / token_file.name
+    put(copy, token_file.read_bytes(), mode=0o600)
+    return copy
+
+
+def _is_private(path: Path) -> bool:
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
+
 
 # SageMaker mounts the volume of VolumeSizeInGB, or the NVMe, at /opt/ml/input, model, output, checkpoints and /tmp;
 # everything else of /opt/ml lies on the small overlay of /. "We recommend that you use the /tmp directory as a scratch

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from raysm.bootstrap.config_value import ConfigValue
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.hosts import ConfigValue
 from raysm.contract import payload
 from raysm.contract.paths import SDK_CODE, SDK_DRIVERS
 from raysm.contract.payload import Payload

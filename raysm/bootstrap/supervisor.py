@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.environment import inherited
-from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error
+from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error, report_startup_failure
 from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
-from raysm.bootstrap.left_behind import warn_of_lost_files
 from raysm.bootstrap.log import emit_event, remark
-from raysm.bootstrap.memory import PeakMemory
+from raysm.bootstrap.outputs import warn_of_lost_files
+from raysm.bootstrap.resources import PeakMemory
 from raysm.bootstrap.scratch import settle_scratch
-from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.bootstrap.worker import Worker
 from raysm.contract import names
 from raysm.contract.events import Metric, State

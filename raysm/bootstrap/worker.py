@@ -15,7 +15,6 @@ from raysm.bootstrap.address import backoff, explain, is_loopback, own_port_answ
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import MessageReceived, WorkerControl
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
-from raysm.bootstrap.inbox import Inbox
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import (
     Cause,
@@ -26,6 +25,7 @@ from raysm.bootstrap.lifecycle import (
     End,
     Failed,
     GcsReachable,
+    Inbox,
     JoinRay,
     Lost,
     OutputsTaken,

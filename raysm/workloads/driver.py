@@ -15,7 +15,7 @@ from raysm.bootstrap import environment as environments
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.commands import WAIT
 from raysm.bootstrap.environment import Environment
-from raysm.bootstrap.failure_record import exception_beside
+from raysm.bootstrap.exit_status import exception_beside
 from raysm.contract import payload as payloads
 from raysm.contract.payload import Payload
 from raysm.contract.result import Failure

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from raysm.bootstrap import address
-from raysm.bootstrap.interfaces import Interface
+from raysm.bootstrap.address import Interface
 
 
 def test_a_name_is_resolved():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.bootstrap.config_value import ConfigValue, shown
+from raysm.bootstrap.hosts import ConfigValue, shown
 from raysm.errors import InvalidConfig
 
 CONFIG = ConfigValue({"groups": [{"name": "head"}, {"name": 3}], "a\nb": 1, "": "x", "empty": ""}, "job.json")

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from raysm.bootstrap import control
-from raysm.bootstrap.control import HeadControl, MessageReceived, Refused
-from raysm.bootstrap.identity import Identity
+from raysm.bootstrap.control import HeadControl, Identity, MessageReceived, Refused
 from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
 from raysm.bootstrap.wire import MAX_LINE, TokenRefused
 from tests.support import swarm

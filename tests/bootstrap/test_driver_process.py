@@ -4,7 +4,7 @@ import os
 import sys
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.driver_process import TAIL_BYTES, DriverProcess
+from raysm.bootstrap.driver import TAIL_BYTES, DriverProcess
 from tests.support.own_process import run_apart
 
 

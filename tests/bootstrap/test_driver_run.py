@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.driver_run import DriverRun
+from raysm.bootstrap.driver import DriverRun
 from tests.support.bootstraps import Cluster, request
 from tests.support.own_process import run_apart
 

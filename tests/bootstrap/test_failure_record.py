@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.bootstrap.failure_record import blames_cluster, exception_beside, publish, read
+from raysm.bootstrap.exit_status import blames_cluster, exception_beside, publish_failure, read_failure
 from raysm.contract.result import EXCEPTION, FAILURE, Failure
 
 
@@ -25,16 +25,16 @@ def test_a_record_that_is_missing_or_torn_says_nothing(tmp_path, text):
     record = tmp_path / "failure.json"
     if text is not None:
         record.write_text(text)
-    assert read(record) is None
+    assert read_failure(record) is None
 
 
 def test_what_is_published_is_the_record_and_the_exception_beside_it(tmp_path):
     record, outputs = tmp_path / "run" / "failure.json", tmp_path / "outputs"
     failure = Failure(error_type="ValueError", message="no such column")
     failure.write(record)
-    publish(record, outputs)
-    assert read(outputs / FAILURE) == failure
+    publish_failure(record, outputs)
+    assert read_failure(outputs / FAILURE) == failure
     assert not (outputs / EXCEPTION).exists()
     exception_beside(record).write_bytes(b"pickled")
-    publish(record, outputs)
+    publish_failure(record, outputs)
     assert (outputs / EXCEPTION).read_bytes() == b"pickled"

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from raysm.bootstrap.identity import Identity
+from raysm.bootstrap.control import Identity
 
 MINE = Identity(payload="p", python="3.11.7", ray="2.60.0", raysm="0.1")
 

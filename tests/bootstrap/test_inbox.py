@@ -3,8 +3,7 @@
 import asyncio
 import time
 
-from raysm.bootstrap.inbox import Inbox
-from raysm.bootstrap.lifecycle import Joined, StopRequested
+from raysm.bootstrap.lifecycle import Inbox, Joined, StopRequested
 
 
 def test_events_are_taken_in_the_order_in_which_they_happen():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.bootstrap.interfaces import Interface, choose_interface, default_route, list_interfaces
+from raysm.bootstrap.address import Interface, choose_interface, default_route, list_interfaces
 
 LO, ETH0, ETH1 = Interface("lo", "127.0.0.1"), Interface("eth0", "10.0.0.5"), Interface("eth1", "10.0.1.5")
 DOCKER = Interface("docker0", "172.17.0.1")

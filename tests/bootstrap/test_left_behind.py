@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.bootstrap.left_behind import warn_of_lost_files
+from raysm.bootstrap.outputs import warn_of_lost_files
 from raysm.contract.paths import Paths
 from raysm.request import Script, Similarity
 

@@ -1,6 +1,6 @@
 """The peak of an instance's memory."""
 
-from raysm.bootstrap.memory import PeakMemory, used_bytes
+from raysm.bootstrap.resources import PeakMemory, used_bytes
 
 KIB = 1024
 

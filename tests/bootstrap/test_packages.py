@@ -8,12 +8,11 @@ import sys
 
 import pytest
 
-from raysm.bootstrap.lacking import Wanted, lacking
-from raysm.bootstrap.packages import bring, install
+from raysm.bootstrap.packages import MissingPackages, Pip, PipFailed, find_missing_packages, install, installed_version
 from raysm.contract import payload
 from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
-from raysm.request import JobRequest, Script, Security
+from raysm.request import Input, JobRequest, Script, Security, Similarity
 from tests.support.package_index import package_index, silent_port
 from tests.support.wheels import make_installed, make_wheel
 
@@ -23,6 +22,14 @@ import raysm.workloads.similarity.run
 print(*({name.split(".")[0] for name in sys.modules} & {"scipy", "torch"}))
 """
 VERSION = "import importlib.metadata; print(importlib.metadata.version('ray'))"
+
+MISSING = """
+import sys
+from pathlib import Path
+from raysm.bootstrap.packages import find_missing_packages
+from raysm.contract import payload
+print(find_missing_packages(payload.load(Path(sys.argv[1]))))
+"""
 
 
 def pack(folder, *, wheels=(), **fields):
@@ -39,8 +46,8 @@ def variables(**more):
 
 def installed(folder, packed, *needs, **more):
     """Install what ``packed`` requires, and ``needs``; return the folder."""
-    wanted = lacking(packed)
-    install(packed, Wanted(requirements=wanted.requirements, needs=needs), folder / "site", variables(**more))
+    wanted = find_missing_packages(packed)
+    install(packed, MissingPackages(requirements=wanted.requirements, needs=needs), folder / "site", variables(**more))
     return folder / "site"
 
 
@@ -75,7 +82,7 @@ def test_packages_that_travelled_are_installed_without_a_word_to_the_index_and_t
     assert (site / "travelled.py").stat().st_size == 2_200_000
     log = capfd.readouterr().err
     assert "raysm: installing 1 packages for travelled  # bars\n" in log
-    assert re.search(r"raysm: installed 1 packages, \d MB, in \d+\.\d s, \d+\.\d s of them to find out which", log)
+    assert re.search(r"raysm: installed 1 packages, \d MB, in \d+\.\d s \(\d+\.\d s of them to resolve versions", log)
 
 
 def test_what_did_not_travel_comes_from_the_index_that_the_request_names(tmp_path):
@@ -131,38 +138,104 @@ def test_a_requirement_that_would_move_ray_away_from_what_raysm_needs_is_refused
 
 def test_an_isolated_instance_says_what_its_wheels_lack(tmp_path):
     packed = pack(tmp_path, requirements=("no-such-package",), security=Security(isolation=True))
-    words = "No matching distribution found for no-such-package; the job is isolated: let the packages travel"
+    words = "No matching distribution found for no-such-package; the job has no network"
     with pytest.raises(InvalidRequest, match=words):
         installed(tmp_path, packed)
 
 
-def test_the_next_job_of_a_warm_pool_finds_what_this_one_has_installed_and_asks_no_index(tmp_path, capfd):
-    warm = tmp_path / "warm"
-    warm.mkdir()
-    told = variables(SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY=str(warm))
-    with package_index(make_wheel(tmp_path / "there", "far")) as url:
-        packed = pack(tmp_path, requirements=("far",), pip_index=url)
-        first = bring(packed, lacking(packed), tmp_path / "unused", told)
-    again = bring(packed, lacking(packed), tmp_path / "unused", told)
-    assert again == first
-    assert (again / "far.py").exists()
-    assert warm in again.parents
-    assert not (tmp_path / "unused").exists()
-    assert "raysm: far: found as an earlier job of this warm pool has installed it\n" in capfd.readouterr().err
-
-
-def test_a_warm_pool_s_folder_that_cannot_be_written_costs_no_job(tmp_path, capfd):
+def test_the_next_job_of_a_warm_pool_downloads_nothing_again(tmp_path):
+    fetched = []
     (tmp_path / "warm").mkdir()
-    (tmp_path / "warm" / "raysm-packages").write_text("a file of the user's")
-    told = variables(SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY=str(tmp_path / "warm"))
-    packed = pack(tmp_path, wheels=[make_wheel(tmp_path / "here", "near")], requirements=("near",))
-    site = bring(packed, lacking(packed), tmp_path / "site", told)
-    assert site == tmp_path / "site"
-    assert (site / "near.py").exists()
-    assert "warning: packages are not kept for the next job of this warm pool" in capfd.readouterr().err
+    warm = {"SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY": str(tmp_path / "warm"), "PIP_TRUSTED_HOST": "127.0.0.1"}
+    with package_index(make_wheel(tmp_path / "there", "far"), fetched=fetched) as url:
+        packed = pack(tmp_path, requirements=("far",), pip_index=url)
+        for site in ("first", "second"):
+            install(packed, find_missing_packages(packed), tmp_path / site, variables(**warm))
+    assert (tmp_path / "second" / "far.py").exists()
+    assert fetched == ["far-1.0-py3-none-any.whl"]
 
 
-def test_without_a_warm_pool_packages_lie_in_this_job_s_own_folder(tmp_path):
-    packed = pack(tmp_path, wheels=[make_wheel(tmp_path / "here", "near")], requirements=("near",))
-    told = variables(SAGEMAKER_BASE_DIR=str(tmp_path / "ml"))
-    assert bring(packed, lacking(packed), tmp_path / "site", told) == tmp_path / "site"
+def test_an_image_that_has_it_all_lacks_nothing(tmp_path):
+    assert not find_missing_packages(
+        pack(tmp_path, workload=Similarity(top_k=3), inputs={"matrix": Input("file:///rows")})
+    )
+
+
+def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which_it_has(tmp_path):
+    pack(tmp_path)
+    old = make_installed(tmp_path / "image", "ray", "2.56.0")
+    command = [sys.executable, "-c", MISSING, str(tmp_path / "payload")]
+    lacks = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(old)}, capture_output=True, text=True, check=True
+    )
+    assert lacks.stdout == f"{NEEDS['ray']} (this image has Ray 2.56.0)\n"
+
+
+def test_of_many_requirements_the_first_are_named():
+    many = MissingPackages(requirements=tuple(f"package-{number}" for number in range(100)), needs=("torch>=2.9",))
+    assert str(many) == "torch>=2.9, package-0, package-1, package-2, package-3, package-4, 95 more"
+
+
+def test_what_opens_a_private_index_or_repository_is_not_named():
+    lines = (
+        "--extra-index-url https://me:p@ss@pypi.example/simple",
+        "package @ git+https://ghp_token@github.com/me/package@v1",
+        "git+ssh://git@github.com/me/other.git@main",
+        "plain @ https://pypi.example/plain-1.0.tar.gz",
+    )
+    assert str(MissingPackages(requirements=lines)) == (
+        "--extra-index-url https://***@pypi.example/simple, package @ git+https://***@github.com/me/package@v1, "
+        "git+ssh://***@github.com/me/other.git@main, plain @ https://pypi.example/plain-1.0.tar.gz"
+    )
+
+
+def test_a_package_that_is_not_there_has_no_version():
+    assert installed_version("no-such-package") is None
+    assert installed_version("ray") is not None
+
+
+def pip(folder, **variables):
+    environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"} | variables
+    return Pip(folder, environment)
+
+
+def test_what_pip_would_install_names_the_very_file_and_is_then_installed(tmp_path):
+    wheel = make_wheel(tmp_path / "wheels", "travelled")
+    links = ["--find-links", str(wheel.parent)]
+    exact = pip(tmp_path).resolve([*links, "travelled>=1"])
+    assert exact == [f"travelled @ {wheel.as_uri()}"]
+    assert not (tmp_path / "site").exists()
+    pip(tmp_path).install(exact, tmp_path / "site", links)
+    assert (tmp_path / "site" / "travelled.py").read_text() == "VALUE = 42\n"
+
+
+def test_what_the_image_has_is_not_installed_again(tmp_path):
+    assert pip(tmp_path).resolve(["pytest"]) == []
+
+
+def test_what_pip_cannot_do_is_told_by_its_last_words_and_not_written_to_the_log(tmp_path, capfd):
+    with pytest.raises(PipFailed, match="No matching distribution found for no-such-package"):
+        pip(tmp_path).resolve(["no-such-package"])
+    assert capfd.readouterr().err == ""
+
+
+def test_the_image_s_own_settings_are_known_and_its_variables_count_most(tmp_path):
+    config = tmp_path / "pip.conf"
+    config.write_text("[install]\nindex-url = https://of-install/simple\n[global]\nindex-url = https://of-all/simple\n")
+    told = pip(tmp_path, PIP_CONFIG_FILE=str(config)).settings()
+    assert told["index-url"] == "https://of-install/simple"
+    told = pip(tmp_path, PIP_CONFIG_FILE=str(config), PIP_INDEX_URL="https://of-variable/simple").settings()
+    assert told["index-url"] == "https://of-variable/simple"
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("import sys; sys.exit('No module named pip')", f"{sys.executable} has no pip"),
+        ("import sys; sys.exit('no such option: --report')", "pip is older than 22.2"),
+    ],
+)
+def test_an_image_s_pip_that_is_not_there_or_too_old_is_said(tmp_path, module, words):
+    (tmp_path / "pip.py").write_text(module)
+    with pytest.raises(PipFailed, match=words.replace("/", ".")):
+        pip(tmp_path, PYTHONPATH=str(tmp_path)).resolve(["anything"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.private_files import private_folder, private_token
+from raysm.bootstrap.scratch import private_folder, private_token
 from raysm.contract.paths import Paths
 
 
@@ -26,7 +26,7 @@ def test_a_token_that_a_download_made_readable_is_made_private_where_it_lies(tok
 @pytest.mark.namespace
 def test_a_token_on_a_read_only_channel_is_copied_to_where_others_cannot_read(token, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from raysm.bootstrap.private_files import private_token; "
+        "import sys; from pathlib import Path; from raysm.bootstrap.scratch import private_token; "
         "from raysm.contract.paths import Paths; print(private_token(Path(sys.argv[1]), Paths(Path(sys.argv[2]))))"
     )
     seal = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'

@@ -1,6 +1,6 @@
 """What an instance that cannot begin leaves."""
 
-from raysm.bootstrap.startup_failure import report_startup_failure
+from raysm.bootstrap.exit_status import report_startup_failure
 from raysm.contract.names import BASE_DIR
 from raysm.errors import InvalidPayload
 

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from raysm.bootstrap import control
-from raysm.bootstrap.control import MessageReceived
-from raysm.bootstrap.identity import Identity
+from raysm.bootstrap.control import Identity, MessageReceived
 from raysm.bootstrap.lifecycle import Lost
 from raysm.bootstrap.wire import MAX_LINE
 

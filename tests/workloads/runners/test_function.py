@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from raysm.bootstrap.failure_record import exception_beside
+from raysm.bootstrap.exit_status import exception_beside
 from raysm.client.function import pickled_call
 from raysm.contract import payload
 from raysm.contract.paths import Paths

@@ -5,20 +5,96 @@ recorded of its failure, by what it wrote last, or by what the kernel did to it.
 """
 
 import contextlib
-from collections.abc import Callable
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from signal import SIGKILL, SIGTERM
+from typing import IO
 
-from raysm.bootstrap import failure_record, resources
-from raysm.bootstrap.children import Children
+from raysm.bootstrap import exit_status, resources
+from raysm.bootstrap.children import Child, Children
 from raysm.bootstrap.commands import WAIT
-from raysm.bootstrap.driver_process import DriverProcess
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import DriverEnded
-from raysm.bootstrap.private_files import private_tempdir
+from raysm.bootstrap.scratch import private_tempdir
+from raysm.contract.events import ProgressLines
 from raysm.contract.result import Failure
 
-__all__ = ["DriverRun"]
+__all__ = ["DriverProcess", "DriverRun"]
+
+
+TAIL_BYTES = 8192
+CHUNK = 65536
+STDOUT, STDERR = 1, 2
+END_S = 5.0
+"""All that wrote has been killed by then: the pipes end at once, unless the log is not read."""
+
+
+class DriverProcess:
+    """The running driver."""
+
+    def __init__(
+        self,
+        children: Children,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        *,
+        waits: bool = False,
+    ) -> None:
+        """Start it in the folder of the user's source; one that ``waits`` does nothing before ``go``."""
+        stdin = subprocess.PIPE if waits else subprocess.DEVNULL
+        pipe = subprocess.PIPE
+        self.child: Child = children.start(command, env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe)
+        self._tail = b""
+        # Threads: writing to a log without a reader blocks, and the heartbeats must not wait for it.
+        self._copying = [
+            threading.Thread(target=self._copy, args=(source, target), daemon=True, name=f"driver output {target}")
+            for source, target in ((self.child.stdout, STDOUT), (self.child.stderr, STDERR))
+        ]
+        for thread in self._copying:
+            thread.start()
+
+    def _copy(self, source: IO[bytes], target: int) -> None:
+        lines = ProgressLines()
+        while chunk := os.read(source.fileno(), CHUNK):
+            if target == STDERR:
+                self._tail = (self._tail + chunk)[-TAIL_BYTES:]
+            _write(target, lines.feed(chunk))
+        _write(target, lines.rest())
+
+    def go(self, address: str) -> None:
+        """Tell one that waits, and was not told yet, where the cluster is; an empty address: there will be none."""
+        if self.child.stdin is None or self.child.stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and its status says why
+            self.child.stdin.write(f"{address}\n".encode())
+            self.child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
+
+    def tail(self, timeout_s: float = 0.5) -> str:
+        """Return the last of its stderr; wait that long for what is still in the pipe."""
+        # A grandchild may hold the pipe open for ever: then the end of the file does not come.
+        self._copying[-1].join(timeout_s)
+        return self._tail.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the pipes, once nothing is written to them any more."""
+        for thread, pipe in zip(self._copying, (self.child.stdout, self.child.stderr), strict=True):
+            thread.join(END_S)
+            if not thread.is_alive() and pipe:
+                pipe.close()
+
+
+def _write(target: int, data: bytes) -> None:
+    # Not through sys.stderr: its lock would be held by this thread when the interpreter ends.
+    with contextlib.suppress(OSError):  # The log has lost its reader: the tail is still wanted.
+        while data:
+            data = data[os.write(target, data) :]
 
 
 class DriverRun:
@@ -49,7 +125,7 @@ class DriverRun:
         source = instance.payload.source
         self._process = DriverProcess(children, command, environment, source, waits=address is None)
         self._process.child.ended.add_done_callback(
-            lambda ended: report(DriverEnded(ended.result(), failure_record.read(self._record)))
+            lambda ended: report(DriverEnded(ended.result(), exit_status.read_failure(self._record)))
         )
 
     def go(self, address: str) -> None:
@@ -69,8 +145,8 @@ class DriverRun:
 
         None where it has not failed, or says that Ray or an instance failed it.
         """
-        failure = failure_record.read(self._record)
-        if failure is None or failure_record.blames_cluster(failure):
+        failure = exit_status.read_failure(self._record)
+        if failure is None or exit_status.blames_cluster(failure):
             return None
         return self._publish(ExitStatus(failure.exit_code, failure.reason()), failure)
 
@@ -85,7 +161,7 @@ class DriverRun:
 
     def _publish(self, status: ExitStatus, failure: Failure | None) -> ExitStatus:
         if failure is not None and status.reason:
-            failure_record.publish(self._record, self._instance.environment.paths.output_data)
+            exit_status.publish_failure(self._record, self._instance.environment.paths.output_data)
         return status
 
     def close(self) -> None:
