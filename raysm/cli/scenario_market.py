@@ -69,8 +69,6 @@ def _of_type(region: str, settings: Scenario, name: str, count: int, *, is_spot:
 def _chances(capacity: Capacity) -> Iterator[str]:
     if capacity.insufficient:
         yield f"{capacity.insufficient:.0%} of the jobs get no instances"
-    for begin, end in capacity.gone:
-        yield f"no instances from {begin:g} to {end:g} s after the server's start"
     if capacity.interruptions_per_hour:
         yield f"a job on spot capacity is interrupted {capacity.interruptions_per_hour:g} times an hour"
     for words in capacity.interrupted_at:

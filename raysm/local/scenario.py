@@ -4,7 +4,6 @@ What flows in is the text of a file, what flows out is one frozen value. Every d
 far as this machine can play it; what AWS does now and then, or to some accounts, has to be switched on.
 """
 
-import math
 import random
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysm.errors import InvalidRequest
-from raysm.local.shares import check_pairs, check_shares, drawn
 from raysm.request.codec import from_json
 
 __all__ = [
@@ -30,7 +28,24 @@ __all__ = [
     "Ssm",
     "parse",
     "read",
+    "spread_by",
 ]
+
+
+def check_shares(table: str, **shares: float) -> None:
+    """Refuse a share that is not between 0 and 1.
+
+    Raises:
+        InvalidRequest: One is not; a percentage would otherwise mean "always".
+    """
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")
+
+
+def spread_by(share: float, seconds: float, chance: random.Random) -> float:
+    """Return ``seconds`` changed at random by at most ``share`` of it, up or down."""
+    return seconds * (1 + share * (2 * chance.random() - 1)) if share else seconds
 
 
 BY_REGION = ("api", "capacity", "market", "simulated")
@@ -127,12 +142,9 @@ class Api:
     """Requests a second that are answered, by operation, ``{ListTrainingJobs = 2.0}``; more are refused. AWS has such a
     limit for each account and region; that of ListTrainingJobs is 2 a second, and cannot be raised
     (deepracer-on-aws, issue 87)."""
-    outages: tuple[tuple[float, ...], ...] = ()
-    """Pairs of seconds since the server's start, on its clock, between which nothing is answered but with a 5xx."""
 
     def __post_init__(self) -> None:
-        """Check shares, rates and outages."""
-        check_pairs("api.outages", self.outages)
+        """Check shares and rates."""
         for operation, rate in self.rates.items():
             if rate <= 0:
                 raise InvalidRequest(f"the scenario's api.rates.{operation} is above 0 requests a second, got {rate:g}")
@@ -152,19 +164,11 @@ class Capacity:
     internal_errors: float = 0.0
     """The share of attempts that the service breaks off with an ``InternalServerError``, 0 to 1; a job's RetryStrategy
     says how often it is started again."""
-    internal_error_after_s: float = 1.0
-    """Seconds after the start of its instances at which an attempt is broken off."""
-
     start_spread: float = 0.0
     """The share by which ``start_delay_s`` differs from job to job, either way, 0 to 1."""
     instances: Mapping[str, int] = field(default_factory=dict)
     """Instances that there are for all jobs together, by type, ``{"ml.p4d.24xlarge" = 40}``; of the types that are not
     named there is any number."""
-    gone: tuple[tuple[float, ...], ...] = ()
-    """Pairs of seconds since the server's start, on its clock, between which no job gets an instance."""
-    lack_ends: Literal["Failed", "Stopped"] = "Failed"
-    """The status of a job that gets no instances. Jobs that show it are Failed; AWS Batch's documentation has them
-    Stopped."""
     interruptions_per_hour: float = 0.0
     """How often, on average, a job on spot capacity is interrupted in an hour of running."""
     interrupted_at: tuple[str, ...] = ()
@@ -173,8 +177,7 @@ class Capacity:
     write nothing."""
 
     def __post_init__(self) -> None:
-        """Check shares, numbers and windows."""
-        check_pairs("capacity.gone", self.gone)
+        """Check shares and numbers."""
         if not all(self.interrupted_at):
             raise InvalidRequest("the scenario's capacity.interrupted_at are words of a line; empty ones are in each")
         check_shares("capacity", start_spread=self.start_spread)
@@ -184,21 +187,6 @@ class Capacity:
             )
         check_shares("capacity", insufficient=self.insufficient, internal_errors=self.internal_errors)
 
-    def draw_start_s(self, chance: random.Random) -> float:
-        """Return the seconds that the instances of one job take to begin."""
-        return drawn(self.start_delay_s, self.start_spread, chance)
-
-    def draw_interruption_s(self, chance: random.Random | None) -> float:
-        """Return the seconds of running after which a job is interrupted; infinity is never, as of one on demand.
-
-        Args:
-            chance: Of a job on spot capacity; None is one on demand.
-        """
-        # Without memory: how long a job has run already says nothing of when others want its capacity.
-        if chance is None or not self.interruptions_per_hour:
-            return math.inf
-        return chance.expovariate(self.interruptions_per_hour / 3600)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Market:
@@ -206,8 +194,6 @@ class Market:
 
     usd_per_hour: Mapping[str, float] = field(default_factory=dict)
     """Price of an instance on demand, by type; the others have none that is known."""
-    published: str = "2026-11-01"
-    """When the prices were published: the version of their list follows from it."""
     quotas: Mapping[str, int] = field(default_factory=dict)
     """Instances that all jobs of an API on demand may have together, by type; the others have no limit."""
     spot_quotas: Mapping[str, int] = field(default_factory=dict)
@@ -234,8 +220,6 @@ class Simulated:
 
     run_s: float = 600.0
     """Seconds that a job runs."""
-    run_s_on: Mapping[str, float] = field(default_factory=dict)
-    """The same by instance type, where it matters."""
     spread: float = 0.0
     """The share by which the seconds differ from job to job, either way, 0 to 1."""
     failed: float = 0.0
@@ -293,9 +277,10 @@ class Scenario:
         """Return what one region plays."""
         return self.regions.get(region, self)
 
-    def chance(self) -> random.Random:
-        """Return what decides whatever is left to chance."""
-        return random.Random(self.seed)
+    def chance(self, name: str = "") -> random.Random:
+        """Return the generator of whatever is left to chance, for the server or for one job by its name."""
+        # By name, so that a seed repeats a job in whatever order the requests arrive.
+        return random.Random(None if self.seed is None else f"{self.seed}/{name}")
 
     def switched(self) -> Iterator[tuple[str, Any]]:
         """Yield the switches that stand otherwise than by default, ``container.read_only``, with their values."""

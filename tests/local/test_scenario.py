@@ -76,7 +76,6 @@ start_delay_s = 30
 instances = {"ml.p4d.24xlarge" = 8}
 [regions.us-west-2.api]
 rates = {ListTrainingJobs = 0.5}
-outages = [[60, 120]]
 """
 
 
@@ -85,7 +84,7 @@ def test_a_region_has_what_it_says_and_else_what_all_have():
     far = read.of("eu-west-1").capacity
     assert (far.start_delay_s, far.insufficient, far.instances) == (30.0, 0.1, {"ml.p4d.24xlarge": 8})
     assert read.of("us-west-2").capacity == read.capacity == read.of("us-east-1").capacity
-    assert read.of("us-west-2").api.outages == ((60.0, 120.0),)
+    assert read.of("us-west-2").api.rates == {"ListTrainingJobs": 0.5}
     assert (read.speed, read.of("us-east-1")) == (60.0, read)
 
 
@@ -102,8 +101,6 @@ def test_what_a_region_switches_is_told_with_its_name():
         ("[regions.eu-west-1.capacity]\nstart = 1", "regions.eu-west-1.capacity: unknown key 'start'"),
         ("[regions]\neu-west-1 = 3", "a region has the tables"),
         ("[api]\nrates = {ListTrainingJobs = 0}", "api.rates.ListTrainingJobs is above 0"),
-        ("[api]\noutages = [[2, 1]]", "api.outages are pairs, from and to"),
-        ("[capacity]\ngone = [[2]]", "capacity.gone are pairs, from and to"),
         ("[capacity]\ninterruptions_per_hour = -1", "interruptions_per_hour is 0 or more, got -1"),
         ("[capacity]\ninterrupted_at = ['step 1', '']", "interrupted_at are words of a line; empty ones are in each"),
         ("[market]\nspot_saving = 62", "market.spot_saving is a share from 0 to 1, got 62"),
@@ -115,8 +112,6 @@ def test_what_a_region_switches_is_told_with_its_name():
         "a key",
         "no table",
         "no rate",
-        "backwards",
-        "half",
         "negative",
         "no words",
         "saving",
@@ -128,17 +123,3 @@ def test_what_a_region_or_a_number_cannot_be_is_refused(text, words):
     with pytest.raises(InvalidRequest) as refused:
         scenario.parse(text, "s.toml")
     assert words in str(refused.value)
-
-
-def test_an_interruption_comes_as_often_as_the_scenario_says_and_never_on_demand():
-    chance = Scenario(seed=1).chance()
-    often = scenario.Capacity(interruptions_per_hour=2.0)
-    draws = [often.draw_interruption_s(chance) for _ in range(4000)]
-    assert sum(draws) / len(draws) == pytest.approx(1800, rel=0.1)
-    assert often.draw_interruption_s(None) == scenario.Capacity().draw_interruption_s(chance) == float("inf")
-
-
-def test_starts_differ_by_their_spread_and_no_more():
-    chance = Scenario(seed=1).chance()
-    starts = [scenario.Capacity(start_delay_s=100, start_spread=0.5).draw_start_s(chance) for _ in range(1000)]
-    assert 50 <= min(starts) < 60 < 140 < max(starts) <= 150

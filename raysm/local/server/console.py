@@ -7,7 +7,7 @@ from typing import Any
 
 from raysm import __version__
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.capacity import Capacity
+from raysm.local.server.cores import Cores
 from raysm.local.server.operations import Operations
 
 __all__ = ["Console", "PREFIX"]
@@ -27,11 +27,11 @@ class Console:
     """Answers the server's own paths."""
 
     def __init__(
-        self, operations: Operations, capacity: Capacity, *, started_s: float, shut_down: Callable[[], None]
+        self, operations: Operations, cores: Cores, *, started_s: float, shut_down: Callable[[], None]
     ) -> None:
         """Speak for a server; ``shut_down`` asks it to end."""
         self._operations = operations
-        self._capacity = capacity
+        self._cores = cores
         self._started_s = started_s
         self._shut_down = shut_down
 
@@ -47,8 +47,8 @@ class Console:
                 "version": __version__,
                 "started_s": self._started_s,
                 "running": self._operations.unfinished(),
-                "waiting": self._capacity.waiting(),
-                "cores": self._capacity.cores,
+                "waiting": self._cores.waiting(),
+                "cores": self._cores.cores,
             }
         if (method, path) == ("POST", "/raysm/shutdown"):
             self._shut_down()

@@ -1,4 +1,4 @@
-"""Why a job ends before its instances do, and when: limits of time flow in, a reason to end flows out."""
+"""The end of a job: its reasons, time limits, the words of AWS, and when a stop or interruption is refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +7,22 @@ from typing import Literal, TypeAlias
 from raysm.contract.job_api import JobApi
 from raysm.contract.result import SERVICE_REASON
 from raysm.local.outcome import Outcome
+from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import Definition
+from raysm.local.server.records import JobRecord
 
-__all__ = ["ENDS", "FAILURES", "INSUFFICIENT", "INTERNAL_ERROR", "EndReason", "TimeLimits", "ended", "failure_reason"]
+__all__ = [
+    "ENDS",
+    "FAILURES",
+    "INSUFFICIENT",
+    "INTERNAL_ERROR",
+    "EndReason",
+    "TimeLimits",
+    "check_interruption",
+    "check_stop",
+    "ended",
+    "failure_reason",
+]
 
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
 """Why a job is to end before its instances do."""
@@ -98,3 +111,29 @@ def failure_reason(api: JobApi, outcome: Outcome) -> str:
         return "AlgorithmError: See job logs for more information"
     # Cut with the wrapper, which is part of what SageMaker keeps.
     return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:SERVICE_REASON]
+
+
+def check_stop(record: JobRecord) -> None:
+    """Raise ApiError if the job has ended and cannot be stopped."""
+    if record.final:
+        raise ApiError(
+            "ValidationException",
+            f"The request was rejected because the {record.kind} job is in status {record.status}.",
+        )
+
+
+def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool = False) -> None:
+    """Raise ApiError if the job does not run on spot capacity now, so that it cannot be interrupted."""
+    if not spot:
+        raise ApiError(
+            "ValidationException",
+            f"the job {record.name} cannot be interrupted: it does not run on spot capacity "
+            "(EnableManagedSpotTraining); stop it instead",
+            409,
+        )
+    if record.secondary != "Training" or is_ending:
+        raise ApiError(
+            "ValidationException",
+            f"the job {record.name} cannot be interrupted now: it is in status {record.secondary}, not Training",
+            409,
+        )

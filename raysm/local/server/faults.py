@@ -17,7 +17,6 @@ from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Api, Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.moto_internals import ACCOUNT
-from raysm.local.shares import within
 
 __all__ = ["Call", "Faults", "xml_error"]
 
@@ -92,11 +91,10 @@ class Faults:
     """Decides which requests fail; every method may be called from any thread."""
 
     def __init__(self, scenario: Scenario, chance: Random, clock: Clock | None = None) -> None:
-        """Follow ``scenario``, whose rates and outages are of ``clock``."""
+        """Follow ``scenario``, with rates by ``clock``."""
         self._scenario = scenario
         self._chance = chance
         self._clock = clock or Clock()
-        self._began_s = self._clock.now()
         self._lock = threading.Lock()
         # By region and operation: what is left of its rate, and when that was so.
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
@@ -108,8 +106,6 @@ class Faults:
             ApiError: It is refused; nothing was done.
         """
         switches = self._scenario.of(call.region).api
-        if within(switches.outages, self._clock.now() - self._began_s):
-            raise _unavailable(call)
         if call.action in switches.denied or _has_denied_condition(switches, call):
             raise ApiError("AccessDeniedException" if call.in_json else "AccessDenied", _denial(call), 403)
         # One draw for both: their shares do not overlap, and add up.

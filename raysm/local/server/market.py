@@ -1,121 +1,276 @@
-"""The price list and Service Quotas, answered from the scenario: what raysm asks AWS of a place, it can ask here.
+"""What a region of the scenario sells: prices, quotas and instances.
 
-moto serves neither of SageMaker (its price list answers 404, its quotas know of VPCs alone). What flows in is a
-request, what flows out is its answer in the form that AWS's public documents show.
-https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
+Two limits apply, as on AWS: a quota refuses the request; missing capacity fails the job when it is to start.
+moto answers neither the price list nor the quotas of SageMaker, so both are answered here, in the form that
+https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html shows.
 """
 
 import json
+import math
+import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from random import Random
 from typing import Any
 
-from raysm.contract.job_api import APIS, TRAINING
+from raysm.contract.job_api import APIS, TRAINING, JobApi, preferred, selected, settled
 from raysm.contract.names import LOCAL_REGION
-from raysm.local.scenario import Market, Scenario
+from raysm.local.scenario import Capacity, Market, Scenario, spread_by
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.stock import quota_name
+from raysm.local.server.endings import INSUFFICIENT
+from raysm.local.server.records import JobRecord, Records
 
-__all__ = ["MarketService", "PRICES", "QUOTAS"]
+__all__ = ["PRICES", "QUOTAS", "JobInstances", "MarketService", "Stock", "asked_instances", "quota_name"]
 
 PRICES = "AWSPriceListService."
 QUOTAS = "ServiceQuotasV20190624."
-"""How the targets of requests begin."""
-
+"""Prefixes of the targets of requests."""
+PUBLISHED = "2026-11-01"
+"""The date of the price list."""
 PAGE = 100
-SERVICE = "sagemaker"
-SKU = "RAYSM"
+
+
+class Stock:
+    """The instances of all regions; every method may be called from any thread."""
+
+    def __init__(self, scenario: Scenario, records: Records) -> None:
+        """Have what ``scenario`` says."""
+        self._scenario = scenario
+        self._records = records
+        self._lock = threading.Lock()
+        self._taken: dict[str, Counter[str]] = {}
+        self._words: dict[str, list[str]] = {}
+        # The instances of each job: of several preferred types, the one that it got.
+        self._held: dict[tuple[str, JobApi, str], Counter[str]] = {}
+
+    def interrupts(self, region: str, line: str) -> bool:
+        """Whether a job that wrote ``line`` loses its spot capacity: once for each text in ``interrupted_at``."""
+        words = self._scenario.of(region).capacity.interrupted_at
+        if not words:
+            return False
+        with self._lock:
+            left = self._words.setdefault(region, list(words))
+            word = next((each for each in left if each in line), None)
+            if word is not None:
+                left.remove(word)
+        return word is not None
+
+    def take(self, record: JobRecord) -> bool:
+        """Give a job all of its instances, or none; return whether there were enough."""
+        there = self._scenario.of(record.region).capacity.instances
+        for request in _choices(record.api, record.request):
+            counts = asked_instances(record.api, request)
+            with self._lock:
+                in_use = self._taken.setdefault(record.region, Counter())
+                if any(in_use[name] + counts[name] > limit for name, limit in there.items()):
+                    continue
+                in_use.update(counts)
+                self._held[record.region, record.api, record.name] = counts
+            if request is not record.request:
+                self._records.update(record.api, record.name, record.region, request=request)
+            return True
+        return False
+
+    def give_back(self, record: JobRecord) -> None:
+        """Take back what a job had."""
+        with self._lock:
+            self._taken[record.region].subtract(self._held.pop((record.region, record.api, record.name)))
+
+    def spot_saving(self, request: Mapping[str, Any], region: str) -> float:
+        """Return the share of a job's time that is not billed."""
+        return self._scenario.of(region).market.spot_saving if _is_spot(request) else 0.0
+
+    def check_quota(self, api: JobApi, request: Mapping[str, Any], region: str) -> None:
+        """Refuse a request beyond the account's quota.
+
+        Raises:
+            ApiError: ResourceLimitExceeded, in AWS's words.
+        """
+        market = self._scenario.of(region).market
+        quotas = market.spot_quotas if _is_spot(request) else market.quotas
+        # Counting looks at every job, so skip it without a quota.
+        if not quotas:
+            return
+        refusals = []
+        for choice in _choices(api, request):
+            try:
+                self._check_quota(api, choice, region, quotas)
+                return
+            except ApiError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    def _check_quota(self, api: JobApi, request: Mapping[str, Any], region: str, quotas: Mapping[str, int]) -> None:
+        is_spot = _is_spot(request)
+        for name, count in asked_instances(api, request).items():
+            if name not in quotas:
+                continue
+            used = sum(
+                asked_instances(api, record.request)[name]
+                for record in self._records.all(api, region)
+                if not record.final and _is_spot(record.request) is is_spot
+            )
+            if used + count > quotas[name]:
+                raise ApiError(
+                    "ResourceLimitExceeded",
+                    f"The account-level service limit '{quota_name(name, api, is_spot)}' is {quotas[name]} Instances, "
+                    f"with current utilization of {used} Instances and a request delta of {count} Instances. "
+                    "Please use AWS Service Quotas to request an increase for this quota.",
+                )
+
+
+class JobInstances:
+    """The instances of one job, over all of its attempts."""
+
+    def __init__(self, stock: Stock, capacity: Capacity, record: JobRecord, chance: Random) -> None:
+        """Take nothing yet; whatever the scenario leaves to chance is drawn from ``chance``."""
+        self._stock = stock
+        self._capacity = capacity
+        self._record = record
+        self._chance = chance
+        self._is_taken = False
+
+    def draw_start_s(self) -> float:
+        """Return the seconds that they take to start."""
+        return spread_by(self._capacity.start_spread, self._capacity.start_delay_s, self._chance)
+
+    def draw_interruption_s(self, *, spot: bool) -> float:
+        """Return the seconds of running after which they are taken back; infinity is never."""
+        rate = self._capacity.interruptions_per_hour
+        return self._chance.expovariate(rate / 3600) if spot and rate else math.inf
+
+    def is_taken_back_at(self, line: str, *, spot: bool) -> bool:
+        """Whether they are taken back now that the job has written ``line``."""
+        return spot and self._stock.interrupts(self._record.region, line)
+
+    def take(self) -> bool:
+        """Take them; return whether the region has them."""
+        if self._chance.random() >= self._capacity.insufficient:
+            self._is_taken = self._stock.take(self._record)
+        return self._is_taken
+
+    def give_back(self) -> None:
+        """Return them; does nothing if there are none."""
+        if self._is_taken:
+            self._is_taken = False
+            self._stock.give_back(self._record)
+
+    def lack(self) -> tuple[str, str, str, str]:
+        """Return status, secondary status, message and reason of a job that gets none."""
+        return "Failed", "Failed", f"{self._record.api.title} job failed", INSUFFICIENT
 
 
 class MarketService:
-    """Answers GetProducts, ListServiceQuotas, ListAWSDefaultServiceQuotas and GetServiceQuota of SageMaker."""
+    """Answers GetProducts, ListServiceQuotas, ListAWSDefaultServiceQuotas and GetServiceQuota for SageMaker."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """Tell what ``scenario`` has."""
+        """Answer from ``scenario``."""
         self._scenario = scenario
-        self._operations: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
-            f"{PRICES}GetProducts": self._products,
-            f"{QUOTAS}ListServiceQuotas": self._listed_quotas,
-            # All that is told is of the account: nothing is left to AWS's defaults.
-            f"{QUOTAS}ListAWSDefaultServiceQuotas": lambda request, region: {"Quotas": []},
-            f"{QUOTAS}GetServiceQuota": self._quota,
-        }
 
     def answer(self, target: str, request: Mapping[str, Any], region: str) -> dict[str, Any] | None:
-        """Return the answer, or None where the request is about another service, or of another kind.
+        """Return the answer, or None if the request is about another service or operation.
 
         Raises:
             ApiError: There is no such quota.
         """
-        is_ours = str(request.get("ServiceCode", "")).lower() in (SERVICE, "amazonsagemaker")
-        if target not in self._operations or not is_ours:
+        if str(request.get("ServiceCode", "")).lower() not in ("sagemaker", "amazonsagemaker"):
             return None
-        return self._operations[target](request, region)
+        if target == f"{PRICES}GetProducts":
+            filters = {each["Field"].lower(): each["Value"] for each in request.get("Filters") or ()}
+            # One endpoint answers for all regions; a filter names the region.
+            regions = [filters["regioncode"]] if "regioncode" in filters else [LOCAL_REGION, *self._scenario.regions]
+            products = [
+                product
+                for name in dict.fromkeys(regions)
+                for product in _products_of(self._scenario.of(name).market, name)
+                if _matches(product["product"]["attributes"], filters)
+            ]
+            page, more = _page(products, request)
+            return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product) for product in page], **more}
+        quotas = list(_quotas_of(self._scenario.of(region).market))
+        if target == f"{QUOTAS}ListServiceQuotas":
+            page, more = _page(quotas, request)
+            return {"Quotas": page, **more}
+        # The account has a value for every quota, so that none is left to AWS's defaults.
+        if target == f"{QUOTAS}ListAWSDefaultServiceQuotas":
+            return {"Quotas": []}
+        if target == f"{QUOTAS}GetServiceQuota":
+            for quota in quotas:
+                if quota["QuotaCode"] == request.get("QuotaCode"):
+                    return {"Quota": quota}
+            raise ApiError("NoSuchResourceException", f"there is no quota {request.get('QuotaCode')!r} of SageMaker")
+        return None
 
-    def _products(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
-        filters = {each["Field"].lower(): each["Value"] for each in request.get("Filters") or ()}
-        # The endpoint is one for all regions, as AWS's is: which one is meant says a filter.
-        regions = [filters["regioncode"]] if "regioncode" in filters else [LOCAL_REGION, *self._scenario.regions]
-        products = [
-            product
-            for name in dict.fromkeys(regions)
-            for product in _products_of(self._scenario.of(name).market, name)
-            if _matches(product["product"]["attributes"], filters)
-        ]
-        page, more = _page(products, request)
-        return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product) for product in page], **more}
 
-    def _listed_quotas(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
-        page, more = _page(list(_quotas_of(self._scenario.of(region).market, region)), request)
-        return {"Quotas": page, **more}
+def asked_instances(api: JobApi, request: Mapping[str, Any]) -> Counter[str]:
+    """Return the number of instances of each type in a request; of several preferred types the chosen or first one."""
+    resources = _resources(api, request)
+    counts: Counter[str] = Counter()
+    for group in resources.get("InstanceGroups") or [settled(resources)]:
+        counts[group["InstanceType"]] += group["InstanceCount"]
+    return counts
 
-    def _quota(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
-        for quota in _quotas_of(self._scenario.of(region).market, region):
-            if quota["QuotaCode"] == request.get("QuotaCode"):
-                return {"Quota": quota}
-        raise ApiError("NoSuchResourceException", f"there is no quota {request.get('QuotaCode')!r} of SageMaker")
+
+def quota_name(instance_type: str, api: JobApi, is_spot: bool) -> str:
+    """Return the name of a quota: ``ml.g5.xlarge for spot training job usage``."""
+    return f"{instance_type} for {'spot ' if is_spot else ''}{api.kind} job usage"
+
+
+def _resources(api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in api.cluster_keys:
+        request = request[key]
+    return request
+
+
+def _choices(api: JobApi, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the request with each of its preferred types, in their order; the request itself if it prefers none."""
+    resources = _resources(api, request)
+    if not preferred(resources):
+        yield request
+    for name, count in preferred(resources):
+        yield {**request, "ResourceConfig": selected(resources, name, count)}
+
+
+def _is_spot(request: Mapping[str, Any]) -> bool:
+    return bool(request.get("EnableManagedSpotTraining"))
 
 
 def _products_of(market: Market, region: str) -> Iterator[dict[str, Any]]:
-    version = market.published.replace("-", "")
     for name, usd in sorted(market.usd_per_hour.items()):
-        # Only training: what processing costs is the same, wherever both are known.
-        code = f"{SKU}{region}{name}".replace("-", "").replace(".", "").upper()
+        code = f"RAYSM{region}{name}".replace("-", "").replace(".", "").upper()
         dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{usd:.10f}"}, "beginRange": "0", "endRange": "Inf"}
+        attributes = {
+            "servicecode": "AmazonSageMaker",
+            "regionCode": region,
+            "instanceName": name,
+            # Processing costs the same as training.
+            "component": "Training",
+            "platoinstancetype": "Training",
+            "usagetype": f"{region}-Train:{name}",
+        }
         yield {
-            "product": {
-                "productFamily": "ML Instance",
-                "sku": code,
-                "attributes": {
-                    "servicecode": "AmazonSageMaker",
-                    "regionCode": region,
-                    "instanceName": name,
-                    "component": "Training",
-                    "platoinstancetype": "Training",
-                    "usagetype": f"{region}-Train:{name}",
-                },
-            },
+            "product": {"productFamily": "ML Instance", "sku": code, "attributes": attributes},
             "serviceCode": "AmazonSageMaker",
             "terms": {"OnDemand": {f"{code}.T": {"sku": code, "priceDimensions": {f"{code}.T.D": dimension}}}},
-            "version": version,
-            "publicationDate": f"{market.published}T00:00:00Z",
+            "version": PUBLISHED.replace("-", ""),
+            "publicationDate": f"{PUBLISHED}T00:00:00Z",
         }
 
 
 def _matches(attributes: Mapping[str, str], filters: Mapping[str, str]) -> bool:
     values = {name.lower(): value for name, value in attributes.items()}
-    # One that this list does not tell of a product filters nothing: AWS's has dozens.
+    # An attribute that is not listed here filters nothing; AWS's list has dozens.
     return all(values.get(name, value) == value for name, value in filters.items())
 
 
-def _quotas_of(market: Market, region: str) -> Iterator[dict[str, Any]]:
+def _quotas_of(market: Market) -> Iterator[dict[str, Any]]:
     for api in APIS:
-        # Spot is of training jobs alone.
         for is_spot, quotas in ((False, market.quotas), (True, market.spot_quotas if api is TRAINING else {})):
             for name, limit in sorted(quotas.items()):
                 title = quota_name(name, api, is_spot)
                 yield {
-                    "ServiceCode": SERVICE,
+                    "ServiceCode": "sagemaker",
                     "ServiceName": "Amazon SageMaker",
                     "QuotaCode": f"L-{zlib.crc32(title.encode()):08X}",
                     "QuotaName": title,

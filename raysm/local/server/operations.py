@@ -16,12 +16,13 @@ from raysm.local.server import search
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
-from raysm.local.server.life import JobLife, life_of
 from raysm.local.server.listing import STATUS, listed, matches, page_of, tags_of
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
+from raysm.local.server.run import JobRun
 from raysm.local.server.served_apis import served
-from raysm.local.server.services import Services
+from raysm.local.server.services import JobLife, Services
+from raysm.local.server.simulated import SimulatedLife
 from raysm.local.server.validation import check, check_unwritten
 from raysm.request.targets import instance_kind
 
@@ -195,7 +196,7 @@ class Operations:
         # Here it is decided who has the name, under the records' lock: nothing was looked up before.
         self._records.add(record)
         try:
-            run = life_of(self._services, record)
+            run = self._life_of(record)
             with self._lock:
                 self._runs[region, api, name] = run
             run.start()
@@ -206,6 +207,10 @@ class Operations:
             self._records.delete(api, name, region)
             raise
         return {api.arn_key: record.arn}
+
+    def _life_of(self, record: JobRecord) -> JobLife:
+        is_real = instance_kind(record.instance_kind).runs_programs
+        return JobRun(self._services, record) if is_real else SimulatedLife(self._services, record)
 
     def _check_clock(self, kind: str) -> None:
         """Refuse what really runs where the time passes faster than this machine's.

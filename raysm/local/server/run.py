@@ -33,18 +33,19 @@ from raysm.local.server.endings import (
     INTERNAL_ERROR,
     EndReason,
     TimeLimits,
+    check_interruption,
+    check_stop,
     ended,
     failure_reason,
 )
 from raysm.local.server.job_status import HasStatus, JobStatus
 from raysm.local.server.late_lines import LateLines
 from raysm.local.server.log_files import LogWriter
+from raysm.local.server.market import JobInstances
 from raysm.local.server.metrics import MetricScanner
 from raysm.local.server.records import JobRecord
-from raysm.local.server.refusals import check_interruption, check_stop
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
-from raysm.local.server.supply import Supply
 from raysm.local.server.warm_pools import keep_alive_s
 
 __all__ = ["JobRun"]
@@ -56,6 +57,8 @@ AGENT_COMPLAINT = (
 
 TICK_S = 0.1
 """How often a job that waits for its turn looks at the limits of time."""
+INTERNAL_ERROR_AFTER_S = 1.0
+"""Seconds until the service breaks an attempt off with an internal error, as the scenario says."""
 METRICS_S = 2.0
 """How often metrics are passed on."""
 
@@ -81,7 +84,9 @@ class JobRun(HasStatus):
         self._limits = TimeLimits.of(self._definition)
         self._capacity = services.scenario.of(record.region).capacity
         # Of the region's own: by that of all, a seed would repeat no run in which jobs start side by side.
-        self._supply = Supply(services, record, services.chance, services.stock.interruptions(record.region))
+        self._job_instances = JobInstances(
+            services.stock, services.scenario.of(record.region).capacity, record, services.scenario.chance(record.name)
+        )
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
         self._changed = threading.Event()
@@ -158,21 +163,21 @@ class JobRun(HasStatus):
     def _run(self) -> None:
         """The whole life; runs in a thread."""
         # In the order of the requests: a large job is not passed by small ones for ever.
-        ticket = self._services.capacity.ask(self._definition.instances, self._name)
+        ticket = self._services.cores.ask(self._definition.instances, self._name)
         try:
-            if not self._services.capacity.wait(ticket, 0.0):
-                self._status.wait_for_capacity(self._services.capacity.reason(ticket))
-            while not self._services.capacity.wait(ticket, TICK_S):
+            if not self._services.cores.wait(ticket, 0.0):
+                self._status.wait_for_capacity(self._services.cores.reason(ticket))
+            while not self._services.cores.wait(ticket, TICK_S):
                 self._look_at_clock(waiting=True)
-                self._status.explain_waiting(ticket, self._services.capacity.reason(ticket))
+                self._status.explain_waiting(ticket, self._services.cores.reason(ticket))
             self._warm = self._services.pools.take(self._status.record)
             if not self._warm:
                 self._launch()
             # Instances that were kept are there.
-            if self._warm or self._supply.take():
+            if self._warm or self._job_instances.take():
                 self._attempts()
             else:
-                self._finish(*self._supply.lack())
+                self._finish(*self._job_instances.lack())
         except _Ended:
             self._finish_early()
         except InvalidRequest as error:
@@ -187,8 +192,8 @@ class JobRun(HasStatus):
             raise
         finally:
             # Whatever happened: cores that stay taken would let no further job begin.
-            self._services.capacity.give_back(ticket)
-            self._supply.give_back()
+            self._services.cores.give_back(ticket)
+            self._job_instances.give_back()
             # Also where an attempt broke off before it came to remove its own.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
@@ -233,7 +238,7 @@ class JobRun(HasStatus):
 
     def _launch(self) -> None:
         """Wait as long as the scenario says that instances take to come."""
-        begin_s = time.monotonic() + self._supply.draw_start_s()
+        begin_s = time.monotonic() + self._job_instances.draw_start_s()
         while (left_s := begin_s - time.monotonic()) > 0:
             self._changed.wait(min(TICK_S, left_s))
             self._look_at_clock(waiting=True)
@@ -281,7 +286,7 @@ class JobRun(HasStatus):
             nonlocal lost
             logs.line(host, text)
             self._scanner.line(text)
-            if self._supply.is_taken_back_at(text, spot=self._definition.spot):
+            if self._job_instances.is_taken_back_at(text, spot=self._definition.spot):
                 lost = True
                 self._take_back()
 
@@ -348,8 +353,8 @@ class JobRun(HasStatus):
         began = sent_s = time.monotonic()
         stopping = False
         capacity = self._capacity
-        breaks_s = began + capacity.internal_error_after_s if self._happens(capacity.internal_errors) else math.inf
-        if (taken_back_s := self._supply.draw_interruption_s(spot=self._definition.spot)) < math.inf:
+        breaks_s = began + INTERNAL_ERROR_AFTER_S if self._happens(capacity.internal_errors) else math.inf
+        if (taken_back_s := self._job_instances.draw_interruption_s(spot=self._definition.spot)) < math.inf:
             self._services.timers.after(taken_back_s, self._take_back)
         while True:
             self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, breaks_s - time.monotonic())))

@@ -1,18 +1,21 @@
-"""What all jobs of a server share: where they are recorded, what they read and write, and what AWS would do to them."""
+"""What the jobs of a server share, and the interface of a job's life, which ``run`` and ``simulated`` implement."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
+from raysm.local.instances import Instance
 from raysm.local.scenario import Scenario
-from raysm.local.server.capacity import Capacity
+from raysm.local.server.cores import Cores
+from raysm.local.server.market import Stock
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
-from raysm.local.server.records import Records
-from raysm.local.server.stock import Stock
+from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.timers import Timers
 from raysm.local.server.warm_pools import WarmPools
 
-__all__ = ["Services"]
+__all__ = ["JobLife", "Services"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +28,7 @@ class Services:
     """S3, CloudWatch …"""
     objects: Objects
     """By URI."""
-    capacity: Capacity
+    cores: Cores
     """The machine's cores."""
     pools: WarmPools
     """Of jobs whose instances are kept."""
@@ -39,3 +42,37 @@ class Services:
     """What AWS would do to them."""
     chance: Random = field(default_factory=Random)
     """Decides whatever the scenario leaves to chance."""
+
+
+class JobLife(Protocol):
+    """Carries one job out, whose record was added; nothing happens before ``start``."""
+
+    @property
+    def record(self) -> JobRecord:
+        """What is known of it now."""
+
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        """Its instances by host, while they run."""
+
+    @property
+    def running(self) -> bool:
+        """Whether something is still done for it."""
+
+    def await_end(self, timeout_s: float) -> bool:
+        """Wait until its record is final, at most so long; return whether it is."""
+
+    def await_change(self, seen: int, timeout_s: float) -> int:
+        """Wait for another line or status than the ``seen``-th, at most so long; return how many there are."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """Ask it to end; raises ApiError where it has ended."""
+
+    def interrupt(self) -> None:
+        """Take its spot capacity away; raises ApiError where it has none."""
+
+    def shut_down(self) -> None:
+        """End it at once, since the server ends."""

@@ -25,13 +25,13 @@ from raysm.local.scenario import read
 from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
 from raysm.local.server.batch.service import BatchService
-from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
+from raysm.local.server.cores import Cores
 from raysm.local.server.entering import Entering
 from raysm.local.server.faults import Faults
 from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import LogService
-from raysm.local.server.market import MarketService
+from raysm.local.server.market import MarketService, Stock
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
@@ -39,7 +39,6 @@ from raysm.local.server.operations import Operations
 from raysm.local.server.record_files import RecordFiles
 from raysm.local.server.records import Records
 from raysm.local.server.services import Services
-from raysm.local.server.stock import Stock
 from raysm.local.server.warm_pools import WarmPools, terminated
 
 __all__ = ["Options", "serve"]
@@ -137,20 +136,20 @@ def serve(options: Options) -> None:
         _recover(records)
         s3_snapshot.restore(options.home)
         moto = MotoServices()
-        capacity = Capacity(options.cores)
+        cores = Cores(options.cores)
         services = Services(
             records=records,
             moto=moto,
             objects=Objects(moto, options.home / "data"),
-            capacity=capacity,
+            cores=cores,
             pools=WarmPools(records),
-            stock=Stock(scenario, records, clock),
+            stock=Stock(scenario, records),
             stop_grace_s=options.stop_grace_s,
             scenario=scenario,
             chance=scenario.chance(),
         )
         operations = Operations(services, options.instance_kind)
-        console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
+        console = Console(operations, cores, started_s=started_s, shut_down=ending.set)
         entering = Entering(records, operations.instances, is_permitted=scenario.ssm.permitted)
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)

@@ -3,8 +3,8 @@
 import pytest
 
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
+from raysm.local.server.cores import Cores
 
 
 class Jobs:
@@ -47,7 +47,7 @@ def ended():
 
 @pytest.fixture
 def console(jobs, ended):
-    return Console(jobs, Capacity(3), started_s=1.0, shut_down=lambda: ended.append(1))
+    return Console(jobs, Cores(3), started_s=1.0, shut_down=lambda: ended.append(1))
 
 
 def test_the_status_says_which_jobs_have_not_ended_and_how_many_cores_there_are(console):

@@ -1,11 +1,14 @@
 """Which limit of time ends a job, and when it is to be looked at again."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.local.outcome import Outcome
+from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import Definition
-from raysm.local.server.endings import ENDS, FAILURES, TimeLimits, failure_reason
+from raysm.local.server.endings import ENDS, FAILURES, TimeLimits, check_interruption, check_stop, failure_reason
 
 
 def limits(max_runtime_s=10.0, **fields):
@@ -56,3 +59,33 @@ def test_the_wrapper_is_part_of_what_sagemaker_keeps():
 
 def test_a_processing_jobs_reason_says_nothing_of_it():
     assert failure_reason(PROCESSING, failed("x")) == "AlgorithmError: See job logs for more information"
+
+
+def record(**fields):
+    return SimpleNamespace(
+        **{"name": "a", "kind": "training", "status": "InProgress", "secondary": "Training", "final": False} | fields
+    )
+
+
+def test_a_job_that_runs_may_be_stopped_and_on_spot_capacity_interrupted():
+    check_stop(record())
+    check_interruption(record(), spot=True)
+
+
+def test_one_that_has_ended_is_not_stopped():
+    with pytest.raises(ApiError, match="the training job is in status Completed"):
+        check_stop(record(status="Completed", final=True))
+
+
+@pytest.mark.parametrize(
+    ("fields", "how", "words"),
+    [
+        ({}, {"spot": False}, "does not run on spot capacity"),
+        ({"secondary": "Starting"}, {"spot": True}, "it is in status Starting, not Training"),
+        ({}, {"spot": True, "is_ending": True}, "cannot be interrupted now"),
+    ],
+    ids=["on demand", "not yet", "ending"],
+)
+def test_what_has_no_capacity_to_lose_is_not_interrupted(fields, how, words):
+    with pytest.raises(ApiError, match=words):
+        check_interruption(record(**fields), **how)

@@ -167,12 +167,3 @@ def test_a_rate_is_one_regions_and_one_operations():
         faults.refuse(in_region("eu-west-1"))
     faults.refuse(in_region("us-east-1"))
     faults.refuse(in_region("eu-west-1", "DescribeTrainingJob"))
-
-
-@pytest.mark.parametrize(("seconds", "is_answered"), [(0, True), (59, True), (60, False), (119, False), (120, True)])
-def test_in_an_outage_of_a_region_nothing_of_it_is_answered(seconds, is_answered):
-    faults, clock = rated(**{"eu-west-1": {"outages": ((60.0, 120.0),)}})
-    clock.pass_s(seconds)
-    faults.refuse(in_region("us-east-1"))
-    with contextlib.nullcontext() if is_answered else pytest.raises(ApiError, match="unknown error"):
-        faults.refuse(in_region("eu-west-1"))

@@ -1,11 +1,12 @@
 """What is told of a job while it lives."""
 
+import threading
 import time
 
 import pytest
 
 from raysm.contract.job_api import TRAINING
-from raysm.local.server.job_status import HasStatus, JobStatus
+from raysm.local.server.job_status import Changes, HasStatus, JobStatus
 from raysm.local.server.records import JobRecord, Records
 
 
@@ -55,3 +56,26 @@ def test_each_status_and_the_end_are_changes(status):
     told = HasStatus()
     told._status = status
     assert (told.await_change(0, 0), told.await_end(0), told.record.status) == (3, True, "Completed")
+
+
+WAIT_S = 60.0
+
+
+def test_who_waits_hears_of_the_next_change_and_of_one_that_he_missed_at_once():
+    changes, heard = Changes(), []
+    waiting = threading.Thread(target=lambda: heard.append(changes.wait(0, WAIT_S)))
+    waiting.start()
+    changes.add()
+    waiting.join(WAIT_S)
+    assert heard == [1]
+    assert changes.wait(0, WAIT_S) == 1
+
+
+def test_nothing_new_is_said_as_such_after_the_time():
+    assert Changes().wait(0, 0.01) == 0
+
+
+def test_who_counts_by_another_server_is_answered_at_once():
+    changes = Changes()
+    changes.add()
+    assert changes.wait(7, WAIT_S) == 1

@@ -11,18 +11,18 @@ from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.capacity import Capacity
+from raysm.local.server.cores import Cores
+from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun
 from raysm.local.server.services import Services
-from raysm.local.server.stock import Stock
 from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
 
 WAIT_S = 60.0
 
 
-class Watched(Capacity):
+class Watched(Cores):
     """Cores of which a test knows that somebody looked whether they are free."""
 
     def __init__(self, cores):
@@ -45,17 +45,17 @@ class Jobs:
     """Jobs that wait for the one core of a machine, which somebody else has."""
 
     def __init__(self, folder, clock=None):
-        self.records, self.capacity = Records(folder, clock), Watched(1)
-        self.ticket = self.capacity.ask(1, "somebody-else")
-        assert self.capacity.wait(self.ticket, WAIT_S)
+        self.records, self.cores = Records(folder, clock), Watched(1)
+        self.ticket = self.cores.ask(1, "somebody-else")
+        assert self.cores.wait(self.ticket, WAIT_S)
         # Neither S3 nor metrics: nothing is brought before a job's turn comes.
         self.services = Services(
             records=self.records,
             moto=SimpleNamespace(),
             objects=SimpleNamespace(),
-            capacity=self.capacity,
+            cores=self.cores,
             pools=WarmPools(self.records),
-            stock=Stock(Scenario(), self.records, self.records.clock),
+            stock=Stock(Scenario(), self.records),
         )
 
     def start(self, **fields):
@@ -105,7 +105,7 @@ def test_a_job_that_is_stopped_while_it_waits_never_starts(jobs):
     with pytest.raises(ApiError, match="the training job is in status Stopped"):
         run.stop()
     # Its place in the queue is free for the next one.
-    assert jobs.capacity.waiting() == 0
+    assert jobs.cores.waiting() == 0
 
 
 def test_a_job_that_waited_for_too_long_is_stopped(jobs):
@@ -123,7 +123,7 @@ def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
         StoppingCondition={"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 600, "MaxPendingTimeInSeconds": 7200},
     )
     for _ in range(5):
-        assert jobs.capacity.looked.acquire(timeout=WAIT_S), jobs.record()
+        assert jobs.cores.looked.acquire(timeout=WAIT_S), jobs.record()
     assert jobs.record().secondary == "Pending"
     run.shut_down()
 
@@ -141,10 +141,10 @@ def test_a_disk_that_takes_nothing_fails_the_job_and_its_core_is_given_back(jobs
     # Its turn comes, and it cannot even be entered that it begins.
     shutil.rmtree(jobs.records.folder(TRAINING, "a-job"))
     (jobs.records.folder(TRAINING, "a-job")).write_text("in the way")
-    jobs.capacity.give_back(jobs.ticket)
+    jobs.cores.give_back(jobs.ticket)
     assert run.await_end(WAIT_S)
     assert jobs.record().failure_reason.startswith("InternalServerError: ")
-    assert jobs.capacity.wait(jobs.capacity.ask(1, "next"), WAIT_S)
+    assert jobs.cores.wait(jobs.cores.ask(1, "next"), WAIT_S)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def playing(home, scenario, kind="process"):
 
 
 def test_a_job_that_aws_breaks_off_is_started_again_as_often_as_its_strategy_says(tmp_path):
-    with playing(tmp_path / "home", "[capacity]\ninternal_errors = 1.0\ninternal_error_after_s = 0.1\n") as server:
+    with playing(tmp_path / "home", "[capacity]\ninternal_errors = 1.0\n") as server:
         server.train("again", WAIT, RetryStrategy={"MaximumRetryAttempts": 2})
         server.train("once", WAIT)
         words = "InternalServerError: We encountered an internal error. Please try again."
@@ -37,12 +37,6 @@ def test_a_job_that_aws_breaks_off_is_started_again_as_often_as_its_strategy_say
             assert (job["TrainingJobStatus"], job["FailureReason"]) == ("Failed", words)
             assert statuses(job).count("Training") == attempts
             assert statuses(job).count("Restarting") == attempts - 1
-
-
-def test_a_job_that_runs_before_aws_breaks_it_off_is_none_the_worse(tmp_path):
-    with playing(tmp_path / "home", "[capacity]\ninternal_errors = 1.0\ninternal_error_after_s = 100.0\n") as server:
-        server.train("quick", "exit 0", RetryStrategy={"MaximumRetryAttempts": 1})
-        assert server.ended("quick")["TrainingJobStatus"] == "Completed"
 
 
 def test_a_job_for_which_there_is_no_capacity_fails_in_aws_words(tmp_path):

@@ -5,11 +5,11 @@ import pytest
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Capacity, Scenario, Simulated
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.life import life_of
+from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records
-from raysm.local.server.services import Services
+from raysm.local.server.run import JobRun
+from raysm.local.server.services import JobLife, Services
 from raysm.local.server.simulated import SimulatedLife
-from raysm.local.server.stock import Stock
 from tests.support.api_requests import training_parameters
 from tests.support.hand_clock import HandClock
 
@@ -28,9 +28,9 @@ class World:
             records=self.records,
             moto=None,
             objects=None,
-            capacity=None,
+            cores=None,
             pools=None,
-            stock=Stock(self.scenario, self.records, self.clock),
+            stock=Stock(self.scenario, self.records),
             timers=self.clock,
             scenario=self.scenario,
         )
@@ -47,7 +47,7 @@ class World:
             modified_s=self.clock.now(),
         )
         self.records.add(record)
-        life = life_of(self.services, record)
+        life = SimulatedLife(self.services, record)
         life.start()
         return life
 
@@ -104,13 +104,6 @@ def test_a_share_of_the_jobs_fails_and_the_same_ones_each_time(world, tmp_path):
     assert 15 <= outcomes[0].count("Failed") <= 45
 
 
-def test_a_faster_type_takes_the_time_that_it_has_by_itself(world):
-    here = world(simulated=Simulated(run_s=600, run_s_on={"ml.m5.large": 100}))
-    here.start()
-    here.clock.pass_s(101)
-    assert here.record().status == "Completed"
-
-
 def test_what_the_region_has_not_fails_as_on_aws_and_a_job_that_ends_makes_room(world):
     here = world(capacity=Capacity(instances={"ml.m5.large": 1}), simulated=Simulated(run_s=600))
     here.start("first")
@@ -122,17 +115,6 @@ def test_what_the_region_has_not_fails_as_on_aws_and_a_job_that_ends_makes_room(
     here.start("third")
     here.clock.pass_s(601)
     assert here.record("third").status == "Completed"
-
-
-def test_a_lack_may_end_a_job_as_stopped(world):
-    here = world(capacity=Capacity(gone=((0.0, 100.0),), lack_ends="Stopped"))
-    here.start()
-    here.clock.pass_s(31)
-    assert (here.record().status, here.record().secondary) == ("Stopped", "MaxWaitTimeExceeded")
-    here.clock.pass_s(100)
-    here.start("later")
-    here.clock.pass_s(601)
-    assert here.record("later").status == "Completed"
 
 
 def test_a_job_on_spot_capacity_is_interrupted_and_goes_on_with_what_it_has_done(world):
@@ -203,17 +185,6 @@ def test_a_server_that_ends_has_its_jobs_fail_at_once(world):
     life.shut_down()
 
 
-def test_what_is_done_has_a_value_of_each_metric_and_a_seed_repeats_it(tmp_path):
-    values = []
-    for folder in ("first", "second"):
-        here = World(tmp_path / folder, simulated=Simulated(run_s=10))
-        algorithm = {
-            **training_parameters()["AlgorithmSpecification"],
-            "MetricDefinitions": [{"Name": "loss", "Regex": "x"}],
-        }
-        here.start(AlgorithmSpecification=algorithm)
-        assert here.record().metrics == ()
-        here.clock.pass_s(100)
-        values.append([item["Value"] for item in here.record().metrics])
-    assert values[0] == values[1]
-    assert len(values[0]) == 1
+@pytest.mark.parametrize("kind", [JobRun, SimulatedLife])
+def test_both_lives_have_all_that_the_api_needs(kind):
+    assert {name for name in vars(JobLife) if not name.startswith("_")} <= set(dir(kind))

@@ -1,10 +1,10 @@
 """Who runs when the cores are few."""
 
-from raysm.local.server.capacity import Capacity
+from raysm.local.server.cores import Cores
 
 
 def test_jobs_run_in_the_order_of_their_arrival_and_small_ones_do_not_pass():
-    capacity = Capacity(4)
+    capacity = Cores(4)
     first, large, small = capacity.ask(3), capacity.ask(2), capacity.ask(1)
     assert [ticket.granted for ticket in (first, large, small)] == [True, False, False]
     assert capacity.waiting() == 2
@@ -14,7 +14,7 @@ def test_jobs_run_in_the_order_of_their_arrival_and_small_ones_do_not_pass():
 
 
 def test_who_waits_is_told_what_for_and_behind_whom():
-    capacity = Capacity(2)
+    capacity = Cores(2)
     runs = capacity.ask(1, "runs")
     first, second = capacity.ask(2, "first"), capacity.ask(1, "second")
     third = capacity.ask(9, "third")
@@ -27,7 +27,7 @@ def test_who_waits_is_told_what_for_and_behind_whom():
 
 
 def test_a_job_of_more_instances_than_cores_runs_alone():
-    capacity = Capacity(2)
+    capacity = Cores(2)
     one, huge = capacity.ask(1), capacity.ask(10)
     assert not huge.granted
     capacity.give_back(one)
@@ -36,7 +36,7 @@ def test_a_job_of_more_instances_than_cores_runs_alone():
 
 
 def test_who_leaves_the_queue_lets_the_next_one_by_and_cores_come_back_once():
-    capacity = Capacity(2)
+    capacity = Cores(2)
     first, second, third = capacity.ask(1), capacity.ask(2), capacity.ask(1)
     capacity.give_back(second)
     assert third.granted
