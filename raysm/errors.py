@@ -76,11 +76,25 @@ def option(name: str, value: str | None = None) -> str:
 
 
 class RaysmError(Exception):
-    """The root of all errors of raysm."""
+    """The root of all errors of raysm.
+
+    Attributes:
+        remedy: How to fix it; empty if unknown. The message ends with it.
+    """
 
     # At the class: a new error would be missing from a table of those who exit.
     exit_status: ClassVar[int] = 1
     """With what a process exits that this ends; 2 where what it was given cannot be, so that nothing was begun."""
+
+    def __init__(self, message: str = "", *, remedy: str = "") -> None:
+        """Append the remedy to the message."""
+        self.remedy = remedy
+        super().__init__(f"{message}; {remedy}" if remedy else message)
+
+    @property
+    def problem(self) -> str:
+        """The message without the remedy."""
+        return str(self).removesuffix(f"; {self.remedy}")
 
 
 class InvalidRequest(RaysmError, ValueError):
@@ -214,12 +228,12 @@ class ServiceError(RaysmError):
         is_transient: Whether the same call may succeed a little later.
     """
 
-    def __init__(self, message: str, *, code: str = "", is_transient: bool = False) -> None:
+    def __init__(self, message: str, *, code: str = "", is_transient: bool = False, remedy: str = "") -> None:
         """Keep the parts beside the message."""
         # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.code = code
         self.is_transient = is_transient
-        super().__init__(message)
+        super().__init__(message, remedy=remedy)
 
 
 class JobNotFound(ServiceError):

@@ -23,11 +23,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raysm"
 TIMEOUT_S = 170
 
-CARRIED = {f"raysm/containers/{name}" for name in ("Dockerfile.cpu", "Dockerfile.gpu", "pyproject.toml", "PACKAGE.md")}
-"""What a wheel has beside the package: what images are built from."""
-
 LIBRARIES = "raysm/workloads/similarity/kernels/libraries/"
-"""And what was made of its C files."""
+"""What was compiled of the C files."""
 
 pytestmark = pytest.mark.long
 
@@ -78,7 +75,7 @@ def test_the_wheel_has_all_of_the_package_and_nothing_else(contents):
     ours = {name for name in contents if ".dist-info/" not in name}
     there = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
     made = {name for name in ours if name.startswith(LIBRARIES)}
-    assert ours - CARRIED - made == {name for name in there if "__pycache__" not in name and LIBRARIES not in name}
+    assert ours - made == {name for name in there if "__pycache__" not in name and LIBRARIES not in name}
     assert {"raysm/py.typed", "raysm/cli/data/digits.csv.gz"} <= ours
     assert any(name.endswith(".c") for name in ours)
     assert any(name.endswith(".h") for name in ours)
@@ -150,21 +147,6 @@ def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):
     there = run(installed / "bin" / "python", "-c", code, cwd=tmp_path, env={"PATH": str(tmp_path)})
     # They travel with a job's payload too.
     assert int(there) >= len(list(all_recipes(this_machine())))
-
-
-def test_an_installed_wheel_has_what_its_images_are_built_from(contents, installed, tmp_path):
-    assert contents >= CARRIED
-    code = "from pathlib import Path; from raysm.client.images.context import write_context as write"
-    run(installed / "bin" / "python", "-c", f"{code}; write(Path('context'), 'Dockerfile.gpu')", cwd=tmp_path)
-    context = tmp_path / "context"
-    assert sorted(path.name for path in context.iterdir()) == [
-        "Dockerfile.gpu",
-        "PACKAGE.md",
-        "pyproject.toml",
-        "raysm",
-    ]
-    # As the image does it: from that folder alone.
-    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "dist", cwd=context)
 
 
 def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_path):

@@ -9,7 +9,7 @@ from raysm import __version__
 from raysm.cli.examples import EXAMPLES
 from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_about_jobs, add_entering
-from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local
+from raysm.cli.machine_arguments import add_demo, add_doctor, add_local
 from raysm.cli.market_arguments import add_prices, add_quotas
 from raysm.cli.parser import Parser
 from raysm.cli.sending_arguments import (
@@ -51,7 +51,6 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_entering,
     add_sessions,
     add_local,
-    add_image,
     add_doctor,
     add_grid,
     add_prices,
@@ -65,7 +64,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     "go into a running job": ("shell", "tunnel", "token", "debug"),
     "keep a cluster for many calls": ("session", "exec"),
     "run a job for each row of a table": ("grid",),
-    "set up": ("doctor", "config", "local", "image", "prices", "quotas"),
+    "set up": ("doctor", "config", "local", "prices", "quotas"),
 }
 """The commands as --help shows them."""
 

@@ -17,7 +17,7 @@ from raysm.cli.cores import vcpus_of
 from raysm.cli.submitting import cluster
 from raysm.client.costs.forecast import Forecast, forecast
 from raysm.client.costs.prices import price_of, price_of_user
-from raysm.client.images.instance_types import Processor, processor_of
+from raysm.client.images import Processor, processor_of
 from raysm.client.service_model_check import check_instance_type
 from raysm.client.settings import Settings
 from raysm.contract.store import files_below

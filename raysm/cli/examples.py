@@ -105,9 +105,6 @@ raysm local clean --older-than 12h --dry-run
 raysm local clean --keep 10""",
     "raysm local interrupt": """\
 raysm local interrupt digits-20261122-101112-0a1b2c3d""",
-    "raysm image build": """\
-raysm image build --dry-run
-raysm image build --gpu --tag 123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:gpu --push""",
     "raysm doctor": """\
 # of this machine; of an account, for one kind of job
 raysm doctor

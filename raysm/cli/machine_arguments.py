@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.argument_groups import add_change, add_files_of_project, add_reading
-from raysm.cli.flags import COMMON, TARGET, add_flags
+from raysm.cli.argument_groups import add_change, add_reading
+from raysm.cli.flags import COMMON, add_flags
 from raysm.cli.parser import add_command
 
-__all__ = ["add_demo", "add_doctor", "add_image", "add_local"]
+__all__ = ["add_demo", "add_doctor", "add_local"]
 
 
 def add_demo(commands: Any) -> None:
@@ -85,37 +85,6 @@ def _age(text: str) -> timedelta:
             f"{text[:20]!r} is longer ago than dates go back; write 7d, 12h or 30m"
         ) from None
     return age
-
-
-def add_image(commands: Any) -> None:
-    """Add ``raysm image``."""
-    image = add_command(commands, "image", "container images for jobs", run="raysm.cli.image:run")
-    verbs = image.add_subparsers(dest="verb", required=True, metavar="build")
-    build = verbs.add_parser(
-        "build",
-        help="build one with all that a job needs",
-        description="Build an image with all that a job needs, so that its instances install nothing as they start.",
-        allow_abbrev=False,
-    )
-    build.add_argument(
-        "--base", metavar="URI", help="the image that it begins with (default: python:X.Y-slim of this Python)"
-    )
-    build.add_argument("--gpu", action="store_true", help="for GPUs (default base: NVIDIA's CUDA image)")
-    build.add_argument(
-        "--tag", metavar="NAME:TAG", help="what it is called; or a whole URI of ECR (default: raysm:VERSION-cpu)"
-    )
-    build.add_argument(
-        "--platform", metavar="OS/ARCH", help="linux/arm64 for Graviton (default: linux/amd64 or this machine's)"
-    )
-    build.add_argument(
-        "--push", action="store_true", help="to Amazon ECR of the account; the repository is made where it is missing"
-    )
-    build.add_argument("--dry-run", action="store_true", help="print the commands and run none")
-    build.add_argument("--json", action="store_true", help="what was built as JSON")
-    add_files_of_project(build)
-    add_flags(build, [flag for flag in TARGET if flag.path in ("target.region", "target.profile")])
-    # Where it goes is no question, so there is no flag --on that would say whose region this is.
-    build.set_defaults(on="aws")
 
 
 def add_doctor(commands: Any) -> None:

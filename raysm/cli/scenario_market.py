@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from raysm.client.doctor.case import Intent
-from raysm.client.doctor.finding import Finding, bad, good, one_suffices
+from raysm.client.doctor.case import Finding, Intent, bad, good, one_suffices
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Capacity, Market, Scenario
 from raysm.request.cluster import LOCAL_TYPE

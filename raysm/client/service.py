@@ -15,7 +15,7 @@ from typing import Any
 from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
 from raysm.client.polling import Polling
-from raysm.client.targets import Bucket, Clients, Resolved, connection_to
+from raysm.client.targets import SET_REGION, Bucket, Clients, Resolved, connection_to
 from raysm.contract.home import Clock
 from raysm.contract.job_api import JobApi
 from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError
@@ -344,20 +344,21 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             return _refusal(action, response.get("Error", {}))
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return ServiceError(
-                f"{action}: no AWS credentials were found; run aws configure or aws sso login, or give AWS(profile=…)"
+                f"{action}: no AWS credentials were found",
+                remedy="run aws configure or aws sso login, or give AWS(profile=…)",
             )
         # None of botocore's own exceptions: a page of a proxy, or of a network that wants a login first.
         case ResponseParserError():
             return ServiceError(
-                f"{action}: what answered is not AWS: {error}; check the proxy, and AWS_ENDPOINT_URL", is_transient=True
+                f"{action}: the answer is not AWS's: {error}",
+                is_transient=True,
+                remedy="check the proxy, and AWS_ENDPOINT_URL",
             )
         case exceptions.NoRegionError():
-            return ServiceError(
-                f"{action}: no AWS region is set; give AWS(region=…), or run aws configure set region REGION"
-            )
+            return ServiceError(f"{action}: no AWS region is set", remedy=SET_REGION)
         # Of SSO the token itself is too old, so that no call is even made.
         case exceptions.SSOError() | exceptions.TokenRetrievalError() | exceptions.CredentialRetrievalError():
-            return CredentialsExpired(f"{action}: {error}; {LOGIN}")
+            return CredentialsExpired(f"{action}: {error}", remedy=LOGIN)
         # Before BotoCoreError, from which both are derived: these pass.
         case exceptions.HTTPClientError() | exceptions.ConnectionError() | exceptions.IncompleteReadError():
             return ServiceError(f"{action}: {error}", is_transient=True)
@@ -382,8 +383,8 @@ def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     if missing and "_job" in action:
         return JobNotFound(f"there is no such job: {message}", code=code)
     if code.startswith(EXPIRED):
-        return CredentialsExpired(f"{action}: {code}: {message}; {LOGIN}", code=code)
+        return CredentialsExpired(f"{action}: {code}: {message}", code=code, remedy=LOGIN)
     # By how the code begins: S3 says AccessDenied, and SageMaker AccessDeniedException.
     remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")
-    text = f"{action}: {code}: {message}" + (f"; {remedy}" if remedy else "")
-    return ServiceError(text, code=code, is_transient=code.startswith(TRANSIENT))
+    text = f"{action}: {code}: {message}"
+    return ServiceError(text, code=code, is_transient=code.startswith(TRANSIENT), remedy=remedy)

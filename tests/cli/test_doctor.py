@@ -13,7 +13,7 @@ from raysm.cli.arguments import parse
 from raysm.cli.choosing import read_settings
 from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.doctor import State
-from raysm.client.doctor.finding import bad, good, unknown
+from raysm.client.doctor.case import bad, good, unknown
 from raysm.client.endpoint import ensure
 from raysm.errors import InvalidRequest
 from tests.support import aws_account, sagemaker

@@ -6,11 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 from botocore import xform_name
-from moto import mock_aws
 
 import raysm.client
 from raysm.client.doctor import Intent
-from raysm.client.images import ecr
 from raysm.client.job import attach
 from raysm.client.listing import jobs
 from raysm.client.permissions import UNGUARDED, USER, covered
@@ -31,8 +29,6 @@ from tests.support.homes import in_home
 from tests.support.sagemaker import (
     IMAGE,
     OF_INSTANCES,
-    REGION,
-    SESSION,
     ScriptedClient,
     aws,
     fake_aws,
@@ -97,15 +93,6 @@ def doctors_calls():
         inputs = {"in": raysm.Input(f"s3://{aws_account.BUCKET}/x")}
         account.findings(Intent(cluster=Cluster("ml.c5.xlarge", count=2), security=security, inputs=inputs))
         return account.operations()
-
-
-def images_calls():
-    with mock_aws():
-        client = ScriptedClient(SESSION.client("ecr", region_name=REGION), [])
-        service = Service(aws(), clients=lambda name: client)
-        ecr.log_in_to(service)
-        ecr.make_repository(service, "raysm-of-mine")
-        return operations_of("ecr", client)
 
 
 class TuningJobs:
@@ -182,7 +169,7 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
         calls = remote.operations() - OF_INSTANCES | tuning_calls(remote, script)
-        calls |= doctors_calls() | images_calls() | sessions_calls(tmp_path)
+        calls |= doctors_calls() | sessions_calls(tmp_path)
         with in_home(tmp_path / "home"):
             calls |= controller_calls(remote, script)
     assert calls == covered()
@@ -198,13 +185,6 @@ def test_an_action_is_named_like_a_call_that_it_is_for():
         "s3:AbortMultipartUpload",
         "kms:GenerateDataKey",
         "kms:Decrypt",
-        # docker push
-        "ecr:BatchCheckLayerAvailability",
-        "ecr:BatchGetImage",
-        "ecr:InitiateLayerUpload",
-        "ecr:UploadLayerPart",
-        "ecr:CompleteLayerUpload",
-        "ecr:PutImage",
     }
     services = {"service-quotas": "servicequotas"}
     for grant in USER:

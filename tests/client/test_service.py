@@ -194,6 +194,6 @@ def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
     client = SESSION.client("sts", region_name=REGION)
     page = AWSResponse("https://sts", 200, {}, Page(b"<!doctype html>\n<html lang=en>log in first</html>"))
     client.meta.events.register("before-send.sts", lambda **_: page)
-    with pytest.raises(ServiceError, match=r"(?s)what answered is not AWS: .*check the proxy") as error:
+    with pytest.raises(ServiceError, match=r"(?s)the answer is not AWS's: .*check the proxy") as error:
         Service(aws(), clients=lambda name: client).call("sts", "get_caller_identity")
     assert error.value.is_transient

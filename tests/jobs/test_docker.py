@@ -1,9 +1,5 @@
 """A job on instances of kind docker: a real image, built by the repository's Dockerfile, from submit to result."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 import raysm
@@ -25,31 +21,12 @@ open("/opt/ml/model/result.txt", "w").write("done")
 """
 
 
-# Nothing is downloaded: the base has it all. By its environment: of pip's options the command takes none.
-OFFLINE = "ENV PIP_NO_INDEX=1 PIP_NO_BUILD_ISOLATION=false"
-"""Of the second word, pip understands the reverse (https://github.com/pypa/pip/issues/5735)."""
-
-
-def built_by_docker():
-    return docker.built_image()
-
-
-def built_by_the_command():
-    base = docker.changed(docker.base_image(), "raysm-test-offline:1", OFFLINE)
-    command = [sys.executable, "-m", "raysm", "image", "build", "--base", base, "--tag", "raysm-test-command:1"]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    built = json.loads(done.stdout)
-    assert (built["python"], built["pushed"]) == ("3.11", False)
-    return built["image"]
-
-
-@pytest.fixture(params=[built_by_docker, built_by_the_command], ids=["by docker", "by raysm image build"])
-def image(request):
+@pytest.fixture
+def image():
     reason = docker.why_no_base()
     if reason:
         pytest.skip(reason)
-    return request.param()
+    return docker.built_image()
 
 
 @pytest.mark.docker

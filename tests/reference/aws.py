@@ -3,7 +3,7 @@
 import json
 
 from raysm.client.doctor import CHECKS
-from raysm.client.doctor.names import placeholders
+from raysm.client.doctor.rights import placeholders
 from raysm.client.permissions import ROLE, USER, policy, trust
 from tests.reference.docstrings import cell, code, read, table
 

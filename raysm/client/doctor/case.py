@@ -1,14 +1,12 @@
-"""The case that the doctor looks at: one job that is to be sent, as far as it is known, and the account for it.
-
-What flows in are options as files and flags chose them, and a service; nothing is asked before a check asks it.
-"""
+"""What the doctor's checks work on and return: the case (a job and its account) and findings."""
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from typing import Any
 
-from raysm.client.images.default_image import default_image
+from raysm.client.images import default_image
 from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.client.targets import Bucket
@@ -16,77 +14,113 @@ from raysm.contract.job_api import TRAINING, JobApi, api_of
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, Limits, Security
 
-__all__ = ["Case", "Intent", "intent_of"]
+__all__ = ["Case", "Finding", "Intent", "State", "bad", "good", "intent_of", "one_suffices", "unknown"]
+
+
+class State(StrEnum):
+    """What a check found."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNKNOWN = "unknown"
+    """The check could not look."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """The result of one check."""
+
+    name: str = ""
+    """Of the check."""
+    state: State
+    text: str
+    """What the check saw."""
+    remedy: str = ""
+    """What to do: a command, a policy or a sentence."""
+    needed: bool = True
+    """Whether jobs cannot run without it."""
+
+    @property
+    def word(self) -> str:
+        """The state as one word."""
+        if self.state is State.BAD and not self.needed:
+            return "none"
+        return {State.GOOD: "ok", State.BAD: "BAD", State.UNKNOWN: "?"}[self.state]
+
+
+def good(text: str) -> Finding:
+    """Return a good finding."""
+    return Finding(state=State.GOOD, text=text)
+
+
+def bad(text: str, remedy: str, *, needed: bool = True) -> Finding:
+    """Return a bad finding."""
+    return Finding(state=State.BAD, text=text, remedy=remedy, needed=needed)
+
+
+def unknown(text: str, remedy: str = "") -> Finding:
+    """Return that a check could not look."""
+    return Finding(state=State.UNKNOWN, text=text, remedy=remedy)
+
+
+def one_suffices(choices: Sequence[Sequence[Finding]]) -> Iterator[Finding]:
+    """Yield the findings of several choices, those of choices worse than the best one as not needed."""
+    gravity = (State.GOOD, State.UNKNOWN, State.BAD)
+    worst = [max((gravity.index(finding.state) for finding in findings), default=0) for findings in choices]
+    for own, findings in zip(worst, choices, strict=True):
+        yield from (replace(finding, needed=finding.needed and own <= min(worst)) for finding in findings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
-    """What job is to be sent; what nobody said yet is as a request has it by default."""
+    """The job as far as it is known; the rest has a request's defaults. Its fields are options of ``raysm.submit``."""
 
     kind: str = TRAINING.kind
-    """Whose API makes it."""
     cluster: Cluster | None = None
-    """The instances; None where nobody chose them."""
     limits: Limits = Limits()
-    """Time, spot capacity."""
     security: Security = Security()
-    """Networks and keys."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
-    """The channels."""
     requirements: tuple[str, ...] = ()
-    """What pip installs in each instance."""
     wheels: tuple[str, ...] = ()
-    """What travels for it."""
     pip_index: str | None = None
-    """Where it looks; None is where the image says."""
     output_uri: str | None = None
-    """Where the result goes; None is below the bucket."""
     checkpoint_uri: str | None = None
-    """Where state is kept; None is below the bucket."""
     tracking: str | None = None
-    """Where metrics are mirrored to; None is nowhere."""
 
     @property
     def choices(self) -> tuple[Mapping[str, int], ...]:
-        """Number of instances by type, for each of those ways to have them of which one suffices; none is empty."""
+        """Number of instances by type, for each choice of types of which one suffices."""
         return () if self.cluster is None else self.cluster.choices
 
     @property
     def size(self) -> int:
-        """Number of instances, of whichever types; 0 where nobody chose any."""
+        """Number of instances; 0 if not chosen."""
         return 0 if self.cluster is None else self.cluster.size
 
 
 def intent_of(options: Mapping[str, Any]) -> Intent:
-    """Return what the options of ``raysm.submit`` say of a job."""
+    """Return the options of ``raysm.submit`` that the checks look at."""
     names = {item.name for item in fields(Intent)}
-    # Options that no check looks at, such as variables and tags, are no fields of an Intent.
     return Intent(**{name: value for name, value in options.items() if name in names})
 
 
 class Case:
-    """One job that is to be sent, and the account that it is to run in.
+    """A job that is to be sent, and the account that it is to run in.
 
     Attributes:
         service: The account.
         intent: The job.
-        role: The ARN of the role that it runs as; None where nobody named one.
-        plan: Makes the very call, for a job of which all is known; None where it is not.
+        role: The ARN of the role that the job runs as; None if not given.
+        plan: Makes the Create call; None if the job is not fully known. Making it may ask AWS and be refused.
     """
 
     def __init__(
-        self,
-        service: Service,
-        intent: Intent,
-        *,
-        role: str | None = None,
-        plan: Callable[[], Plan] | None = None,
+        self, service: Service, intent: Intent, *, role: str | None = None, plan: Callable[[], Plan] | None = None
     ) -> None:
         """Ask nothing yet."""
         self.service = service
         self.intent = intent
         self.role = role
-        # Not the plan itself: to make it may ask AWS, and be refused, which is for a check to tell.
         self.plan = plan
 
     @property
@@ -96,7 +130,7 @@ class Case:
 
     @property
     def region(self) -> str:
-        """Where the job runs."""
+        """The job's region."""
         return self.service.region
 
     @functools.cached_property
@@ -104,14 +138,13 @@ class Case:
         """The URI of the image that the job runs in.
 
         Raises:
-            InvalidRequest: None is named, and AWS has none for these instances here.
+            InvalidRequest: No image is given, and AWS has none for these instances in this region.
         """
         target, cluster = self.service.target, self.intent.cluster
         if target.image is not None:
             return target.image
         if cluster is None:
-            raise InvalidRequest("no image and no instance type is named; give --image, or --instance-type")
-        # Of any Python: which one has to read a pickle is known of a workload alone.
+            raise InvalidRequest("no image and no instance type is given", remedy="give --image, or --instance-type")
         image, registry = default_image(cluster, self.region)
         return image.uri(registry)
 
@@ -122,22 +155,14 @@ class Case:
 
     @functools.cached_property
     def caller(self) -> str:
-        """The ARN of whoever asks."""
-        # Asked once: the credentials' check, the policies' names and the partition all need it.
+        """The caller's ARN."""
         return str(self.service.call("sts", "get_caller_identity")["Arn"])
 
-    @functools.cached_property
+    @property
     def partition(self) -> str:
-        """The first word of an ARN behind ``arn:``: AWS's own, China's, GovCloud's."""
+        """``aws``, ``aws-cn`` or ``aws-us-gov``."""
         return self.caller.split(":")[1]
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The KMS keys that the job names."""
-        security = self.intent.security
-        # One key may be for both, and is looked at once.
-        return tuple(dict.fromkeys(key for key in (security.volume_kms_key, security.output_kms_key) if key))
-
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
-        """Ask the account; raises ServiceError as ``Service.call`` does."""
+        """Call an operation; raises ServiceError as ``Service.call`` does."""
         return self.service.call(client, operation, **parameters)

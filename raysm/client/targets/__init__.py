@@ -7,10 +7,10 @@ when its target is used.
 import pkgutil
 from typing import Any
 
-from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved
+from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Resolved
 from raysm.errors import InvalidRequest
 
-__all__ = ["Bucket", "CONNECTIONS", "Clients", "Connection", "Resolved", "connection_to"]
+__all__ = ["Bucket", "CONNECTIONS", "Clients", "Connection", "Resolved", "SET_REGION", "connection_to"]
 
 CONNECTIONS: dict[str, str] = {
     "aws": "raysm.client.targets.aws:AWSConnection",

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from raysm.client.images.default_image import with_image
+from raysm.client.images import with_image
 from raysm.client.polling import Polling
-from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
+from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import AWS, JobRequest
@@ -58,7 +58,7 @@ class AWSConnection(Connection):
         # A client knows what variables, profile and configuration come to.
         region = self._target.region or clients("sagemaker").meta.region_name
         if not region:
-            raise ServiceError("no AWS region is set: give AWS(region=…), or run aws configure set region REGION")
+            raise ServiceError("no AWS region is set", remedy=SET_REGION)
         return str(region)
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
@@ -91,8 +91,8 @@ class AWSConnection(Connection):
             client = self._session.client(name, config=client_options(repeats=self.repeats or name != "sagemaker"))
         except ValueError as error:  # all that botocore has for an endpoint that is no URL
             raise InvalidRequest(
-                f"no client of {name} can be made: {error}; unset AWS_ENDPOINT_URL, or fix endpoint_url of the AWS "
-                "configuration"
+                f"no client of {name} can be made: {error}",
+                remedy="unset AWS_ENDPOINT_URL, or fix endpoint_url of the AWS configuration",
             ) from error
         self._warn_of_others(str(client.meta.endpoint_url))
         return client

@@ -12,7 +12,9 @@ from raysm.client.polling import Polling
 from raysm.contract.home import Clock
 from raysm.request import JobRequest, Target
 
-__all__ = ["Bucket", "Clients", "Connection", "Resolved", "client_options"]
+__all__ = ["Bucket", "Clients", "Connection", "Resolved", "SET_REGION", "client_options"]
+
+SET_REGION = "give --region (AWS(region=…) in Python), or run aws configure set region REGION"
 
 Clients: TypeAlias = Callable[[str], Any]
 """Returns the boto3 client of a service by its name."""

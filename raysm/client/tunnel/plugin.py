@@ -73,7 +73,9 @@ class PluginAccess(InstanceAccess):
         """
         path = self._which(NAME)
         if path is None:
-            raise MissingDependency(f"tunnels and shells on AWS need AWS's {NAME}, which is not installed. {INSTALL}")
+            raise MissingDependency(
+                f"tunnels and shells on AWS need AWS's {NAME}, which is not installed", remedy=INSTALL
+            )
         done = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
@@ -81,7 +83,8 @@ class PluginAccess(InstanceAccess):
         if version <= LAST_WITHOUT_VARIABLE:
             raise MissingDependency(
                 f"{path} has version {done.stdout.strip() or 'unknown'}, which shows the session's token to all users "
-                f"of this machine; install a newer one. {INSTALL}"
+                "of this machine",
+                remedy=f"install a newer one. {INSTALL}",
             )
         self._path = path
 

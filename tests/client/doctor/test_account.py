@@ -1,11 +1,12 @@
-"""Endpoint, region, credentials and instance types."""
+"""Endpoint, region, credentials, instance types, quotas, the plan and the plugin."""
 
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-from raysm.client.doctor import CHECKS, Intent, State
-from raysm.client.doctor.account import look_at_credentials, look_at_endpoints, look_at_region, look_at_types
-from raysm.request import Cluster
+from raysm.client.doctor import Intent, State
+from raysm.client.submit import prepare
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, InstanceGroup, Limits, Script
 from tests.support import aws_account
 from tests.support.sagemaker import SESSION, refusal
 
@@ -77,10 +78,6 @@ def test_a_type_is_looked_up_for_the_api_that_makes_the_job(account):
     assert types(account, "ml.trn1.32xlarge", kind="processing").state is State.UNKNOWN
 
 
-def test_the_doctor_carries_these_checks_out():
-    assert {look_at_credentials, look_at_endpoints, look_at_region, look_at_types} <= {check.look for check in CHECKS}
-
-
 def test_each_type_of_a_choice_is_looked_at(account):
     cluster = Cluster("ml.m5.large", alternatives=("ml.m5.lage",))
     looked_at = account.findings(Intent(cluster=cluster))["instance type"]
@@ -88,3 +85,127 @@ def test_each_type_of_a_choice_is_looked_at(account):
         (State.GOOD, False),
         (State.BAD, True),
     ]
+
+
+def quotas(account, cluster, **more):
+    return account.findings(Intent(cluster=cluster, **more))["quota"]
+
+
+def test_a_quota_is_compared_with_the_number_of_instances(account):
+    assert quotas(account, Cluster("ml.m5.large", count=4))[0].state is State.GOOD
+    (finding,) = quotas(account, Cluster("ml.m5.large", count=5))
+    assert finding.state is State.BAD
+    assert "request-service-quota-increase" in finding.remedy
+    assert "--desired-value 5" in finding.remedy
+
+
+def test_spot_and_processing_have_quotas_of_their_own(account):
+    one = Cluster("ml.m5.large")
+    assert quotas(account, one, limits=Limits(spot=True))[0].state is State.BAD
+    assert quotas(account, Cluster("ml.m5.large", count=3), kind="processing")[0].state is State.BAD
+    assert quotas(account, one, kind="processing")[0].state is State.GOOD
+
+
+def test_what_is_not_applied_is_looked_up_among_the_defaults(account):
+    account.quotas.defaults["ml.c5.large for training job usage"] = 7
+    (finding,) = quotas(account, Cluster("ml.c5.large"))
+    assert finding.text == "ml.c5.large for training job usage: 7, the job takes 1"
+
+
+def test_an_applied_value_wins_over_the_default(account):
+    account.quotas.defaults["ml.m5.large for training job usage"] = 100
+    assert quotas(account, Cluster("ml.m5.large", count=5))[0].state is State.BAD
+
+
+def test_a_quota_that_nobody_lists_is_unknown(account):
+    assert quotas(account, Cluster("ml.c5.large"))[0].state is State.UNKNOWN
+
+
+def test_who_may_not_list_quotas_could_not_look(account):
+    account.refuse("list_service_quotas")
+    assert account.findings()["quota"][0].state is State.UNKNOWN
+
+
+def test_without_an_instance_type_nothing_can_be_compared(account):
+    assert "--instance-type" in account.findings(Intent())["quota"][0].remedy
+
+
+def test_groups_of_one_type_are_counted_together_and_warm_pools_beside(account):
+    groups = (InstanceGroup("a", "ml.m5.large", 2), InstanceGroup("b", "ml.m5.large", 3))
+    assert quotas(account, Cluster(groups=groups))[0].state is State.BAD
+    warm = quotas(account, Cluster("ml.m5.large", count=2, keep_alive_s=60))
+    assert "ml.m5.large for training warm pool usage" in warm[1].text
+
+
+def test_the_quotas_of_a_whole_account_and_of_the_runtime_count_where_they_are_listed(account):
+    account.quotas.applied["Number of instances across all training jobs"] = 1
+    account.quotas.applied["Longest run time for a training job"] = 3600
+    found = quotas(account, Cluster("ml.m5.large", count=2))
+    assert [finding.state for finding in found] == [State.GOOD, State.BAD, State.BAD]
+
+
+def test_a_training_plan_has_its_capacity(account):
+    plan = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
+    assert quotas(account, Cluster("ml.m5.large", training_plan=plan))[0].state is State.UNKNOWN
+
+
+def test_of_a_choice_of_types_one_whose_quota_suffices_is_enough(account):
+    account.quotas.applied["ml.c5.large for training job usage"] = 0
+    account.quotas.applied["ml.g5.xlarge for training job usage"] = 2
+
+    def states(*types):
+        cluster = Cluster(types[0], count=2, alternatives=types[1:])
+        return [(finding.state, finding.needed) for finding in quotas(account, cluster)]
+
+    assert states("ml.c5.large") == [(State.BAD, True)]
+    assert states("ml.c5.large", "ml.g5.xlarge") == [(State.BAD, False), (State.GOOD, True)]
+    # Of one that nobody lists it is not known: it may do.
+    assert states("ml.c5.large", "ml.p3.2xlarge") == [(State.BAD, False), (State.UNKNOWN, True)]
+    account.quotas.applied["ml.g5.xlarge for training job usage"] = 1
+    assert states("ml.c5.large", "ml.g5.xlarge") == [(State.BAD, True), (State.BAD, True)]
+
+
+def test_a_job_of_which_all_is_known_is_planned(account, tmp_path):
+    (tmp_path / "train.py").touch()
+    script = Script(str(tmp_path / "train.py"))
+
+    def plan():
+        return prepare(script, cluster=Cluster("ml.m5.large"), on=account.service).plan
+
+    (finding,) = account.findings(plan=plan)["plan"]
+    assert (finding.state, finding.text) == (State.GOOD, "CreateTrainingJob keeps to the API's rules")
+
+
+def test_what_the_plan_refuses_is_bad(account):
+    def plan():
+        raise InvalidRequest("FastFile is not available", remedy="drop it")
+
+    assert account.findings(plan=plan)["plan"][0].remedy == "drop it"
+
+
+def test_without_a_workload_there_is_no_plan(account):
+    assert "plan" not in account.findings()
+
+
+def plugin(folder, monkeypatch, version=None):
+    """Put a session-manager-plugin of a version on the PATH, or none."""
+    if version is not None:
+        path = folder / "session-manager-plugin"
+        path.write_text(f"#!/bin/sh\necho {version}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=None)
+
+
+def test_with_the_plugin_jobs_can_be_entered(account, tmp_path, monkeypatch):
+    plugin(tmp_path, monkeypatch, "1.2.650.0")
+    (finding,) = account.findings()["tunnel"]
+    assert (finding.state, "session-manager-plugin is installed" in finding.text) == (State.GOOD, True)
+
+
+@pytest.mark.parametrize(("version", "said"), [(None, "not installed"), ("1.2.497.0", "has version 1.2.497.0")])
+def test_without_a_new_enough_plugin_the_doctor_says_how_to_install_it(account, tmp_path, monkeypatch, version, said):
+    plugin(tmp_path, monkeypatch, version)
+    (finding,) = account.findings()["tunnel"]
+    assert (finding.state, finding.needed) == (State.BAD, False)
+    assert said in finding.text
+    assert "brew install --cask session-manager-plugin" in finding.remedy

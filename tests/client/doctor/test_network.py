@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.client.doctor import CHECKS, Intent, State
-from raysm.client.doctor.network import look_at_groups, look_at_subnets
+from raysm.client.doctor import Intent, State
+from raysm.client.doctor.network import check_subnets
 from raysm.request import Cluster, Security
 from tests.support.sagemaker import REGION
 
@@ -43,9 +43,8 @@ def test_a_subnet_without_a_way_to_s3_is_bad_with_the_command_that_makes_one(acc
 
 def test_an_endpoint_leads_to_s3_and_to_no_package_index(account):
     found = account.findings(intent(*account.vpc(s3=True)))["subnets"]
-    assert states(found) == [State.GOOD, State.GOOD, State.UNKNOWN, State.UNKNOWN]
-    assert "ecr.dkr" in found[2].text
-    assert "index" in found[3].text
+    assert states(found) == [State.GOOD, State.GOOD, State.UNKNOWN]
+    assert "index" in found[2].text
 
 
 def test_requirements_without_a_way_to_an_index_are_bad_unless_they_travel(account):
@@ -63,7 +62,8 @@ def test_a_job_that_is_to_be_entered_needs_a_way_to_its_agents_service(account):
     lacking = account.findings(intent(subnet, group, remote_debug=True))["subnets"][-2]
     # The job itself runs.
     assert (lacking.state, lacking.needed) == (State.BAD, False)
-    assert f"com.amazonaws.{REGION}.ssmmessages --subnet-ids {subnet}" in lacking.remedy
+    assert f"com.amazonaws.{REGION}.ssmmessages" in lacking.remedy
+    assert f"--subnet-ids {subnet}" in lacking.remedy
     account.ec2.create_vpc_endpoint(
         VpcId=account.ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"],
         ServiceName=f"com.amazonaws.{REGION}.ssmmessages",
@@ -122,7 +122,7 @@ def test_a_way_that_leads_to_where_the_doctor_does_not_see_is_neither_good_nor_b
     case = SimpleNamespace(
         call=lambda service, operation, **_: answers[operation], region=REGION, intent=intent("subnet-1", "sg-1")
     )
-    _, found = look_at_subnets(case)
+    _, found = check_subnets(case)
     assert (found.state, next(iter(target.values())) in found.text) == (State.UNKNOWN, True)
 
 
@@ -177,7 +177,3 @@ def test_traffic_that_is_encrypted_takes_two_protocols_more(account):
 
 def test_one_instance_alone_has_nobody_to_reach(account):
     assert "groups" not in account.findings(intent(*account.vpc(nat=True), count=1))
-
-
-def test_the_doctor_carries_these_checks_out():
-    assert {look_at_groups, look_at_subnets} <= {check.look for check in CHECKS}

@@ -1,16 +1,17 @@
-"""The role, whom it trusts, what IAM lets it and the caller do."""
+"""The role, the caller's permissions, and the names of an account's things."""
 
 import json
 import shlex
 
 import pytest
 
-from raysm.client.doctor import CHECKS, Intent, State
-from raysm.client.doctor.permitted import look_at_caller, look_at_role, look_at_role_policy
-from raysm.request import Cluster, Security
+from raysm.client.doctor import Intent, State
+from raysm.client.doctor.rights import names_of, placeholders
+from raysm.contract.job_api import InputManifest
+from raysm.request import Cluster, Input, Security
 from tests.support import aws_account
-from tests.support.aws_account import ROLE
-from tests.support.sagemaker import ACCOUNT
+from tests.support.aws_account import BUCKET, ROLE
+from tests.support.sagemaker import ACCOUNT, REGION
 
 
 def document(remedy, option):
@@ -134,10 +135,6 @@ def test_the_root_user_may_do_everything():
         assert made.findings()["your rights"][0].state is State.GOOD
 
 
-def test_the_doctor_carries_these_checks_out():
-    assert {look_at_caller, look_at_role, look_at_role_policy} <= {check.look for check in CHECKS}
-
-
 def test_a_role_that_may_not_write_to_the_jobs_mlflow_is_told_so_and_one_without_mlflow_is_not_asked(account):
     account.deny("sagemaker-mlflow:LogBatch")
     assert account.findings()["role's rights"][0].state is State.GOOD
@@ -156,3 +153,74 @@ def test_who_may_not_enter_jobs_is_told_so_where_the_job_is_to_be_entered(accoun
     (finding,) = account.findings(entered)["your rights"]
     assert finding.state is State.BAD
     assert action in finding.text
+
+
+def test_a_case_has_its_own_names(account):
+    intent = Intent(
+        inputs={"a": Input("s3://data/x/"), "b": Input("s3://data/y"), "c": Input("/tmp/z")},
+        output_uri="s3://results/mine",
+        security=Security(output_kms_key="1234", remote_debug=True),
+        pip_index=f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:repository/ours/pypi",
+        tracking=f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:mlflow-app/app-1",
+    )
+    names = names_of(account.case(intent))
+    assert names["bucket"] == (BUCKET,)
+    assert names["role"] == (ROLE,)
+    assert names["repository"] == (f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/raysm",)
+    assert names["input_bucket"] == ("data",)
+    assert names["input_prefix"] == ("data/x/", "data/y")
+    assert names["output_prefix"] == ("results/mine",)
+    assert names["output_key"] == (f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234",)
+    assert names["domain"] == (f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:domain/ours",)
+    assert names["package_repository"] == (intent.pip_index,)
+    assert names["mlflow"] == names["mlflow_app"] == (intent.tracking,)
+    assert (names["volume_key"], names["subnet"], names["remote_debug"]) == ((), (), ("yes",))
+
+
+def test_of_a_manifest_its_own_address_counts_and_that_of_what_it_lists(account):
+    manifest = InputManifest(prefix="s3://images/a/", names=["1.png"])
+    account.make_bucket("lists", REGION)
+    account.s3.put_object(Bucket="lists", Key="m", Body=manifest.content())
+    names = names_of(account.case(Intent(inputs={"x": Input("s3://lists/m", manifest=True)})))
+    assert names["input_bucket"] == ("lists", "images")
+    assert names["input_prefix"] == ("lists/m", "images/a/")
+
+
+def test_what_nobody_tells_stays_a_word_in_capitals(account):
+    account.refuse("get_caller_identity", "ExpiredToken")
+    names = names_of(account.case(role=None))
+    assert names["account"] == ("ACCOUNT",)
+    assert names["role"] == placeholders()["role"]
+    assert names["repository"] == placeholders()["repository"]
+
+
+def test_every_placeholder_is_a_name(account):
+    assert names_of(account.case()).keys() == placeholders().keys()
+
+
+@pytest.mark.parametrize(
+    ("tracking", "guarded"),
+    [
+        (None, False),
+        ("sqlite:///mlflow.db", False),
+        ("http://mlflow.example:5000", False),
+        (f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:mlflow-tracking-server/ours", True),
+    ],
+)
+def test_only_sagemakers_own_mlflow_is_guarded_by_iam_and_a_tracking_server_is_no_app(account, tracking, guarded):
+    names = names_of(account.case(Intent(tracking=tracking)))
+    assert names["mlflow"] == ((tracking,) if guarded else ())
+    assert names["mlflow_app"] == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "arn"),
+    [
+        ("1234", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234"),
+        ("arn:aws:kms:eu-west-1:1:key/1234", "arn:aws:kms:eu-west-1:1:key/1234"),
+        ("alias/mine", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"),
+        ("arn:aws:kms:eu-west-1:1:alias/mine", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"),
+    ],
+)
+def test_a_key_is_named_by_its_arn_and_an_alias_by_all_keys(account, key, arn):
+    assert names_of(account.case(Intent(security=Security(output_kms_key=key))))["output_key"] == (arn,)

@@ -1,0 +1,274 @@
+"""Checks of the job's role and the caller's permissions, and the names of a case's things for IAM policies.
+
+IAM's SimulatePrincipalPolicy looks at the policies of a user or role, its boundary and the organisation's. It does not
+see policies of buckets, keys and repositories.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raysm.client.channel_objects import manifest_at
+from raysm.client.doctor.case import Case, Finding, bad, good, unknown
+from raysm.client.images import registry_in
+from raysm.client.permissions import ROLE, ROLE_ARN, SERVICE, USER, Grant, Names, policy, resources_of, trust
+from raysm.client.storage import Storage, split
+from raysm.errors import InvalidRequest, RaysmError, ServiceError
+from raysm.request import Input
+from raysm.request.external import CodeArtifact, place_of
+
+__all__ = ["check_caller", "check_role", "check_role_policy", "names_of", "placeholders"]
+
+MISSING = "NoSuchEntity"
+"""IAM's code for a role that does not exist."""
+
+EXAMPLE = "doctor"
+"""Replaces wildcards: IAM simulates one resource, whose name it takes literally."""
+
+MLFLOW_APP = "mlflow-app"
+"""The ARN's resource of an MLflow App, which needs an action that tracking servers do not have."""
+
+
+def check_role(case: Case) -> Iterator[Finding]:
+    """Yield whether the role exists, and whether SageMaker may assume it."""
+    if case.role is None:
+        yield bad("no role was given", f"--role ARN, of a role made by: {_creation('raysm')}")
+        return
+    name = _role_name(case.role)
+    try:
+        document = dict(case.call("iam", "get_role", RoleName=name)["Role"]["AssumeRolePolicyDocument"])
+    except ServiceError as error:
+        if error.code != MISSING:
+            raise
+        yield bad(f"{case.role} does not exist", _creation(name))
+        return
+    statements = _as_list(document.get("Statement", ()))
+    if any(_trusts(statement) for statement in statements):
+        yield good(f"{case.role}, which {SERVICE} may assume")
+        return
+    # With the present statements: the command replaces the whole document.
+    whole = _quoted({**document, "Statement": [*statements, *trust()["Statement"]]})
+    change = f"aws iam update-assume-role-policy --role-name {name} --policy-document {whole}"
+    yield bad(f"{SERVICE} may not assume {case.role}", change)
+
+
+def check_role_policy(case: Case) -> Iterator[Finding]:
+    """Yield whether the role's policies allow what SageMaker does in its name."""
+    if case.role is None:
+        return
+    names = names_of(case)
+    try:
+        denied = list(_denials(case, case.role, ROLE, names))
+    except ServiceError as error:
+        if error.code != MISSING:
+            raise
+        return  # check_role reported it
+    for denial in denied:
+        put = f"aws iam put-role-policy --role-name {_role_name(case.role)} --policy-name raysm-{denial.grant.purpose}"
+        yield bad(
+            f"the role may not {denial.describe(names)}",
+            f"{put} --policy-document {_quoted(policy([denial.grant], names))}",
+        )
+    if not denied:
+        yield good("the role's policies allow what the job needs; policies of buckets and keys are not checked")
+
+
+def check_caller(case: Case) -> Iterator[Finding]:
+    """Yield whether the caller may send and follow jobs, and pass the role."""
+    if case.caller.endswith(":root"):
+        yield good("the account's root user may do everything; better use another")
+        return
+    principal = _principal(case)
+    if principal is None:
+        yield unknown(f"IAM simulates no policies of {case.caller}")
+        return
+    names = names_of(case)
+    grants = [grant for grant in USER if not grant.is_side and (case.role or ROLE_ARN not in grant.resources)]
+    denied = list(_denials(case, principal, grants, names))
+    for denial in denied:
+        statement = json.dumps(policy([denial.grant], names))
+        yield bad(
+            f"you may not {denial.describe(names)}", f"have this added to the policies of {principal}: {statement}"
+        )
+    if not denied:
+        yield good("your policies allow to send and follow jobs, and to pass the role")
+
+
+def _principal(case: Case) -> str | None:
+    """Return the ARN whose policies count: of a caller who assumed a role, that role."""
+    arn = case.caller
+    if ":user/" in arn:
+        return arn
+    if ":assumed-role/" not in arn:
+        return None
+    name = arn.rpartition(":assumed-role/")[2].partition("/")[0]
+    try:
+        # The caller's own ARN lacks the path, which roles of single sign-on have.
+        return str(case.call("iam", "get_role", RoleName=name)["Role"]["Arn"])
+    except ServiceError:
+        return f"arn:{case.partition}:iam::{case.service.account}:role/{name}"
+
+
+def _trusts(statement: Mapping[str, Any]) -> bool:
+    principal = statement.get("Principal", {})
+    services = _as_list(principal.get("Service", ())) if isinstance(principal, Mapping) else []
+    actions = {action.lower() for action in _as_list(statement.get("Action", ()))}
+    allows = statement.get("Effect") == "Allow" and SERVICE in services
+    return allows and not actions.isdisjoint({"sts:assumerole", "sts:*", "*"})
+
+
+def _as_list(item: Any) -> list[Any]:
+    """Return a list: IAM takes a single value for a list of one."""
+    return [item] if isinstance(item, (str, Mapping)) else list(item)
+
+
+def _creation(name: str) -> str:
+    create = f"aws iam create-role --role-name {name} --assume-role-policy-document {_quoted(trust())}"
+    put = f"raysm doctor --on aws --policy role > role.json && aws iam put-role-policy --role-name {name}"
+    return f"{create} && {put} --policy-name raysm --policy-document file://role.json"
+
+
+def _role_name(arn: str) -> str:
+    # A role's ARN may have a path before the name, which IAM's operations do not take.
+    return arn.rpartition("/")[2]
+
+
+def _quoted(document: Mapping[str, Any]) -> str:
+    return shlex.quote(json.dumps(document))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Denial:
+    """What is not allowed of one grant."""
+
+    grant: Grant
+    """With the denied actions only."""
+    is_explicit: bool
+    """Whether a policy denies it; else none allows it."""
+
+    def describe(self, names: Names) -> str:
+        """Return actions, resources and the reason."""
+        why = "a policy denies it" if self.is_explicit else "no policy allows it"
+        return f"{', '.join(self.grant.actions)} on {', '.join(resources_of(self.grant, names))}: {why}"
+
+
+def _denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -> Iterator[Denial]:
+    """Yield what a user or role (its ARN is ``principal``) may not do.
+
+    Raises:
+        ServiceError: IAM does not answer, most often because the caller may not ask.
+    """
+    # One call for each grant: IAM tries every action of a call on every one of its resources.
+    for grant in grants:
+        resources = [one.replace("*", EXAMPLE) if one != "*" else "*" for one in resources_of(grant, names)]
+        if not resources:
+            continue
+        answer = case.call(
+            "iam",
+            "simulate_principal_policy",
+            PolicySourceArn=principal,
+            ActionNames=list(grant.actions),
+            ResourceArns=resources,
+            # A condition whose key is not given does not hold: what it allows would look denied.
+            ContextEntries=[
+                {"ContextKeyName": key, "ContextKeyType": "string", "ContextKeyValues": [value.replace("*", EXAMPLE)]}
+                for operands in grant.conditions.values()
+                for key, value in operands.items()
+            ],
+            # The maximum, so that one page has all.
+            MaxItems=1000,
+        )
+        denied = [item for item in answer["EvaluationResults"] if item["EvalDecision"] != "allowed"]
+        if denied:
+            yield Denial(
+                grant=replace(grant, actions=tuple(dict.fromkeys(item["EvalActionName"] for item in denied))),
+                is_explicit=any(item["EvalDecision"] == "explicitDeny" for item in denied),
+            )
+
+
+def placeholders() -> dict[str, tuple[str, ...]]:
+    """Return a word in capitals for each placeholder, for policies in the documentation."""
+    region, account = "REGION", "ACCOUNT"
+    return {
+        "partition": ("aws",),
+        "region": (region,),
+        "account": (account,),
+        "bucket": ("BUCKET",),
+        "role": (f"arn:aws:iam::{account}:role/ROLE",),
+        "repository": (f"arn:aws:ecr:{region}:{account}:repository/REPOSITORY",),
+        "input_bucket": ("INPUT-BUCKET",),
+        "input_prefix": ("INPUT-BUCKET/PREFIX",),
+        # Few jobs have one: results are below the bucket, which has its own line.
+        "output_prefix": (),
+        "output_key": (f"arn:aws:kms:{region}:{account}:key/OUTPUT-KEY",),
+        "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
+        "subnet": ("SUBNET",),
+        # Any word: it is in no resource, and only says that the line is needed.
+        "remote_debug": ("yes",),
+        "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
+        "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
+        "mlflow": (f"arn:aws:sagemaker:{region}:{account}:mlflow-tracking-server/NAME",),
+        "mlflow_app": (f"arn:aws:sagemaker:{region}:{account}:{MLFLOW_APP}/NAME",),
+    }
+
+
+def names_of(case: Case) -> Names:
+    """Return the names of a case's things; a word in capitals for what only AWS knows and does not tell."""
+    intent, security, words = case.intent, case.intent.security, placeholders()
+    # Local data is uploaded into raysm's part of the bucket, which has its own line.
+    inputs = [uri for source in intent.inputs.values() for uri in _uris(case, source) if uri.startswith("s3://")]
+    outputs = [uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")]
+    region = _ask(lambda: case.region, words["region"][0])
+    account = _ask(lambda: case.service.account, words["account"][0])
+    partition = _ask(lambda: case.partition, words["partition"][0])
+    index = None if intent.pip_index is None else CodeArtifact.of(intent.pip_index)
+    is_of_service = intent.tracking is not None and place_of(intent.tracking).is_of_service
+    mlflow = (str(intent.tracking),) if is_of_service else ()
+
+    def repository() -> str:
+        image = registry_in(case.image)
+        if image is None:
+            raise InvalidRequest(f"the image {case.image!r} is not in Amazon ECR")
+        return f"arn:{case.partition}:ecr:{image.region}:{image.account}:repository/{image.name}"
+
+    def key_arn(key: str | None) -> tuple[str, ...]:
+        # Policies take neither a bare ID nor an alias, and only KMS knows the key of an alias.
+        if key is None or (key.startswith("arn:") and ":alias/" not in key):
+            return () if key is None else (key,)
+        return (f"arn:{partition}:kms:{region}:{account}:key/{'*' if 'alias/' in key else key}",)
+
+    return {
+        "partition": (partition,),
+        "region": (region,),
+        "account": (account,),
+        "bucket": (_ask(lambda: case.bucket.name, words["bucket"][0]),),
+        "role": (case.role,) if case.role else words["role"],
+        "repository": (_ask(repository, words["repository"][0]),),
+        "input_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in inputs)),
+        "input_prefix": tuple(uri.removeprefix("s3://") for uri in inputs),
+        "output_prefix": tuple(uri.removeprefix("s3://") for uri in outputs),
+        "output_key": key_arn(security.output_kms_key),
+        "volume_key": key_arn(security.volume_kms_key),
+        "subnet": security.subnets,
+        "remote_debug": ("yes",) if security.remote_debug else (),
+        "domain": () if index is None else (f"{index.arn.partition(':repository/')[0]}:domain/{index.domain}",),
+        "package_repository": () if index is None else (str(intent.pip_index),),
+        "mlflow": mlflow,
+        "mlflow_app": tuple(arn for arn in mlflow if f":{MLFLOW_APP}/" in arn),
+    }
+
+
+def _uris(case: Case, source: Input) -> tuple[str, ...]:
+    """Return the prefixes that the job reads of an input: of a manifest its own, and that of its objects."""
+    if not source.manifest:
+        return (source.uri,)
+    return (source.uri, _ask(lambda: manifest_at(source.uri, Storage(case.service)).prefix, ""))
+
+
+def _ask(ask: Callable[[], str], word: str) -> str:
+    try:
+        return ask()
+    except RaysmError:  # a policy can be printed without credentials
+        return word

@@ -1,0 +1,90 @@
+"""Policies: one statement for each grant, as narrow as IAM allows."""
+
+import inspect
+import json
+import re
+
+from raysm.client.doctor.rights import placeholders
+from raysm.client.permissions import ROLE, USER, Grant, covered, policy, resources_of, trust
+from raysm.contract import mirror
+
+
+def test_a_policy_has_a_statement_for_each_grant_with_the_names_in_place():
+    statements = {item["Sid"]: item for item in policy(USER, NAMES)["Statement"]}
+    assert len(statements) == len(USER)
+    assert statements["Bucket"]["Resource"] == "arn:aws:s3:::BUCKET"
+    assert statements["PassRole"]["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+
+
+def test_a_statement_falls_away_with_what_it_is_about():
+    bare = {
+        name: () if name in ("output_key", "volume_key", "subnet", "remote_debug") else NAMES[name] for name in NAMES
+    }
+    sids = {item["Sid"] for item in policy(ROLE, bare)["Statement"]}
+    assert {"OutputKey", "VolumeKey", "Network", "Session"}.isdisjoint(sids)
+    assert {"Objects", "Image", "Logs"} <= sids
+
+
+def test_a_resource_stands_once_for_each_name():
+    grant = Grant(
+        purpose="A", meaning="", actions=("s3:GetObject",), resources=("arn:{partition}:s3:::{input_prefix}*",)
+    )
+    names = {"partition": ("aws",), "input_prefix": ("a/", "b/", "a/")}
+    assert resources_of(grant, names) == ["arn:aws:s3:::a/*", "arn:aws:s3:::b/*"]
+
+
+def test_sids_are_letters_and_digits_and_policies_are_json_within_iams_limit():
+    for grants in (USER, ROLE):
+        assert all(grant.purpose.isalnum() for grant in grants)
+        # A managed policy has at most 6,144 characters without blanks.
+        assert len(json.dumps(policy(grants, NAMES), separators=(",", ":"))) <= 6144
+
+
+def test_the_trust_policy_lets_sagemaker_take_the_role_on():
+    assert trust()["Statement"][0]["Action"] == "sts:AssumeRole"
+
+
+def test_the_role_may_do_in_mlflow_what_the_copy_of_the_metrics_calls_and_nothing_else():
+    """By the calls of MLflow's client that stand in the mirror."""
+    calls = set(re.findall(r"self\._client\.(\w+)\(", inspect.getsource(mirror)))
+    # Its client has a method of its own for the end of a run, which is an update.
+    actions = {
+        "".join(word.title() for word in call.replace("set_terminated", "update_run").split("_")) for call in calls
+    }
+    (grant,) = (grant for grant in ROLE if grant.purpose == "Tracking")
+    assert {action.partition(":")[2] for action in grant.actions} == actions
+    assert len(actions) > 5
+
+
+NAMES = placeholders()
+
+
+def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
+    everywhere = {
+        action
+        for item in (*policy(USER, NAMES)["Statement"], *policy(ROLE, NAMES)["Statement"])
+        if item["Resource"] == "*"
+        for action in item["Action"]
+    }
+    # By the Service Authorization Reference these have no resource types, or are asked of all (List, Describe).
+    assert {action.partition(":")[0] for action in everywhere} == {
+        "sagemaker",
+        "batch",
+        "cloudwatch",
+        "servicequotas",
+        "ec2",
+        "ecr",
+        "ssmmessages",
+        "sts",
+    }
+    assert {action for action in everywhere if action.startswith("ecr:")} == {"ecr:GetAuthorizationToken"}
+    batch = [action.partition(":")[2] for action in everywhere if action.startswith("batch:")]
+    assert all(action.startswith(("Describe", "List")) for action in batch)
+
+
+def test_what_sessions_call_is_covered_and_asked_of_nobody_whose_job_is_not_entered():
+    calls = {"ssm:StartSession", "ssm:ResumeSession", "ssm:TerminateSession", "sagemaker:UpdateTrainingJob"}
+    assert calls <= covered()
+    closed = {**NAMES, "remote_debug": ()}
+    allowed = {action for item in policy(USER, closed)["Statement"] for action in item["Action"]}
+    assert not calls & allowed
