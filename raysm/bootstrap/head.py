@@ -7,7 +7,6 @@ instance's ``ExitStatus``, and the job's events for the log.
 
 import asyncio
 import contextlib
-import functools
 import math
 import time
 from collections.abc import Coroutine, Sequence
@@ -17,9 +16,6 @@ from raysm.bootstrap import messages
 from raysm.bootstrap.address import find_own_address, is_loopback, own_port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
-from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard, await_start
-from raysm.bootstrap.dashboard_reader import read_dashboard
-from raysm.bootstrap.dashboard_recorder import RAY_LOGS, DashboardRecorder
 from raysm.bootstrap.driver import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.instance import Instance
@@ -48,12 +44,11 @@ from raysm.bootstrap.node_watcher import NodeWatcher, nodes_socket
 from raysm.bootstrap.outputs import Owners, complete_manifest, model_key, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.unmet_requests import UnmetRequests, unmet_socket, watch_unmet
-from raysm.contract.dashboard_record import DASHBOARD_RECORD, HISTORY, pack
 from raysm.contract.events import State
+from raysm.contract.connections import check_listener
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.result import ResultFile, described_file, own_manifest
-from raysm.contract.store import put
-from raysm.errors import ClusterNotFormed, InvalidRequest
+from raysm.errors import ClusterNotFormed, ForeignListener, InvalidRequest
 
 __all__ = ["Head"]
 
@@ -102,7 +97,6 @@ class Head:
         # Through another process: Ray's client would bring its threads and 90 MB into this one, which must outlive Ray.
         self._watcher = NodeWatcher(nodes_socket(instance.environment.ray_temp_dir, instance.ports.gcs))
         self._tasks: list[asyncio.Task[None]] = []
-        self._recorder: DashboardRecorder | None = None
 
     def stop(self) -> None:
         """Ask for a stop: user code gets its grace."""
@@ -130,8 +124,6 @@ class Head:
         """Tell the workers, end Ray and everything else here, and wait for the workers' goodbye."""
         for task in self._tasks:
             task.cancel()
-        # While all nodes are there: what is kept of them is how they were.
-        await self._keep_dashboard()
         self._watcher.stop()
         self._network.call(self._control.tell_all, messages.tell_end(status.exit_code, status.headline))
         # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
@@ -280,7 +272,17 @@ class Head:
         self._spawn(self._watch_requests())
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
-        self._spawn(self._show_dashboard(shown))
+        self._announce_dashboard(shown)
+
+    def _announce_dashboard(self, address: str) -> None:
+        # The dashboard's process starts at the first request to its port, where this instance already listens.
+        port = self._instance.ports.dashboard
+        try:
+            check_listener(LOOPBACK, port)
+        except ForeignListener as error:
+            remark(f"{error}; the job goes on without its dashboard")
+        else:
+            emit_event(State(name="dashboard", host=self._instance.name, address=f"http://{address}:{port}"))
 
     async def _watch_requests(self) -> None:
         """Fail the job when Ray waits for what no instance can give; a session only names it."""
@@ -291,27 +293,6 @@ class Head:
             await watch_unmet(path, requests, remark)
         except InvalidRequest as error:
             self._inbox.put(Failed(error))
-
-    async def _show_dashboard(self, address: str) -> None:
-        """Say where the dashboard is, start it in a while unless someone else does, and keep what it shows."""
-        port, token = self._instance.ports.dashboard, self._instance.payload.token().decode()
-        if not announce_dashboard(self._instance.name, address, port):
-            return
-        logs = self._instance.environment.ray_temp_dir / RAY_LOGS
-        after_s = self._instance.request.workload.dashboard_after_s
-        await await_start(logs, after_s)
-        # What is never started here is not looked at either: a benchmark measures by that what a record costs.
-        if after_s != math.inf and await await_dashboard(port):
-            self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token), history=logs / HISTORY)
-            await self._recorder.run()
-
-    async def _keep_dashboard(self) -> None:
-        if self._recorder is not None:
-            record = await self._recorder.finish()
-            # A disk that is full, or a folder of another user's: no reason to end a job otherwise than it ended.
-            with contextlib.suppress(OSError):
-                if record is not None:
-                    put(self._instance.environment.paths.output_data / DASHBOARD_RECORD, pack(record))
 
     def _start_driver(self, address: str | None) -> DriverRun:
         return DriverRun(self._instance, self._children, address, self._inbox.put)

@@ -14,7 +14,7 @@ from raysm.cli.choosing import read_settings
 from raysm.cli.reading import find_to_read
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
-from raysm.views.dashboard.opening import open_dashboard
+from raysm.views.dashboard.dashboard import open_dashboard
 
 __all__ = ["run"]
 

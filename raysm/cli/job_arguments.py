@@ -116,7 +116,7 @@ OF_ONE_JOB: Mapping[str, _OfOneJob] = {
     "result": _OfOneJob("a job's result, brought here", _add_result),
     "metrics": _OfOneJob("a job's metrics, and how busy its instances were", _add_metrics),
     "dashboard": _OfOneJob(
-        "Ray's dashboard of a job, in the browser; of one that has ended, what it last showed",
+        "Ray's dashboard of a job that runs, in the browser",
         _add_dashboard,
         run="raysm.cli.dashboard:run",
     ),

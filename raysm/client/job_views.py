@@ -16,20 +16,20 @@ class JobViews:
         """Return Ray's dashboard of the job at an address of this machine; a notebook shows it in a frame.
 
         ``.url`` is its address, ``.close()`` ends it, and so does the end of a ``with`` block or of this process. A job
-        that has none yet is waited for; of one that has ended it is what the head kept of it.
+        that has none yet is waited for.
 
         Args:
             timeout: Seconds to wait for a job that has none yet; None is without end.
 
         Raises:
-            InvalidRequest: The job has ended and left none.
+            InvalidRequest: The job has ended.
             NotDone: A TimeoutError: there is none within ``timeout``.
             MissingDependency: aiohttp is not installed: the extra ``interactive``.
         """
-        return pkgutil.resolve_name("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
+        return pkgutil.resolve_name("raysm.views.dashboard.dashboard:open_dashboard")(self, timeout=timeout)
 
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
-        """Return a chart of metrics, which a notebook shows; ``.svg`` is its text, ``.save("loss.svg")`` writes it.
+        """Return a chart of metrics, which a notebook shows; ``.save("loss.png")`` writes it.
 
         Args:
             names: ``"loss"``, or patterns, ``"val/*"``; none is all of the job's own.
@@ -39,7 +39,7 @@ class JobViews:
         Raises:
             InvalidRequest: There are metrics, but none of such a name.
         """
-        return pkgutil.resolve_name("raysm.views.plot:plot_jobs")([self], *names, log=log, size=size)
+        return pkgutil.resolve_name("raysm.views.plots:plot_jobs")([self], *names, log=log, size=size)
 
     def watch(self) -> Any:
         """Show a live card of the job below the cell of a notebook, until it has ended; later cells run meanwhile.

@@ -183,13 +183,13 @@ class SweepResult(Result):
     def plot(self, *, size: tuple[int, int] = (640, 460)) -> Any:
         """Return a picture of the trials, which a notebook shows: parallel coordinates, and the best value so far.
 
-        ``.svg`` is its text, ``.save("sweep.svg")`` writes it.
+        ``.save("sweep.png")`` writes it, ``.chart`` is Altair's.
 
         Args:
             size: Width and height in pixels.
         """
         # Views are above the client, which does not import them.
-        return pkgutil.resolve_name("raysm.views.sweep_plot:plot_sweep")(self, size=size)
+        return pkgutil.resolve_name("raysm.views.plots:plot_sweep")(self, size=size)
 
     def __repr__(self) -> str:
         return f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>"

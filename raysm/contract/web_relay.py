@@ -20,8 +20,17 @@ __all__ = ["open_relay", "pass_on", "relay"]
 # https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
 HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 
-NOT_UP = HOP_BY_HOP | {"authorization", "cookie", "host", "origin", "referer"}
-"""Origin, because the other server would compare it with its own name; whether a page is foreign is decided before."""
+NOT_UP = HOP_BY_HOP | {
+    "authorization",
+    "cookie",
+    "host",
+    "origin",
+    "referer",
+    "x-proxycontextpath",
+    "x-ray-authorization",
+}
+"""Whatever says who asks, and the secret path of the page, which Ray would write into its access log. Origin, because
+the other server would compare it with its own name: the proxy has already refused pages of other sites."""
 
 NOT_DOWN = HOP_BY_HOP | {"set-cookie", "content-length", "server", "date"}
 """Cookies know no ports: those of two servers on one machine would overwrite each other."""
@@ -63,7 +72,8 @@ async def relay(
     import aiohttp
     from aiohttp import web
 
-    all_headers = _kept(request.headers.items(), NOT_UP) + list((headers or {}).items())
+    kept = [pair for pair in _kept(request.headers.items(), NOT_UP) if not pair[0].lower().startswith("x-forwarded-")]
+    all_headers = kept + list((headers or {}).items())
     try:
         # Not every browser says "Connection: Upgrade" alone, but all say what they want to upgrade to.
         if request.headers.get("Upgrade", "").lower() == "websocket":
@@ -72,9 +82,6 @@ async def relay(
     except aiohttp.WSServerHandshakeError as error:
         return web.Response(status=error.status)
     except (OSError, aiohttp.ClientError) as error:
-        # The browser has gone: there is nobody to be told.
-        if request.transport is None:
-            raise
         return web.Response(status=502, text=f"nobody answers there: {error}")
 
 

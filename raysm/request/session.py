@@ -31,8 +31,6 @@ class SessionWorkload(Workload):
     # One call that asks for too much is no reason to end the session with the results of all others.
     fails_on_unmet_requests: ClassVar[bool] = False
     keeps_state: ClassVar[bool] = False
-    # Somebody sits there, and looks at it soon; but the first call comes before, and is not to share its core with it.
-    dashboard_after_s: ClassVar[float] = 5.0
     # Nothing of a user's comes before its first call, and the imports of its server take as long as the forming.
     prepares_ahead: ClassVar[bool] = True
     # The first call finds a process that is there already.

@@ -254,10 +254,6 @@ class Workload:
     not on the head alone once the driver is there."""
     log_monitor: ClassVar[bool] = True
     """Whether Ray sends the driver what tasks print; without, Ray has one process less to watch."""
-    # A shorter job is over before anybody looks at it. The dashboard takes 5 s of a core, and 12 s of a slow one, on
-    # which what is done in 20 s elsewhere takes a minute.
-    dashboard_after_s: ClassVar[float] = 60.0
-    """Seconds of work after which the dashboard is started, also where nobody has asked for it yet."""
     prepares_ahead: ClassVar[bool] = False
     """Whether the driver is started while the cluster still forms, and its runner's ``prepare`` is called: only where
     none of the user's code runs there."""

@@ -1,6 +1,5 @@
 """The bootstrap with Ray itself: two instances on this machine, one after the other test of the whole."""
 
-import asyncio
 import http.client
 import os
 import re
@@ -13,8 +12,8 @@ import urllib.request
 from pathlib import Path
 
 from raysm.bootstrap.children import descendants
-from raysm.bootstrap.dashboard import await_dashboard
 from tests.support.bootstraps import Cluster, request
+from tests.support.dashboards import await_dashboard
 
 DRIVER = """
 import json, os, sys, time
@@ -100,7 +99,7 @@ def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_p
         cluster.start().wait_for("user code runs", 180)
         # Its port is kept by ``ray start`` until somebody asks.
         assert not [pid for pid in below(cluster) if b"dashboard/dashboard.py" in read(Path(f"/proc/{pid}/cmdline"))]
-        assert asyncio.run(await_dashboard(cluster.ports["dashboard"]))
+        assert await_dashboard(cluster.ports["dashboard"])
         assert http_status(cluster.ports["dashboard"]) == 401
         processes = below(cluster)
 

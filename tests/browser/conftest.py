@@ -17,7 +17,7 @@ from raysm.client.submit import submit
 from raysm.request import Cluster, Script
 from raysm.views.dashboard.dashboard import Dashboard
 from tests.support import browsers
-from tests.support.jobs import ENDS_S, FORMING_S
+from tests.support.jobs import FORMING_S
 from tests.support.jupyter import serving_lab
 
 WORK = """
@@ -48,9 +48,6 @@ while True:
 CORES = 4
 """Instances at a time: two clusters, and a notebook with one of its own, are to live at once on two cores as well."""
 
-RECORDED_S = 25.0
-"""The head looks at its dashboard 5 s after it came up, and 15 s later: a chart is a line between two looks."""
-
 
 @dataclass
 class Shown:
@@ -58,15 +55,14 @@ class Shown:
 
     job: Job
     dashboard: Dashboard
-    began_s: float
 
 
 class Clusters:
-    """One cluster that lives, and one that has ended: as few as the order of the tests allows."""
+    """One cluster for all tests that do not end it."""
 
     def __init__(self, folder):
         self._folder, self._open = folder, contextlib.ExitStack()
-        self._live = self._ended = self._frozen = None
+        self._live = None
 
     def start(self, instances):
         """Return a job that runs until it is stopped, or all is closed."""
@@ -84,26 +80,9 @@ class Clusters:
     def live(self):
         """Return one of two instances that lives."""
         if self._live is None:
-            job, began_s = self.start(2), time.monotonic()
-            self._live = Shown(job, self._open.enter_context(job.dashboard(timeout=FORMING_S)), began_s)
+            job = self.start(2)
+            self._live = Shown(job, self._open.enter_context(job.dashboard(timeout=FORMING_S)))
         return self._live
-
-    def ended(self):
-        """Return one that is being ended, with the dashboard that was open meanwhile."""
-        if self._ended is None:
-            shown, self._live = self.live(), None
-            time.sleep(max(0.0, shown.began_s + RECORDED_S - time.monotonic()))
-            shown.job.stop()
-            self._ended = shown
-        return self._ended
-
-    def frozen(self):
-        """Return a dashboard that was opened after the end."""
-        if self._frozen is None:
-            job = self.ended().job
-            job.wait(timeout=ENDS_S)
-            self._frozen = self._open.enter_context(job.dashboard())
-        return self._frozen
 
     def close(self):
         self._open.close()
@@ -130,11 +109,6 @@ def job(clusters):
 @pytest.fixture
 def dashboard(clusters):
     return clusters.live().dashboard
-
-
-@pytest.fixture
-def frozen(clusters):
-    return clusters.frozen()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Ray's dashboard of one job in a real browser: alive, in JupyterLab, and once the job has ended."""
+"""Ray's dashboard of one job in a real browser: alone, in JupyterLab, and when the job ends."""
 
 import re
 from pathlib import Path
@@ -50,12 +50,16 @@ def test_the_metrics_tab_has_charts_of_the_instances_and_of_the_workload(page, d
     for title in ("loss", "CPU", "Memory", "Network, received", "Disk, written", "Nodes"):
         expect(charts.get_by_text(title, exact=True).first).to_be_visible()
     expect(charts.locator("figure", has_text="CPU").get_by_text("algo-2").first).to_be_visible()
+    page.wait_for_timeout(12_000)
+    charts.locator("figure", has_text="loss").locator("path.point, g.mark-symbol path").first.hover(force=True)
+    expect(charts.locator("#vg-tooltip-element")).to_contain_text("loss")
     picture(page, "dashboard-metrics", later_s=60)
 
 
 def test_the_charts_go_on_by_themselves(page, dashboard):
     go(page, dashboard, "metrics")
     loss = page.frame_locator(CHARTS).locator("figure", has_text="loss").locator("svg")
+    expect(loss).to_be_visible()
     before = loss.inner_html()
     expect(loss).not_to_have_js_property("innerHTML", before)
 
@@ -165,40 +169,15 @@ def test_two_live_clusters_at_once_are_each_shown_at_their_own_address(other, da
     assert dashboard.url != other.url
 
 
-def test_once_the_job_has_ended_the_same_page_shows_what_it_left(looked, clusters):
-    context, _ = looked
-    page = context.new_page()
-    banner = page.get_by_role("status").filter(has_text="has ended (Stopped)")
-    go(page, clusters.ended().dashboard, "overview")
-    for _ in range(WAIT_MS // 1000):
-        # Not by its address: where that is the same, a browser stays where it is.
-        page.reload()
-        if banner.count():
-            break
-        page.wait_for_timeout(1000)
-    expect(banner).to_be_visible()
-    expect(page.get_by_text("raysm.workloads.driver").first).to_be_visible()
-
-
-@pytest.mark.parametrize(
-    ("tab", "text"), [("jobs", "raysm.workloads.driver"), ("cluster", "TOTAL x 2"), ("actors", "Counter")]
-)
-def test_the_frozen_dashboard_has_jobs_nodes_and_actors(page, frozen, tab, text):
-    go(page, frozen, tab)
-    expect(page.get_by_text("has ended (Stopped)")).to_be_visible()
-    expect(page.get_by_text(text).first).to_be_visible()
-
-
-def test_the_frozen_dashboard_has_charts(page, frozen):
-    go(page, frozen, "metrics")
-    charts = page.frame_locator(CHARTS)
-    for title in ("loss", "CPU", "Memory"):
-        expect(charts.get_by_text(title, exact=True).first).to_be_visible()
-
-
-def test_the_frozen_dashboard_has_the_instances_logs(page, frozen):
-    go(page, frozen, "logs")
-    page.get_by_text("Node ID").first.click()
-    page.get_by_text("algo-", exact=False).first.click()
-    # Which instance comes first is Ray's order; the second one has not run the user's code.
-    expect(page.get_by_text("user code runs").or_(page.get_by_text("What algo-2 wrote:")).first).to_be_visible()
+def test_a_page_that_is_open_when_the_job_ends_says_so(page, clusters):
+    job = clusters.start(1)
+    with job.dashboard(timeout=FORMING_S) as dashboard:
+        go(page, dashboard, "overview")
+        job.stop()
+        for _ in range(WAIT_MS // 1000):
+            # Not by its address: where that is the same, a browser stays where it is.
+            page.reload()
+            if page.get_by_text("has ended").count():
+                break
+            page.wait_for_timeout(1000)
+        expect(page.get_by_text(f"{job.name} has ended, and Ray's dashboard with it.")).to_be_visible()

@@ -1,49 +1,43 @@
-"""Ray's page over a head that is too busy to answer: what raysm itself serves does not wait for it."""
+"""Ray's page over a head that is too busy to answer: raysm's own answers do not wait for it."""
 
+import mimetypes
 import threading
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from raysm.views.dashboard.assets import installed_build
-from raysm.views.dashboard.live import LiveSite
-from raysm.views.dashboard.server import DashboardServer
 from tests.support.browsers import looking
-from tests.support.dashboard_head import TOKEN, Answer, Quiet, serving_head, told, way_to
+from tests.support.dashboard_head import Answer, serving_head, showing, told, way_to
 
 expect = pytest.importorskip("playwright.sync_api").expect
 ray = pytest.importorskip("ray")
 
 pytestmark = pytest.mark.browser
 
+BUILD = Path(ray.__file__).parent / "dashboard" / "client" / "build"
+
 
 @pytest.fixture
 def server(tmp_path):
-    """Of a head that serves the page of this machine's Ray, and is silent to all that the page asks."""
+    """A head that serves the page of this machine's Ray, and answers nothing that the page asks."""
     over = threading.Event()
     with serving_head() as head:
-        page = (installed_build() / "index.html").read_bytes()
-        at_once = {
-            "": Answer(page, 200, (("Content-Type", "text/html"),)),
-            "api/version": told({"ray_version": ray.__version__, "ray_commit": ray.__commit__}),
-        }
 
         def answer_to(asked):
             path = asked.path.lstrip("/")
-            if path in at_once:
-                return at_once[path]
+            file = BUILD / (path or "index.html")
+            if file.is_file():
+                kind = mimetypes.guess_type(file)[0] or "application/octet-stream"
+                return Answer(file.read_bytes(), 200, (("Content-Type", kind),))
             # Longer than the test waits: a browser keeps its six connections to one address for that long.
             over.wait()
             return told({})
 
         head.answer_to = answer_to
-        way = partial(way_to, head)
-        showing = DashboardServer(
-            lambda: LiveSite("digits-1", Quiet(), way=way, token=TOKEN, cache=tmp_path, ended=tuple)
-        )
-        yield showing
-        over.set()
-        showing.close()
+        with showing(partial(way_to, head), tmp_path) as server:
+            yield server
+            over.set()
 
 
 def test_the_page_knows_of_its_charts_though_the_head_is_silent(browser, server):

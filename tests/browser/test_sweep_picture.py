@@ -38,6 +38,6 @@ def test_the_picture_of_a_sweep_has_an_axis_for_each_parameter_and_the_way_to_th
     plot = sweep_result(tmp_path).plot()
     page.set_viewport_size({"width": 688, "height": 508})
     page.set_content(f'<body style="background:white;margin:24px;font-family:sans-serif">{plot.svg}</body>')
-    for text in ("lr", "batch", "loss", "best so far"):
+    for text in ("lr", "batch", "loss", "best", "trials"):
         expect(page.get_by_text(text, exact=True).first).to_be_visible()
     picture(page, "sweep")

@@ -1,6 +1,5 @@
 """Another user of the machine takes every port of a job that becomes free, and keeps what it is sent there."""
 
-import asyncio
 import contextlib
 import http.client
 import socket
@@ -9,13 +8,13 @@ from urllib.parse import urlsplit
 import pytest
 
 import raysm
-from raysm.bootstrap.dashboard import await_dashboard
 from raysm.client.session.starting import place_of
 from raysm.client.token import token_of
 from raysm.client.ways import place_of as dashboard_place_of
 from raysm.errors import RaysmError, SessionEnded
 from tests.support.another_user import needs_two_users, thief
 from tests.support.bootstraps import Cluster, request
+from tests.support.dashboards import await_dashboard
 from tests.support.homes import serving
 
 pytestmark = [needs_two_users, pytest.mark.long, pytest.mark.timeout(600)]
@@ -47,7 +46,7 @@ def test_the_dashboards_port_is_never_free(tmp_path):
         with thief(port) as other:
             # Any caller starts the dashboard; the head's own reader of it, which has the token, comes later.
             socket.create_connection(("127.0.0.1", port), timeout=60).close()
-            assert asyncio.run(await_dashboard(port))
+            assert await_dashboard(port)
             assert status_of(f"http://127.0.0.1:{port}/api/version") == 401
             (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
             # Before the job ends, with which the port is free.

@@ -12,7 +12,6 @@ from raysm.grid.rows import columns, source
 from raysm.grid.shared import lease
 from raysm.request.session import SessionWorkload
 from raysm.views.card import drawing, watched, watching
-from raysm.views.dashboard import frozen, guard
 from raysm.views.dashboard import server as dashboard
 from raysm.workloads.session import calls, host, jupyters, lifetime, output, remote_calls, server
 from tests.reference import declared
@@ -172,20 +171,18 @@ def _interactive():
                 (f"{calls.KEPT_CALLS:,}", "calls whose values were fetched are remembered, the latest"),
                 (f"{mapping.MOST_ITEMS:,} items, {_size(mapping.MOST_BYTES)}", "of a map in one batch"),
                 (f"{remote_calls.DEATHS}", "tries of an item of a map whose process dies"),
-                (_size(dashboard.LARGEST_UPLOAD), "of one upload through the dashboard's page"),
-                (f"{frozen.LINES:,}", "lines of each log that the dashboard of an ended job shows"),
+                (_size(dashboard.MAX_UPLOAD_BYTES), "of one upload through the dashboard's page"),
                 (f"{drawing.MOST_BYTES:,} bytes", "of one drawing of a card"),
                 (f"{watched.MOST_LINES}", "lines of the log on a card, the last ones"),
             ],
         ),
         "Functions travel pickled: both ends need the same two first numbers of Python, `3.11`. There is one namespace "
         "on each instance, in which one cell runs at a time. Dashboards and tunnels are at addresses of this machine's "
-        f"loopback alone; a dashboard's has {8 * guard.PREFIX_BYTES} random bits in its path.",
+        f"loopback alone; a dashboard's has {8 * dashboard.PREFIX_BYTES} random bits in its path.",
         "## Files",
         "Calls and cells run in the folder `Session.state.folder` of the head. What is written there, and what the "
         "names of the namespace hold, ends with the session: `get` and `pull` bring it here. What is written to "
-        "`$SM_MODEL_DIR` is the job's result. What the dashboard of an ended job shows lies with the job's other "
-        "files: [Files](files.md).",
+        "`$SM_MODEL_DIR` is the job's result.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -210,8 +210,6 @@ def test_what_holds_of_one_kind_alone_stands_at_that_kind():
     assert [kind for kind, example in EXAMPLES.items() if example.is_one_program] == ["script"]
     assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
     assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity", "session"]
-    usual_s = Workload.dashboard_after_s
-    assert [kind for kind in KINDS if Workload.named(kind).dashboard_after_s < usual_s] == ["session"]
     assert [kind for kind in KINDS if Workload.named(kind).relays_output] == ["torch_script"]
     assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == [
         "script",

@@ -5,10 +5,13 @@ import json
 import socket
 import threading
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
-from raysm.views.dashboard.timeline import Timeline
+from raysm.views.dashboard.charts import PRELOAD, Timeline
+from raysm.views.dashboard.dashboard import dashboard_site
+from raysm.views.dashboard.server import LocalServer
 
 TOKEN = "5ec4e7" * 8
 
@@ -33,17 +36,31 @@ NODE = {
 }
 
 
-class Quiet:
-    """A job that runs and says nothing."""
+class Watched:
+    """A job by the test's own script: each read brings the next of ``looks``, metrics or an exception."""
 
-    def __init__(self):
+    def __init__(self, *looks, ends=False):
         self.timeline, self.is_over = Timeline(), False
+        self.looks, self.ends = list(looks), ends
 
     def read(self):
-        return []
+        look = self.looks.pop(0) if self.looks else []
+        self.is_over = self.ends and not self.looks
+        if isinstance(look, Exception):
+            raise look
+        return look
 
-    def take(self, events):
-        pass
+    def take(self, metrics):
+        for metric in metrics:
+            self.timeline.add(metric)
+
+
+@contextlib.contextmanager
+def showing(way, cache, watched=None, look_s=0.05):
+    """Yield the proxy of a job whose dashboard ``way`` leads to."""
+    site = partial(dashboard_site, "digits-1", watched or Watched(), way, TOKEN, cache, look_s=look_s)
+    with contextlib.closing(LocalServer(site, link=PRELOAD)) as server:
+        yield server
 
 
 NODES = {"result": True, "msg": "", "data": {"summary": [NODE], "nodeLogicalResources": {}}}

@@ -5,20 +5,20 @@ Pure: values flow in as a job reported them, a summary of each name flows out.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from raysm.contract.events import Metric
 
-__all__ = ["Curve", "Goal", "Summary", "curves_of", "goal_of", "summary_of", "thinned"]
+__all__ = ["MAX_POINTS", "Curve", "Goal", "Summary", "curves_of", "goal_of", "summary_of", "thinned"]
 
 Goal: TypeAlias = Literal["min", "max"]
 
 Curve: TypeAlias = list[tuple[int | None, float, float]]
 """Step (None where there is none), seconds since the epoch, value."""
 
-MOST_POINTS = 200
+MAX_POINTS = 200
 """Of one curve: enough for a chart of usual size, and 1,000 jobs of five metrics are some 25 MB."""
 
 FALLS = re.compile(
@@ -78,19 +78,15 @@ def summary_of(curve: Curve) -> Summary:
     return Summary(last=last, lowest=min(values), highest=max(values), count=len(curve), step=step)
 
 
-def thinned(curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    """Return the curves with few points each: of each stretch the lowest and the highest, and the curve's two ends."""
-    return {name: _thinned(curve) for name, curve in curves.items()}
-
-
-def _thinned(curve: Curve) -> Curve:
-    if len(curve) <= MOST_POINTS:
+def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+    """Return a curve in at most ``max_points``: its two ends, and of each stretch the lowest and the highest value."""
+    if len(curve) <= max_points:
         return curve
-    buckets = MOST_POINTS // 2 - 1
+    buckets = max_points // 2 - 1
     chosen = {0, len(curve) - 1}
     for number in range(buckets):
         stretch = range(number * len(curve) // buckets, (number + 1) * len(curve) // buckets)
-        there = [index for index in stretch if not math.isnan(curve[index][2])] or stretch
-        chosen.add(min(there, key=lambda index: curve[index][2]))
-        chosen.add(max(there, key=lambda index: curve[index][2]))
+        known = [index for index in stretch if not math.isnan(curve[index][2])] or stretch
+        chosen.add(min(known, key=lambda index: curve[index][2]))
+        chosen.add(max(known, key=lambda index: curve[index][2]))
     return [curve[index] for index in sorted(chosen)]

@@ -64,7 +64,7 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
         row=row,
-        curves=thinned(curves),
+        curves={name: thinned(curve) for name, curve in curves.items()},
         trials=trial_rows(row, trials),
         # The last lines of a job that has just ended may be under way; and who may not read all today may tomorrow.
         is_final=description.status.is_terminal and not is_late and questions.is_whole,

@@ -232,7 +232,7 @@ class Session(SessionFunctions, SessionNamespace):
             RaysmError: It does not start.
         """
         opened = self._opened
-        return pkgutil.resolve_name("raysm.views.jupyter.opening:open_jupyter")(
+        return pkgutil.resolve_name("raysm.views.jupyter:open_jupyter")(
             self.name, address=opened.address, open_connection=opened.open_connection, start=opened.start_jupyter
         )
 

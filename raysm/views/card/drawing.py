@@ -17,8 +17,7 @@ from raysm.client.experiments.curves import goal_of
 from raysm.client.rendering import metric_value
 from raysm.request import Target
 from raysm.views.card.watched import CONTROL, Seen
-from raysm.views.charts.line_chart import Axes, line_chart
-from raysm.views.charts.series import Series
+from raysm.views.sparkline import sparkline
 
 __all__ = ["FRAME", "MOST_BYTES", "SMALL", "TEXT", "Moment", "card", "facts_html", "words"]
 
@@ -137,10 +136,7 @@ def _chosen(seen: Seen, most: int) -> list[tuple[str, tuple[tuple[float, float],
 
 def _charts(seen: Seen, most: int) -> str:
     drawn = [(name, points) for name, points in _chosen(seen, most) if len(points) > 1]
-    charts = [
-        line_chart([Series(name="", points=points)], Axes(y=name[:MOST_NAME], width=400, height=170))
-        for name, points in drawn
-    ]
+    charts = [sparkline(points, name[:MOST_NAME]) for name, points in drawn]
     return f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(charts)}</div>' if charts else ""
 
 

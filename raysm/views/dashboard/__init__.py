@@ -1,1 +1,1 @@
-"""Ray's dashboard of a job, on this machine: ``open_dashboard`` takes a job and returns an address to look at."""
+"""Ray's dashboard of a running job, at an address of this machine."""

@@ -1,55 +1,83 @@
-"""A dashboard as its user has it: an address to look at, until it is closed."""
+"""Open Ray's dashboard of a running job at an address of this machine."""
 
+import asyncio
+import contextlib
 import html
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from raysm.views.dashboard.place import seen_from_notebook
-from raysm.views.dashboard.server import DashboardServer
+from raysm.client.dashboard_place import Place, place_told
+from raysm.client.follow import JobStream
+from raysm.client.job import Job
+from raysm.client.token import token_of
+from raysm.client.ways import Say, tell, waiting_for, way_to
+from raysm.contract.events import Metric, parse
+from raysm.errors import InvalidRequest, NotDone, RaysmError
+from raysm.views.dashboard.charts import PRELOAD, Timeline, charts_site
+from raysm.views.dashboard.node_usage import NODES, samples_of
+from raysm.views.dashboard.server import Answer, LocalServer, check_aiohttp
+from raysm.views.dashboard.upstream import Route, Upstream, Way
+from raysm.views.notebook_address import seen_from_notebook
 
-__all__ = ["Dashboard"]
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["Dashboard", "Watch", "dashboard_site", "open_dashboard"]
+
+_log = logging.getLogger("raysm")
+
+OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
 
 HEIGHT = 720
 """Pixels of the frame in a notebook: the Overview without scrolling."""
+SAMPLE_S = 5.0
+"""Ray's nodes report as often."""
+LOOK_S = 3.0
+"""Between two reads of the job's log."""
+READY = "raysm/ready"
+HOLD_S = 20.0
+"""How long an answer to ``READY`` is held back: less than the timeout of proxies."""
+WITHOUT_PAGE_S = 0.3
+"""A dashboard that is up answers sooner, so that no page is shown that goes away at once."""
 
 
 class Dashboard:
-    """Ray's dashboard of one job, on this machine; a context manager, open from the start.
+    """Ray's dashboard of one job at an address of this machine, until ``close``; a context manager.
 
-    It lives as long as this process, or until it is closed. Who has its address may do with the cluster what the job's
-    owner may: it is no secret of the job, but one of this session of yours.
+    Keep the address secret: it gives the same access to the cluster as the job's owner has.
     """
 
-    def __init__(self, server: DashboardServer, name: str) -> None:
-        """Hold a running server.
-
-        Args:
-            server: Shows it.
-            name: Of the job.
-        """
+    def __init__(self, server: LocalServer, name: str) -> None:
+        """Take a running server and the job's name."""
         self._server, self._name = server, name
 
     @property
     def url(self) -> str:
-        """Its address, for a browser of this machine."""
+        """The address for a browser of this machine."""
         return self._server.url
 
     @property
     def link(self) -> str:
-        """Its address for a page of this kernel's notebook."""
+        """The address for a page of this kernel's notebook."""
         return seen_from_notebook(self._server.port, self._server.prefix).url
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The local port."""
         return self._server.port
 
     def close(self) -> None:
-        """End it; harmless when repeated. The job goes on."""
+        """Stop showing it; harmless when repeated. The job goes on."""
         self._server.close()
 
     def __enter__(self) -> "Dashboard":
         return self
 
-    # An error goes on: it is the block's own, and nothing of it concerns the server.
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -57,10 +85,202 @@ class Dashboard:
         return f"<dashboard of {self._name}: {self.url}>"
 
     def _repr_html_(self) -> str:
-        address = seen_from_notebook(self._server.port, self._server.prefix)
-        url, name = html.escape(address.url), html.escape(self._name)
+        seen = seen_from_notebook(self._server.port, self._server.prefix)
+        url, name = html.escape(seen.url), html.escape(self._name)
         link = f'<a href="{url}" target="_blank" rel="noopener">Ray dashboard of {name}</a>'
-        if not address.in_frame:
+        if not seen.in_frame:
             return f"<div>{link} (on the machine of this kernel)</div>"
         frame = f'<iframe src="{url}" width="100%" height="{HEIGHT}" style="border:1px solid #8884"></iframe>'
         return f"<div>{link}{frame}</div>"
+
+
+class Watch:
+    """Reads a job's log for the values of its metrics and the address of its dashboard.
+
+    Attributes:
+        timeline: The metrics.
+        place: Where the dashboard answers; None before the job says so.
+        is_over: Whether the job, and its last follow-up, has ended.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Begin at the first line."""
+        self.timeline = Timeline()
+        self.place: Place | None = None
+        self.is_over = False
+        self._stream = JobStream(job.chain)
+
+    def read(self) -> list[Metric]:
+        """Read what is new in the log; return its metrics, which ``timeline`` does not have yet. Blocks.
+
+        Raises:
+            ServiceError: The service does not answer.
+        """
+        events = [event for event in (parse(line.text) for line in self._stream.new_lines()) if event is not None]
+        for event in events:
+            # A follow-up job has its dashboard at another place.
+            self.place = place_told(event) or self.place
+        self.is_over = self._stream.is_over
+        return [event for event in events if isinstance(event, Metric)]
+
+    def take(self, metrics: list[Metric]) -> None:
+        """Add metrics to the timeline, in the event loop that reads it."""
+        for metric in metrics:
+            self.timeline.add(metric)
+
+
+def open_dashboard(
+    job: Job, *, timeout: float | None = None, say: Say | None = None, tunnel: OpenTunnel | None = None
+) -> Dashboard:
+    """Return Ray's dashboard of a job, at an address of this machine.
+
+    Args:
+        job: A job that runs, or will run.
+        timeout: Seconds to wait for a job that has no dashboard yet; None waits until it has one.
+        say: Called with one line if the job is waited for; None writes to stderr.
+        tunnel: Opens a connection to the dashboard; None is ``way_to``.
+
+    Raises:
+        InvalidRequest: The job has ended.
+        NotDone: A TimeoutError: there is no dashboard within ``timeout``.
+        MissingDependency: aiohttp is not installed.
+    """
+    check_aiohttp()
+    say = say or tell
+    watch = Watch(job)
+    watch.take(watch.read())
+    if not watch.is_over and watch.place is None and not job.done():
+        _await_place(job, watch, timeout, say)
+    if watch.is_over or job.done():
+        raise InvalidRequest(
+            f"{job.name} has ended ({job.status}), and Ray's dashboard with it; raysm logs {job.name} and "
+            f"raysm metrics {job.name} show what it left"
+        )
+    way = partial(_way, job, watch, tunnel or partial(way_to, say=say))
+    # The token is read here: the server's event loop must not wait for the service.
+    site = partial(dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard")
+    return Dashboard(LocalServer(site, link=PRELOAD), job.name)
+
+
+def _way(job: Job, watch: Watch, tunnel: OpenTunnel) -> AbstractContextManager[Route]:
+    # Looked up each time: a follow-up job has its dashboard at another place.
+    assert watch.place is not None, "open_dashboard waits for it"
+    return tunnel(job, watch.place)
+
+
+def _await_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
+    say(waiting_for(job))
+    deadline_s = None if timeout is None else time.monotonic() + timeout
+    for pause_s in job.service.polling.pauses():
+        watch.take(watch.read())
+        if watch.place is not None or watch.is_over:
+            return
+        if deadline_s is not None and time.monotonic() >= deadline_s:
+            raise NotDone(f"{job.name} has no dashboard within {timeout:g} s; the job goes on")
+        # The user is waiting: the pauses of polling grow to many seconds.
+        time.sleep(min(pause_s, 2.0))
+
+
+@contextlib.asynccontextmanager
+async def dashboard_site(
+    name: str, watch: Watch, way: Way, token: str, cache: Path, *, look_s: float = LOOK_S
+) -> AsyncIterator[Answer]:
+    """Yield what answers the browser: charts, a page while the dashboard starts, and all else from the head.
+
+    Args:
+        name: The job's.
+        watch: Reads the job's log.
+        way: Opens a connection to the head's dashboard.
+        token: The job's.
+        cache: A folder for the chart library.
+        look_s: Seconds between two reads of the log.
+    """
+    charts = charts_site(name, watch.timeline, cache)
+
+    async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
+        from aiohttp import web
+
+        response = await charts(request, path)
+        if response is not None:
+            return response
+        if watch.is_over:
+            text = f"{name} has ended, and Ray's dashboard with it. raysm logs {name} shows its output."
+            return _page(text, status=410) if not path else web.Response(status=410, text=text)
+        if path in ("", READY) and request.method in ("GET", "HEAD"):
+            is_settled = await _settles(upstream, HOLD_S if path else WITHOUT_PAGE_S)
+            if path:
+                return web.Response(status=204 if is_settled else 503)
+            if not is_settled:
+                text = f"The dashboard of {name} is starting: Ray starts it at the first request."
+                return _page(text, script=RELOAD)
+        query = request.rel_url.raw_query_string
+        return await upstream.answer(request, f"{path}?{query}" if query else path)
+
+    async with Upstream(way, token) as upstream:
+        tasks = [asyncio.create_task(_follow(name, watch, look_s)), asyncio.create_task(_sample(upstream, watch))]
+        try:
+            yield answer
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _settles(upstream: Upstream, within_s: float) -> bool:
+    """Return whether the head's dashboard answers, or cannot be reached, within some seconds."""
+    try:
+        await asyncio.wait_for(upstream.connect(), within_s)
+    except TimeoutError:
+        return False
+    except (OSError, RaysmError):  # the next request says why
+        return True
+    return True
+
+
+async def _follow(name: str, watch: Watch, look_s: float) -> None:
+    while not watch.is_over:
+        await asyncio.sleep(look_s)
+        try:
+            watch.take(await asyncio.to_thread(watch.read))
+        except RaysmError:  # the service is away: the next read brings what this one missed
+            continue
+        except Exception:
+            _log.warning("the dashboard of %s cannot read the job's log now", name, exc_info=True)
+
+
+async def _sample(upstream: Upstream, watch: Watch) -> None:
+    while not watch.is_over:
+        # An answer in another form has nothing to draw; the rest of the page goes on.
+        with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
+            watch.take(samples_of(await upstream.read(NODES), time.time()))
+        await asyncio.sleep(SAMPLE_S)
+
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; min-height: 100vh; display: grid; place-content: center; font: 15px system-ui, sans-serif; }
+"""
+
+# Not a refresh by a header or a tag: browsers take it for a jump within the page if the address has a #.
+RELOAD = f"""
+(async () => {{
+  for (;;) {{
+    try {{
+      const answer = await fetch("{READY}", {{cache: "no-store"}});
+      if (answer.status !== 503) return location.reload();
+    }} catch (error) {{}}
+    await new Promise(done => setTimeout(done, 300));
+  }}
+}})();
+"""
+
+
+def _page(text: str, *, status: int = 200, script: str = "") -> "web.Response":
+    from aiohttp import web
+
+    body = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Ray dashboard</title><style>{STYLE}</style>'
+        f'<p role="status">{html.escape(text)}</p><script>{script}</script></html>'
+    )
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(text=body, status=status, content_type="text/html", headers=headers)

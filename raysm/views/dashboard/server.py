@@ -1,86 +1,117 @@
-"""The proxy: an HTTP server on this machine's loopback, in a thread of its own, that lets in whoever knows its path.
+"""A web server on this machine's loopback that answers only below a secret path.
 
-What flows in are requests of a browser; what flows out are the answers of the parts that the page is made of.
+The path keeps other users of this machine out. The checks of names and origins keep out pages of other sites that the
+user's browser shows.
 """
 
 import asyncio
 import atexit
 import contextlib
+import hmac
 import logging
+import secrets
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 from raysm.contract.connections import accept_no_more
 from raysm.contract.loop_thread import LoopThread
 from raysm.errors import MissingDependency
-from raysm.views.dashboard.guard import Guard, new_prefix
-from raysm.views.dashboard.headers import ADDED, POLICY
-from raysm.views.dashboard.parts import PageRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["DashboardServer", "Site", "check_aiohttp"]
+__all__ = ["MAX_UPLOAD_BYTES", "POLICY", "PREFIX_BYTES", "Answer", "LocalServer", "check_aiohttp", "refusal"]
 
 LOOPBACK = "127.0.0.1"
 START_S = 30.0
 END_S = 10.0
-LARGEST_UPLOAD = 100 << 20
-"""Bytes: what Ray itself takes of a working folder."""
+PREFIX_BYTES = 24
+MAX_UPLOAD_BYTES = 100 << 20
+"""Ray's own limit of a working directory."""
+
+POLICY = "default-src 'self' 'unsafe-inline' data: blob:; object-src 'none'; base-uri 'none'"
+"""Pages load nothing from other sites, so that no other site learns the secret path."""
+
+Answer: TypeAlias = Callable[["web.Request", str], Awaitable["web.StreamResponse | None"]]
+"""Answers a request, given its path below the secret one; None is 404."""
 
 
 def check_aiohttp() -> None:
-    """Say what is missing.
+    """Check that aiohttp is installed.
 
     Raises:
-        MissingDependency: aiohttp is not installed.
+        MissingDependency: It is not.
     """
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
         raise MissingDependency(
-            "the dashboard is shown through aiohttp, which is not installed: python3 -m pip install "
-            "'raysm[interactive]'"
+            "the dashboard needs aiohttp, which is not installed: python3 -m pip install 'raysm[interactive]'"
         ) from error
 
 
-class Site(Protocol):
-    """What the server shows; its methods are called in the server's event loop."""
+def refusal(headers: Mapping[str, str], port: int) -> tuple[int, str] | None:
+    """Return HTTP status and reason if a request must be refused, else None.
 
-    async def begin(self) -> None:
-        """Start what runs beside."""
+    Args:
+        headers: The request's.
+        port: The server's own.
+    """
+    host = headers.get("Host", "")
+    if not _is_own_name(host, port, headers):
+        return 421, "this server answers only to 127.0.0.1 and localhost"
+    origin = headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return 403, "the request comes from another site"
+    # Images and scripts of another page send no Origin. A link that the user follows is a navigation.
+    if headers.get("Sec-Fetch-Site") == "cross-site" and headers.get("Sec-Fetch-Mode") != "navigate":
+        return 403, "the request comes from another site"
+    return None
 
-    async def answer(self, page_request: PageRequest) -> "web.StreamResponse | None":
-        """Answer a request that was let in; None where there is nothing under its path."""
 
-    async def end(self) -> None:
-        """Close what is open."""
+def _is_own_name(host: str, port: int, headers: Mapping[str, str]) -> bool:
+    name, _, named_port = host.lower().rpartition(":")
+    if name in (LOOPBACK, "localhost") and named_port == str(port):
+        return True
+    # A browser that connects to this port directly names the port, whatever name leads here (DNS rebinding).
+    # jupyter-server-proxy passes the browser's Host on and says so by this header.
+    return named_port != str(port) and "X-Forwarded-Context" in headers
 
 
-class DashboardServer:
+class LocalServer:
     """A running server, until it is closed.
 
     Attributes:
         prefix: The secret first part of its paths.
-        port: Where it listens.
+        port: The port on loopback.
     """
 
-    def __init__(self, site: Callable[[], Site], *, policy: str = POLICY) -> None:
+    def __init__(
+        self, site: Callable[[], AbstractAsyncContextManager[Answer]], *, policy: str = POLICY, link: str = ""
+    ) -> None:
         """Start it.
 
         Args:
-            site: Makes what it shows, in its event loop.
-            policy: What a browser lets its pages do, in the words of Content-Security-Policy.
+            site: Entered in the server's event loop; gives what answers.
+            policy: The Content-Security-Policy of every answer.
+            link: The header Link of the page itself.
 
         Raises:
             MissingDependency: aiohttp is not installed.
         """
         check_aiohttp()
-        self.prefix = new_prefix()
+        self.prefix = secrets.token_urlsafe(PREFIX_BYTES)
         self.port = 0
-        self._added = {**ADDED, "Content-Security-Policy": policy}
-        # Closed in the order in which it was opened backwards, also where the start fails half way.
+        self._headers = {
+            "Content-Security-Policy": policy,
+            "Referrer-Policy": "same-origin",
+            "X-Content-Type-Options": "nosniff",
+            "Server": "raysm",  # aiohttp's default would tell its version
+        }
+        self._link = {"Link": link} if link else {}
         self._open = contextlib.AsyncExitStack()
         self._loop = LoopThread("raysm dashboard")
         try:
@@ -88,18 +119,18 @@ class DashboardServer:
         except BaseException as error:
             self.close()
             if isinstance(error, TimeoutError) and not str(error):
-                raise TimeoutError(f"the proxy of the dashboard did not start within {START_S:g} s") from error
+                raise TimeoutError(f"the local server did not start within {START_S:g} s") from error
             raise
-        # A way into a job that nobody closes stays open at the service's end until that finds it idle.
+        # A tunnel that is not closed would stay open on AWS until it is idle for long enough.
         atexit.register(self.close)
 
     @property
     def url(self) -> str:
-        """Where it is looked at."""
+        """The address with the secret path."""
         return f"http://{LOOPBACK}:{self.port}/{self.prefix}/"
 
     def close(self) -> None:
-        """End it; harmless when repeated."""
+        """Stop serving; harmless when repeated."""
         atexit.unregister(self.close)
         if self._loop.is_closed:
             return
@@ -107,30 +138,41 @@ class DashboardServer:
             self._loop.run(self._open.aclose(), END_S)
         self._loop.close()
 
-    async def _serve(self, make: Callable[[], Site]) -> None:
+    async def _serve(self, site: Callable[[], AbstractAsyncContextManager[Answer]]) -> None:
         from aiohttp import web
 
-        site = make()
-        # No access log: the secret path would stand in it.
-        application = _application(self, site)
-        application.on_response_prepare.append(self._add_headers)
+        answer = await self._open.enter_async_context(site())
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            # Kept encoded, as it came. The comparison takes the same time for every wrong prefix.
+            prefix, slash, path = request.rel_url.raw_path.lstrip("/").partition("/")
+            if refused := refusal(request.headers, self.port):
+                return web.Response(status=refused[0], text=refused[1])
+            if not hmac.compare_digest(prefix.encode(), self.prefix.encode()):
+                return web.Response(status=404, text="not found")
+            if not slash:
+                # Pages name their files by relative paths. The redirect is relative too, for jupyter-server-proxy.
+                raise web.HTTPTemporaryRedirect(f"{self.prefix}/")
+            return await answer(request, path) or web.Response(status=404, text="not found")
+
+        async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+            is_page = request.rel_url.raw_path == f"/{self.prefix}/"
+            response.headers.update(self._headers | (self._link if is_page else {}))
+
+        application = web.Application(client_max_size=MAX_UPLOAD_BYTES)
+        application.router.add_route("*", "/{path:.*}", handle)
+        application.on_response_prepare.append(add_headers)
+        # No access log: it would contain the secret path.
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, logger=_logger())
         await runner.setup()
         listener = socket.create_server((LOOPBACK, 0))
         self._open.push_async_callback(_close, runner, listener)
-        self._open.push_async_callback(site.end)
         await web.SockSite(runner, listener).start()
         self.port = listener.getsockname()[1]
-        await site.begin()
-
-    async def _add_headers(self, _: Any, response: "web.StreamResponse") -> None:
-        response.headers.update(self._added)
-        # aiohttp's default would tell its version.
-        response.headers["Server"] = "raysm"
 
 
 def _logger() -> logging.Logger:
-    """Return a logger that tells an error of a request in one line: its traceback is of no use on a user's terminal."""
+    """Return a logger that reports an error of a request on one line: a traceback of aiohttp does not help users."""
     logger = logging.getLogger("raysm.dashboard")
     if not logger.filters:
         logger.addFilter(_shorten)
@@ -146,36 +188,13 @@ def _shorten(record: logging.LogRecord) -> bool:
 
 
 async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:
-    """End the server, and all of its connections."""
     await accept_no_more([listener])
     connections = runner.server.connections if runner.server else []
     transports = [connection.transport for connection in connections]
     await runner.cleanup()
     for transport in transports:
-        # Closed, it would first send what is left: to a browser that does not read, as long as there is one.
+        # abort() and not close(), which would first send what is left to a browser that may not read.
         if transport is not None:
             transport.abort()
-    # They end in the loop's next turn.
+    # The transports end in the loop's next turn.
     await asyncio.sleep(0)
-
-
-def _application(server: DashboardServer, site: Site) -> "web.Application":
-    from aiohttp import web
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        guard = Guard(prefix=server.prefix, port=server.port)
-        # Encoded, as it came: so it goes on.
-        path = guard.below(request.rel_url.raw_path)
-        refusal = guard.refusal(request.headers)
-        if path is None or refusal is not None:
-            status, text = (404, "there is nothing here") if refusal is None else (refusal.status, refusal.reason)
-            return web.Response(status=status, text=text)
-        if not path and not request.rel_url.raw_path.endswith("/"):
-            # The page names its files relative to itself. Relative too, because a Jupyter server may stand before it.
-            raise web.HTTPTemporaryRedirect(f"{server.prefix}/")
-        page_request = PageRequest(path=path, query=request.rel_url.raw_query_string, request=request)
-        return await site.answer(page_request) or web.Response(status=404, text="there is nothing here")
-
-    application = web.Application(client_max_size=LARGEST_UPLOAD)
-    application.router.add_route("*", "/{path:.*}", handle)
-    return application

@@ -28,7 +28,7 @@ from raysm.views.experiments.columns import (
 )
 from raysm.views.experiments.comparison import Comparison, comparison_of
 from raysm.views.grid.experiments import experiments_of
-from raysm.views.plot import Plot, plot_curves
+from raysm.views.plots import Plot, plot_curves
 
 __all__ = ["Jobs", "jobs"]
 

@@ -1,10 +1,10 @@
-"""The curves of a grid: a Snapshot flows in, SVG in HTML flows out. Pure; the report has them, and a notebook."""
+"""The curves of a grid as SVG in HTML, for its report and its card in a notebook."""
 
 from collections.abc import Sequence
 
 from raysm.grid.snapshot import Snapshot
-from raysm.views.charts.line_chart import Axes, line_chart
-from raysm.views.charts.series import Series
+from raysm.views.grid.screen import duration
+from raysm.views.sparkline import sparkline
 
 __all__ = ["curves"]
 
@@ -19,6 +19,8 @@ def _curve(view: Snapshot, values: Sequence[tuple[float, float]], title: str) ->
     # One point is no curve.
     if len(values) < 2:
         return ""
-    points = [(at_s - view.created_s, float(value)) for at_s, value in values]
-    axes = Axes(title=title, x="since the grid was made", is_time=True, from_zero=True, width=1000)
-    return f'<div class="scroll">{line_chart([Series(name=title, points=points)], axes)}</div>'
+    # From the beginning of the grid, with which both curves begin.
+    points = [(view.created_s, 0.0), *((at_s, float(value)) for at_s, value in values)]
+    span = duration(values[-1][0] - view.created_s)
+    svg = sparkline(points, title, width=1000, height=140, note=f"{span} since the grid was made")
+    return f'<div class="scroll">{svg}</div>'

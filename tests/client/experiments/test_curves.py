@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysm.client.experiments.curves import MOST_POINTS, curves_of, goal_of, summary_of, thinned
+from raysm.client.experiments.curves import MAX_POINTS, curves_of, goal_of, summary_of, thinned
 from raysm.contract.events import Metric
 
 
@@ -38,9 +38,9 @@ def test_a_value_that_is_nan_is_neither_the_lowest_nor_the_highest():
     summary = summary_of([(0, 1.0, nan), (1, 2.0, 3.0), (2, 3.0, nan), (3, 4.0, 1.0)])
     assert (summary.lowest, summary.highest, summary.count) == (1.0, 3.0, 4)
     assert summary_of([(0, 1.0, nan)]).lowest != summary_of([(0, 1.0, nan)]).lowest
-    curve = [(step, 1.0, nan if step % 2 == 0 else float(step)) for step in range(10 * MOST_POINTS)]
+    curve = [(step, 1.0, nan if step % 2 == 0 else float(step)) for step in range(10 * MAX_POINTS)]
     curve[301] = (301, 1.0, -5.0)
-    assert min(value for _, _, value in thinned({"loss": curve})["loss"] if value == value) == -5.0
+    assert min(value for _, _, value in thinned(curve) if value == value) == -5.0
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_whether_lower_is_better_is_said_by_the_name_or_not_at_all(name, goal):
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=2000))
 def test_in_few_points_a_curve_keeps_its_ends_and_its_extremes(values):
     curve = [(step, float(step), value) for step, value in enumerate(values)]
-    fewer = thinned({"loss": curve})["loss"]
-    assert len(fewer) <= MOST_POINTS
+    fewer = thinned(curve)
+    assert len(fewer) <= MAX_POINTS
     assert fewer == sorted(fewer)
     assert {curve[0], curve[-1]} <= set(fewer)
     assert (min(values), max(values)) == (min(value for *_, value in fewer), max(value for *_, value in fewer))

@@ -20,7 +20,7 @@ HOSTILE = '</svg></pre></div><script>alert("x")</script><img src=x onerror=alert
 
 ALLOWED = {
     *("div", "span", "b", "br", "pre", "details", "summary", "table", "tr", "td", "th"),
-    *("svg", "path", "line", "text", "title", "circle"),
+    *("svg", "path", "polyline", "text", "tspan", "circle"),
 }
 
 

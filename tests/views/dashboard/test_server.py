@@ -1,4 +1,4 @@
-"""The proxy's own server: what is let in, and what every answer has."""
+"""The local server of pages: whom it answers, and how it ends."""
 
 import contextlib
 import gc
@@ -10,72 +10,95 @@ import threading
 import pytest
 from aiohttp import web
 
-from raysm.views.dashboard.server import DashboardServer
+from raysm.views.dashboard.server import LocalServer, refusal
+
+OWN = {"Host": "127.0.0.1:8000"}
 
 
-class Shows:
-    """A site that answers with what it was asked."""
+class Site:
+    """Answers with what it was asked."""
 
     def __init__(self):
         self.happened = []
 
-    async def begin(self):
+    @contextlib.asynccontextmanager
+    async def __call__(self):
         self.happened.append("begin")
-
-    async def answer(self, asked):
-        self.happened.append(asked.key)
-        return None if asked.path == "nowhere" else web.Response(text=asked.key)
-
-    async def end(self):
+        yield self.answer
         self.happened.append("end")
+
+    async def answer(self, request, path):
+        self.happened.append(path)
+        return None if path == "nowhere" else web.Response(text=f"{path}?{request.rel_url.raw_query_string}")
 
 
 @pytest.fixture
 def site():
-    return Shows()
+    return Site()
 
 
 @pytest.fixture
 def server(site):
-    server = DashboardServer(lambda: site)
+    server = LocalServer(site)
     yield server
     server.close()
 
 
-def test_its_address_is_on_loopback_below_a_secret_path(server, ask):
-    assert server.url == f"http://127.0.0.1:{server.port}/{server.prefix}/"
-    assert ask(server.port, f"/{server.prefix}/api/jobs/?a=1")[2] == b"api/jobs/?a=1"
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (OWN, None),
+        ({"Host": "LOCALHOST:8000"}, None),
+        ({"Host": "evil.example:8000"}, 421),
+        ({"Host": "127.0.0.1.evil.example:8000"}, 421),
+        ({"Host": "127.0.0.1"}, 421),
+        ({"Host": ""}, 421),
+        ({"Host": "hub.example", "X-Forwarded-Context": "/user/x/proxy/8000"}, None),
+        ({"Host": "hub.example:8888", "X-Forwarded-Context": "/proxy/8000"}, None),
+        # A browser that asks the port itself cannot pass as a Jupyter server.
+        ({"Host": "evil.example:8000", "X-Forwarded-Context": "/proxy/8000"}, 421),
+        (OWN | {"Origin": "http://127.0.0.1:8000"}, None),
+        (OWN | {"Origin": "http://127.0.0.1:9000"}, 403),
+        (OWN | {"Origin": "http://evil.example"}, 403),
+        (OWN | {"Origin": "null"}, 403),
+        (OWN | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, None),
+        (OWN | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        (OWN | {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, None),
+    ],
+)
+def test_requests_of_other_sites_are_refused(headers, status):
+    refused = refusal(headers, 8000)
+    assert (refused and refused[0]) == status
+
+
+def test_the_secret_path_is_long_and_new_each_time(server):
+    with contextlib.closing(LocalServer(Site())) as other:
+        assert other.prefix != server.prefix
+    assert len(server.prefix) >= 32
 
 
 def test_a_path_is_passed_on_as_it_was_quoted(server, ask):
+    assert server.url == f"http://127.0.0.1:{server.port}/{server.prefix}/"
     assert ask(server.port, f"/{server.prefix}/a%20b?q=%2F")[2] == b"a%20b?q=%2F"
+    assert ask(server.port, f"/{server.prefix}/nowhere")[0] == 404
 
 
-@pytest.mark.parametrize("path", ["/", "/api/jobs/", "/wrong/", "/static/js/main.js"])
-def test_without_the_secret_path_there_is_nothing(server, site, ask, path):
-    status, _, body = ask(server.port, path)
-    assert (status, body) == (404, b"there is nothing here")
+def test_nothing_reaches_the_site_without_the_secret_path_or_from_another_site(server, site, ask):
+    prefix = server.prefix
+    guesses = [prefix[:-1], f"{prefix}x", prefix.swapcase(), f"%{ord(prefix[0]):x}{prefix[1:]}", f"x/../{prefix}", "ü"]
+    for guess in [*guesses, "", "static/js/main.js"]:
+        assert ask(server.port, f"/{guess}/api/jobs/".replace("ü", "%C3%BC"))[0] == 404
+    assert ask(server.port, f"/{prefix}/", Host=f"evil.example:{server.port}")[0] == 421
+    assert ask(server.port, f"/{prefix}/api/jobs/", method="POST", Origin="http://evil.example")[0] == 403
     assert site.happened == ["begin"]
 
 
-def test_the_secret_path_alone_leads_to_the_page(server, ask):
+def test_the_secret_path_without_a_slash_leads_to_the_page(server, ask):
     status, headers, _ = ask(server.port, f"/{server.prefix}")
     assert (status, headers["Location"]) == (307, f"{server.prefix}/")
 
 
-def test_a_name_that_somebody_made_lead_here_is_refused(server, site, ask):
-    status, _, _ = ask(server.port, f"/{server.prefix}/", Host=f"evil.example:{server.port}")
-    assert status == 421
-    assert site.happened == ["begin"]
-
-
-def test_another_pages_request_is_refused(server, site, ask):
-    status, _, _ = ask(server.port, f"/{server.prefix}/api/jobs/", method="POST", Origin="http://evil.example")
-    assert status == 403
-    assert site.happened == ["begin"]
-
-
-def test_every_answer_keeps_the_page_to_itself(server, ask):
+def test_every_answer_forbids_the_page_to_load_or_tell_anything_elsewhere(server, ask):
     for path in (f"/{server.prefix}/", f"/{server.prefix}/nowhere", "/"):
         _, headers, _ = ask(server.port, path)
         assert headers["Referrer-Policy"] == "same-origin"
@@ -84,18 +107,14 @@ def test_every_answer_keeps_the_page_to_itself(server, ask):
         assert headers["Server"] == "raysm"
 
 
-def test_what_the_site_does_not_know_is_not_there(server, ask):
-    assert ask(server.port, f"/{server.prefix}/nowhere")[0] == 404
-
-
-def test_it_listens_on_loopback_alone(server):
+def test_it_listens_on_loopback_only(server):
     for family, _, _, _, address in socket.getaddrinfo(socket.gethostname(), server.port, type=socket.SOCK_STREAM):
         if not address[0].startswith(("127.", "::1")):
             with socket.socket(family) as other, pytest.raises(OSError, match="refused|unreachable"):
                 other.connect(address)
 
 
-def test_closing_ends_what_it_shows_and_is_harmless_when_repeated(server, site):
+def test_close_ends_the_site_and_is_harmless_when_repeated(server, site):
     server.close()
     server.close()
     assert site.happened == ["begin", "end"]
@@ -103,27 +122,24 @@ def test_closing_ends_what_it_shows_and_is_harmless_when_repeated(server, site):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
 
 
-def test_a_browser_that_does_not_read_its_answer_holds_no_connection_open():
-    class Large(Shows):
-        async def answer(self, asked):
-            self.happened.append("asked")
-            return web.Response(body=bytes(64 << 20))
+def test_a_browser_that_does_not_read_its_answer_holds_no_connection_open(site):
+    async def large(request, path):
+        return web.Response(body=bytes(64 << 20))
 
-    site = Large()
-    server = DashboardServer(lambda: site)
+    site.answer = large
+    server = LocalServer(site)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as browser:
         browser.sendall(f"GET /{server.prefix}/ HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
         assert browser.recv(1)
         server.close()
         received = 0
-        # Until its end, or until it is told that there comes no more.
         with contextlib.suppress(ConnectionResetError):
             while chunk := browser.recv(1 << 20):
                 received += len(chunk)
     assert received < 64 << 20
 
 
-def test_connections_that_come_while_it_ends_are_ended_too():
+def test_connections_that_come_while_it_ends_are_ended_too(site):
     browsers, is_over = [], threading.Event()
 
     def connect(port):
@@ -131,7 +147,7 @@ def test_connections_that_come_while_it_ends_are_ended_too():
             with contextlib.suppress(OSError):
                 browsers.append(socket.create_connection(("127.0.0.1", port), timeout=60))
 
-    server = DashboardServer(Shows)
+    server = LocalServer(site)
     threads = [threading.Thread(target=connect, args=(server.port,)) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -144,39 +160,44 @@ def test_connections_that_come_while_it_ends_are_ended_too():
     for browser in browsers:
         with browser, contextlib.suppress(ConnectionResetError):
             assert browser.recv(1) == b""
-    # One that was forgotten is closed only now, and warns of it, which fails the test.
+    # A forgotten connection is closed only now and warns, which fails the test.
     gc.collect()
 
 
-def test_a_process_that_ends_closes_what_it_left_open():
+def test_a_process_that_ends_closes_its_server():
     code = """
-from raysm.views.dashboard.server import DashboardServer
+import contextlib
+from raysm.views.dashboard.server import LocalServer
 
-class Site:
-    async def begin(self): pass
-    async def end(self): print("closed")
+@contextlib.asynccontextmanager
+async def site():
+    yield None
+    print("closed")
 
-server = DashboardServer(Site)
+server = LocalServer(site)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("closed\n", "")
 
 
-def test_a_site_that_cannot_begin_is_told_to_whoever_wanted_it():
-    class Fails(Shows):
-        async def begin(self):
-            raise ValueError("no such site")
+def test_an_error_of_the_site_reaches_the_caller():
+    @contextlib.asynccontextmanager
+    async def fails():
+        raise ValueError("no such site")
+        yield
 
     with pytest.raises(ValueError, match="no such site"):
-        DashboardServer(Fails)
+        LocalServer(fails)
 
 
 def test_an_error_of_a_request_is_one_line_on_the_terminal(server, site, ask, caplog):
-    async def fails(asked):
+    async def fails(request, path):
         raise RuntimeError("the upstream is gone")
 
+    server.close()
     site.answer = fails
-    assert ask(server.port, f"/{server.prefix}/api/")[0] == 500
+    with contextlib.closing(LocalServer(site)) as other:
+        assert ask(other.port, f"/{other.prefix}/api/")[0] == 500
     (record,) = (record for record in caplog.records if record.name == "raysm.dashboard")
     assert record.getMessage().endswith("RuntimeError: the upstream is gone")
     assert record.exc_info is None

@@ -1,7 +1,4 @@
-"""How busy the instances are, by Ray's own list of its nodes: its JSON flows in, metrics flow out. Pure.
-
-The names are those that a training writes into its log, so that both make one curve.
-"""
+"""How busy the instances are, as metrics, from the JSON of Ray's list of its nodes."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,21 +7,20 @@ from typing import Any
 from raysm.contract.events import Metric
 from raysm.contract.names import LABEL_HOST
 
-__all__ = ["NODES", "NODE_COUNT", "head_of", "samples_of"]
+__all__ = ["NODES", "NODE_COUNT", "samples_of"]
 
 NODES = "nodes?view=summary"
-"""Where Ray's dashboard tells it."""
+"""The path at Ray's dashboard."""
 
 NODE_COUNT = "nodes"
-"""The metric of how many nodes are alive."""
 
 
 def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
-    """Return the metrics of every node that is alive, and how many these are.
+    """Return the metrics of every node that is alive, and the number of these nodes.
 
     Args:
-        answer: What Ray answers to ``NODES``.
-        time_s: When, in seconds since the epoch.
+        answer: Ray's answer to ``NODES``.
+        time_s: When it was asked, in seconds since the epoch.
     """
     nodes = [node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"]
     named = {_host(node): node for node in nodes}
@@ -36,30 +32,14 @@ def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
     return [*samples, Metric(name=NODE_COUNT, value=float(len(nodes)), time_s=time_s)]
 
 
-def head_of(answer: Mapping[str, Any]) -> str:
-    """Return Ray's name of the node on which the GCS runs.
-
-    Args:
-        answer: What Ray answers to ``NODES``.
-
-    Raises:
-        ValueError: None of them says that it is the head.
-    """
-    for node in answer["data"]["summary"]:
-        if node["raylet"].get("isHeadNode"):
-            return str(node["raylet"]["nodeId"])
-    raise ValueError("none of the nodes says that it is the head")
-
-
 def _host(node: Mapping[str, Any]) -> str:
-    """Return the instance's name: by its label, since instances on one machine share its host name."""
+    """Return the instance's name from its label: instances on one machine share its host name."""
     labels = node["raylet"].get("labels") or {}
     return str(labels.get(LABEL_HOST) or node.get("hostname") or node["raylet"].get("nodeId", "")[:8])
 
 
 def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    # A node that has just joined has told nothing of itself yet.
-    # Of the first look psutil knows no load yet, and says 0.
+    # psutil's first measurement of the load is always 0.
     if "cpu" in node and (node["cpu"] or _is_measured(node, "network", "networkSpeed")):
         yield "cpu_percent", float(node["cpu"])
     if node.get("mem"):
@@ -69,7 +49,7 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     gpus = [gpu for gpu in node.get("gpus") or () if gpu.get("utilizationGpu") is not None]
     if gpus:
         yield "gpu_percent", sum(gpu["utilizationGpu"] for gpu in gpus) / len(gpus)
-        # Of memory the fullest one: a mean would hide the GPU that is about to have none left.
+        # The fullest GPU: a mean would hide one that is about to run out of memory.
         yield "gpu_memory_percent", 100.0 * max(gpu["memoryUsed"] / max(1, gpu["memoryTotal"]) for gpu in gpus)
     if _is_measured(node, "network", "networkSpeed"):
         sent_bytes, received = node["networkSpeed"][:2]
@@ -83,9 +63,9 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _is_measured(node: Mapping[str, Any], total: str, speed: str) -> bool:
-    """Return whether a node tells a speed that is one.
+    """Return whether a node's speed was measured.
 
-    For its first half a minute Ray divides all bytes since the machine was booted by the seconds since 1970:
+    In the first half minute Ray divides all bytes since the machine was booted by the seconds since 1970:
     https://github.com/ray-project/ray/blob/ray-2.60.0/python/ray/dashboard/modules/reporter/reporter_agent.py
     """
     speeds, totals, now_s = node.get(speed), node.get(total), node.get("now")

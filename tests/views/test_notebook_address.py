@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from raysm.views.dashboard.place import Server, running_servers, seen_from_notebook
+from raysm.views.notebook_address import Server, running_servers, seen_from_notebook
 
 
 def seen(environ, *, has_proxy=True, servers=()):

@@ -1,7 +1,7 @@
-"""Where a page of this machine is seen from a notebook: variables and a port flow in, a URL flows out.
+"""The address at which a notebook shows a page that this process serves.
 
-A notebook's browser may be on another machine than its kernel. Where a Jupyter server stands between them, it passes
-pages of the kernel's machine on below its own address, by jupyter-server-proxy:
+The browser may run on another machine than the kernel. A Jupyter server between them serves pages of the kernel's
+machine below its own address, by jupyter-server-proxy:
 https://jupyter-server-proxy.readthedocs.io/en/latest/arbitrary-ports-hosts.html
 """
 
@@ -16,17 +16,17 @@ from pathlib import Path
 __all__ = ["Seen", "running_servers", "seen_from_notebook"]
 
 STUDIO = "/jupyterlab/default/"
-"""Below which SageMaker Studio serves JupyterLab."""
+"""The path of JupyterLab in SageMaker Studio."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """How a notebook shows a page."""
+    """A page as a notebook shows it."""
 
     url: str
     """Absolute, or from the root of the notebook's own server."""
     in_frame: bool
-    """Whether it can be shown in the notebook itself; else as a link alone."""
+    """Whether the notebook can show it in a frame, and not only as a link."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,20 +45,20 @@ def seen_from_notebook(
     servers: Callable[[], Iterable[Server]] | None = None,
     is_installed: Callable[[str], bool] | None = None,
 ) -> Seen:
-    """Return how the notebook of this kernel shows the page at ``http://127.0.0.1:PORT/PREFIX/``.
+    """Return how this kernel's notebook shows the page at ``http://127.0.0.1:PORT/PREFIX/``.
 
     Args:
-        port: Where it is served.
-        prefix: Its path.
-        environ: The environment variables; None are this process's.
-        servers: Returns the Jupyter servers of this machine; None asks Jupyter's own records.
-        is_installed: Whether a package is here; None looks.
+        port: The page's port.
+        prefix: The page's path.
+        environ: Environment variables; None is this process's.
+        servers: Returns the Jupyter servers of this machine; None reads Jupyter's records.
+        is_installed: Tells whether a package is installed; None looks for it.
     """
-    # What a Jupyter server tells its kernels: not raysm's own to be set, and nowhere else to be read.
+    # Variables that a Jupyter server sets for its kernels.
     environ = os.environ if environ is None else environ  # noqa: TID251
     direct = f"http://127.0.0.1:{port}/{prefix}/"
     if any(name.startswith("VSCODE_") for name in environ) or "COLAB_RELEASE_TAG" in environ:
-        # Their pages have an address of their own, below which nothing of this machine is shown.
+        # Their own sites do not serve pages of this machine.
         return Seen(url=direct, in_frame=False)
     base = _base_url(environ, (servers or running_servers), is_installed or _is_installed)
     return Seen(url=direct if base is None else f"{base.rstrip('/')}/proxy/{port}/{prefix}/", in_frame=True)
@@ -67,12 +67,12 @@ def seen_from_notebook(
 def _base_url(
     environ: Mapping[str, str], servers: Callable[[], Iterable[Server]], is_installed: Callable[[str], bool]
 ) -> str | None:
-    """Return below which path the notebook's server passes pages on; None where none does."""
+    """Return the path below which the notebook's server serves pages of this machine; None if it does not."""
     if "JUPYTERHUB_SERVICE_PREFIX" in environ:
         return environ["JUPYTERHUB_SERVICE_PREFIX"]
     if environ.get("SAGEMAKER_APP_TYPE", environ.get("SAGEMAKER_INTERNAL_IMAGE_URI", "")).lower() == "jupyterlab":
         return STUDIO
-    # A kernel may be of another environment than its server: then the page is shown as it is, by its own address.
+    # The server may run in another environment than the kernel; then the page's own address is the best guess.
     if not is_installed("jupyter_server_proxy"):
         return None
     parent = environ.get("JPY_PARENT_PID", "")
@@ -80,7 +80,7 @@ def _base_url(
 
 
 def running_servers(folder: Path | None = None) -> list[Server]:
-    """Return the Jupyter servers that have left a record of themselves in ``folder``; None is Jupyter's own."""
+    """Return the Jupyter servers that have a record in ``folder``; None is Jupyter's runtime folder."""
     if folder is None:
         if not _is_installed("jupyter_core"):
             return []
@@ -90,7 +90,7 @@ def running_servers(folder: Path | None = None) -> list[Server]:
         try:
             record = json.loads(file.read_text())
             servers.append(Server(pid=int(record["pid"]), base_url=str(record["base_url"])))
-        except (OSError, ValueError, KeyError):  # one that is just being written, or of another version
+        except (OSError, ValueError, KeyError):  # a record that is being written, or of another version
             continue
     return servers
 

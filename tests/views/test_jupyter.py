@@ -8,7 +8,7 @@ import pytest
 
 from raysm.contract.connections import open_to_own
 from raysm.errors import InvalidRequest
-from raysm.views.jupyter.opening import POLICY, open_jupyter
+from raysm.views.jupyter import POLICY, open_jupyter
 from tests.support import fake_jupyter
 from tests.support.sessions import TOKEN, connected_session, served, until
 

@@ -1,8 +1,6 @@
 """How busy the instances are, by Ray's list of its nodes."""
 
-import pytest
-
-from raysm.contract.node_usage import head_of, samples_of
+from raysm.views.dashboard.node_usage import samples_of
 from tests.support.dashboard_head import NODE, NODES
 
 
@@ -70,10 +68,3 @@ def test_a_node_of_others_goes_by_its_host_name():
 
 def test_every_value_has_the_time_at_which_it_was_asked_for():
     assert {sample.time_s for sample in samples_of(NODES, 100.0)} == {100.0}
-
-
-def test_the_head_is_the_node_that_says_so():
-    other = {**NODE, "raylet": {**NODE["raylet"], "nodeId": "cd34", "isHeadNode": False}}
-    assert head_of({"data": {"summary": [other, NODE]}}) == "ab12"
-    with pytest.raises(ValueError, match="none of the nodes"):
-        head_of({"data": {"summary": [other]}})

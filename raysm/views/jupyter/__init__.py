@@ -1,1 +1,0 @@
-"""Jupyter of a session's head, seen from here."""

@@ -1,0 +1,67 @@
+"""A small line chart as one SVG element, for cards and reports that must need no script and no other file."""
+
+import html
+import math
+from collections.abc import Sequence
+
+from raysm.client.rendering import metric_value
+
+__all__ = ["sparkline"]
+
+COLOR = "#1f83c9"
+MAX_POINTS = 400
+
+
+def sparkline(
+    points: Sequence[tuple[float, float]], title: str, *, width: int = 320, height: int = 80, note: str = ""
+) -> str:
+    """Return the SVG of a curve with its title, its last value, and its lowest and highest one at the left.
+
+    It has no style sheet, link or id, so it changes nothing of the page around it, whose text color it takes.
+
+    Args:
+        points: x and y, by x; points that are not finite are left out.
+        title: Above the curve; it is escaped.
+        width: Pixels; it shrinks if there is less room.
+        height: Pixels of the curve.
+        note: Right of the title, for example what the x axis is.
+    """
+    finite = [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
+    step = max(1, math.ceil(len(finite) / MAX_POINTS))
+    # From the end, so that the last value is always drawn.
+    drawn = finite[::-step][::-1]
+    if not drawn:
+        return ""
+    left, top = 64, 22
+    (first_x, last_x), ys = (drawn[0][0], drawn[-1][0]), [y for _, y in drawn]
+    low, high = min(ys), max(ys)
+
+    def place(x: float, y: float) -> str:
+        # Halved before the difference, which could overflow.
+        across = (x - first_x) / ((last_x - first_x) or 1.0)
+        up = (y / 2 - low / 2) / ((high / 2 - low / 2) or 1.0) if high > low else 0.5
+        return f"{left + across * (width - left - 6):.1f},{top + (1 - up) * height:.1f}"
+
+    if len(drawn) == 1:
+        x, _, y = place(*drawn[0]).partition(",")
+        curve = f'<circle cx="{x}" cy="{y}" r="2.5" fill="{COLOR}"/>'
+    else:
+        line = " ".join(place(*point) for point in drawn)
+        curve = f'<polyline points="{line}" fill="none" stroke="{COLOR}" stroke-width="1.6" stroke-linejoin="round"/>'
+    label = html.escape(title)
+    shown = html.escape(metric_value(drawn[-1][1]))
+    texts = [
+        f'<text x="{left}" y="13">{label}: <tspan font-weight="600">{shown}</tspan></text>',
+        f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{high:,.4g}</text>',
+    ]
+    if high > low:
+        texts.append(f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{low:,.4g}</text>')
+    if note:
+        texts.append(f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}</text>')
+    total = top + height + 6
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {width} {total}" '
+        f'width="{width}" height="{total}" font-family="system-ui, sans-serif" font-size="11" fill="currentColor" '
+        f'style="max-width:100%">{"".join(texts)}'
+        f'<path d="M{left},{top + height + 1}H{width - 6}" stroke="currentColor" opacity="0.3"/>{curve}</svg>'
+    )

@@ -1,0 +1,159 @@
+"""The charts that Ray's page shows in place of Grafana's."""
+
+import asyncio
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from raysm.contract.events import Metric
+from raysm.views.dashboard.charts import (
+    MAX_CURVES,
+    MAX_POINTS,
+    RELIED_ON,
+    Timeline,
+    board,
+    charts_site,
+    overview,
+    parse_begin,
+)
+
+NOW_S = 10_000.0
+
+
+def timeline(*values):
+    return Timeline(Metric(name=name, value=value, host=host, time_s=time_s) for name, host, time_s, value in values)
+
+
+VALUES = timeline(("loss", "", 6_400, 2.0), ("cpu_percent", "algo-1", 9_990, 50.0), ("nodes", "", 9_990, 2.0))
+
+
+def answer(path, query="", method="GET", cache=Path("/nonexistent")):
+    request = SimpleNamespace(method=method, rel_url=SimpleNamespace(raw_query_string=query))
+    return asyncio.run(charts_site("digits-1", VALUES, cache)(request, path))
+
+
+def curves(chart):
+    return {name: [point["v"] for point in chart["points"] if point["name"] == name] for name in chart["names"]}
+
+
+@pytest.fixture(scope="module")
+def program():
+    """The program of the page of the Ray that is installed."""
+    ray = Path(importlib.util.find_spec("ray").origin).parent
+    (path,) = (ray / "dashboard" / "client" / "build" / "static" / "js").glob("main.*.js")
+    return path.read_text()
+
+
+@pytest.mark.parametrize("text", RELIED_ON)
+def test_rays_page_still_asks_as_the_charts_rely_on(program, text):
+    assert text in program, "Ray's page has changed: see raysm/views/dashboard/charts.py"
+
+
+def test_grafana_and_prometheus_are_said_to_exist_at_a_relative_address():
+    told = json.loads(answer("api/grafana_health").body)
+    assert told["result"]
+    assert set(told["data"]) <= set(RELIED_ON)
+    assert "://" not in told["data"]["grafanaHost"]
+    assert not told["data"]["grafanaHost"].startswith("/")
+    assert json.loads(answer("api/prometheus_health").body)["result"]
+
+
+@pytest.mark.parametrize(
+    ("text", "begin_s"),
+    [
+        ("now-5m", NOW_S - 300),
+        ("now-1h", NOW_S - 3600),
+        ("now-2d", NOW_S - 172800),
+        ("9000000", 9000.0),
+        ("0", 0.0),
+        ("", 0.0),
+        ("now-5parsecs", 0.0),
+        ("9" * 400, 0.0),
+    ],
+)
+def test_parse_begin(text, begin_s):
+    assert parse_begin(text, NOW_S) == begin_s
+
+
+def test_the_metrics_tab_has_all_charts_on_one_axis():
+    told = json.loads(answer("raysm/charts/d/rayDefaultDashboard/", "from=0&data=1").body)
+    assert [chart["title"] for chart in told["charts"]] == ["loss", "CPU", "Nodes"]
+    assert told["begin"] == 6_400_000
+    page = answer("raysm/charts/d/rayDefaultDashboard/", "theme=dark")
+    assert 'src="../../vega.js"' in page.text
+
+
+@pytest.mark.parametrize(("panel", "titles"), [("41", ["Cluster utilization"]), ("24", ["Node count"]), ("7", [])])
+def test_the_overview_has_its_two_charts(panel, titles):
+    path = "raysm/charts/d-solo/rayDefaultDashboard/default-dashboard"
+    told = json.loads(answer(path, f"panelId={panel}&from=0&data=1").body)
+    assert [chart["title"] for chart in told["charts"]] == titles
+
+
+def test_the_chart_library_is_bundled_once(tmp_path):
+    script = answer("raysm/charts/vega.js", cache=tmp_path).text
+    assert "vegaEmbed" in script
+    (file,) = tmp_path.iterdir()
+    file.write_text("kept")
+    assert answer("raysm/charts/vega.js", cache=tmp_path).text == "kept"
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [("api/jobs/", "GET"), ("", "GET"), ("raysm/charts/x", "GET"), ("raysm/charts/d/rayDefaultDashboard/", "POST")],
+)
+def test_other_requests_are_left_to_the_head(path, method):
+    assert answer(path, method=method) is None
+
+
+def test_the_workloads_own_metrics_come_first_under_their_names():
+    loss, cpu = board(timeline(("cpu_percent", "algo-1", 1, 5.0), ("loss", "", 1, 3.0)), 0.0)
+    assert (loss["title"], loss["unit"], loss["zero"], curves(loss)) == ("loss", "", False, {"loss": [3.0]})
+    assert (cpu["title"], cpu["unit"], cpu["zero"], curves(cpu)) == ("CPU", "%", True, {"algo-1": [5.0]})
+
+
+def test_instances_are_ordered_by_number_and_many_are_summed_up():
+    few = [("cpu_percent", f"algo-{number}", 1, 5.0) for number in (10, 2, 1)]
+    assert board(timeline(*few), 0.0)[0]["names"] == ["algo-1", "algo-2", "algo-10"]
+    count = 3 * MAX_CURVES
+    many = [("cpu_percent", f"algo-{number}", time_s, float(number)) for number in range(count) for time_s in (0, 500)]
+    (chart,) = board(timeline(*many), 0.0)
+    mean = (count - 1) / 2
+    assert curves(chart) == {"highest": [count - 1] * 2, "mean": [mean] * 2, "lowest": [0, 0]}
+
+
+def test_a_value_that_each_instance_reports_once_at_its_end_is_no_curve():
+    once = [("sent_bytes", f"algo-{number}", number, 5.0) for number in (1, 2)]
+    peaks = [("peak_memory_bytes", "algo-1", time_s, 5e9) for time_s in (1, 2)]
+    own = [("queue", "algo-1", time_s, 1.0) for time_s in (1, 2)]
+    assert [chart["title"] for chart in board(timeline(*once, *peaks, *own), 0.0)] == ["queue"]
+
+
+def test_a_loss_that_diverged_is_a_gap():
+    (chart,) = board(timeline(("loss", "", 1, float("nan")), ("loss", "", 2, 1.0)), 0.0)
+    assert curves(chart) == {"loss": [None, 1.0]}
+    json.dumps(chart, allow_nan=False)
+
+
+def test_the_overview_shows_the_mean_of_all_instances():
+    values = [("cpu_percent", "algo-1", 0, 10.0), ("cpu_percent", "algo-2", 0, 30.0), ("gpu_percent", "algo-1", 0, 7.0)]
+    (chart,) = overview(timeline(*values), "41", 0.0)
+    assert curves(chart) == {"CPU": [20.0], "GPU": [7.0]}
+
+
+def test_a_late_value_takes_its_place_and_a_range_leaves_earlier_ones_out():
+    late = timeline(("loss", "", 1, 1.0), ("loss", "", 3, 3.0), ("loss", "", 2, 2.0))
+    assert late.series("loss") == {"": [(1, 1.0), (2, 2.0), (3, 3.0)]}
+    assert late.series("loss", 2.0) == {"": [(2, 2.0), (3, 3.0)]}
+    assert late.series("loss", 4.0) == late.series("other") == {}
+
+
+def test_memory_is_bounded_and_the_latest_values_stay_close_together():
+    long = timeline(*[("loss", "", second, 0.0) for second in range(10 * MAX_POINTS)])
+    points = long.series("loss")[""]
+    assert len(points) <= MAX_POINTS
+    assert points[0][0] == 0
+    assert [time_s for time_s, _ in points[-100:]] == list(range(10 * MAX_POINTS - 100, 10 * MAX_POINTS))

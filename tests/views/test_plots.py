@@ -1,0 +1,124 @@
+"""Plots: the curves that they have, and the files that they are saved as."""
+
+import sys
+
+import pytest
+
+from raysm.client.submit import submit
+from raysm.client.sweep_result import SweepResult
+from raysm.contract.events import Metric, Trial, line
+from raysm.contract.result import Manifest
+from raysm.contract.trials import Trials
+from raysm.errors import InvalidRequest, MissingDependency
+from raysm.request import Script
+from raysm.testing import Answer, FakeSageMaker
+from raysm.views.plots import plot_curves, plot_jobs, plot_sweep
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Return a function that runs a job that reports these metrics."""
+    (tmp_path / "train.py").touch()
+    fake = FakeSageMaker(tmp_path / "home")
+
+    def run(*metrics):
+        fake.answer("script", Answer(lines=[line(metric) for metric in metrics]))
+        return submit(Script(str(tmp_path / "train.py")), on=fake)
+
+    return run
+
+
+def falling(name="loss", steps=5):
+    return [Metric(name=name, value=1 / (step + 1), step=step) for step in range(steps)]
+
+
+def curves(plot):
+    found = {}
+    for row in next(iter(plot.chart.to_dict()["datasets"].values())):
+        found.setdefault(row["name"], []).append((row["x"], row["y"]))
+    return found
+
+
+def axis(plot, name="x"):
+    return plot.chart.to_dict()["encoding"][name]["title"]
+
+
+def test_the_metrics_that_were_named_are_drawn_by_step(train):
+    job = train(*falling(), *falling("val/loss"), Metric(name="peak_memory_bytes", value=1e9, host="algo-1"))
+    assert curves(job.plot("loss")) == {"loss": [(step, 1 / (step + 1)) for step in range(5)]}
+    assert (axis(job.plot("loss")), axis(job.plot("loss"), "y")) == ("step", "loss")
+    assert list(curves(job.plot())) == ["loss", "val/loss"]
+    assert list(curves(job.plot("val/*"))) == ["val/loss"]
+
+
+def test_several_jobs_are_told_apart_by_their_names(train):
+    one, other = train(*falling()), train(*falling())
+    assert list(curves(plot_jobs([one, other], "loss"))) == [one.name, other.name]
+
+
+def test_values_without_steps_are_drawn_by_time(train):
+    job = train(*(Metric(name="rate", value=value, time_s=1000 + 60 * value) for value in range(10)))
+    assert (axis(job.plot("rate")), curves(job.plot("rate"))["rate"][-1]) == ("minutes", (9.0, 9.0))
+
+
+def test_steps_are_sorted_and_what_has_no_place_on_the_axis_is_a_gap():
+    curve = [(2, 0.0, 1.0), (0, 1.0, float("nan")), (1, 2.0, -2.0)]
+    assert curves(plot_curves({"job": {"loss": curve}}, ["loss"]))["loss"] == [(0, None), (1, -2.0), (2, 1.0)]
+    assert curves(plot_curves({"job": {"loss": curve}}, ["loss"], log=True))["loss"] == [(0, None), (1, None), (2, 1.0)]
+
+
+def test_many_long_curves_stay_within_what_altair_takes():
+    curve = [(step, float(step), float(step % 7)) for step in range(3000)]
+    plot = plot_curves({f"job-{number}": {"loss": curve} for number in range(60)}, [])
+    assert sum(map(len, curves(plot).values())) <= 4500
+
+
+def test_a_metric_that_no_job_has_is_refused_and_no_metric_at_all_is_an_empty_chart(train):
+    with pytest.raises(InvalidRequest, match=r"no metric is named los; there are accuracy, loss"):
+        train(*falling(), *falling("accuracy")).plot("los")
+    assert train().plot("loss").svg.startswith("<svg")
+
+
+def test_a_notebook_shows_it_and_it_is_saved_by_its_suffix(train, tmp_path):
+    plot = train(*falling()).plot("loss", log=True)
+    shown = plot._repr_mimebundle_()
+    assert [name.partition("/")[0] for name in shown] == ["application", "image", "text"]
+    assert plot.save(tmp_path / "loss.svg").read_text().startswith("<svg")
+    assert plot.save(tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    # Nothing of the page comes from the network.
+    page = plot.save(tmp_path / "loss.html").read_text()
+    assert 'src="http' not in page
+
+
+def test_without_altair_the_install_line_is_printed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(MissingDependency, match=r"altair, .*pip install 'raysm\[notebook\]'"):
+        plot_curves({}, [])
+
+
+MANIFEST = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})
+TRIALS = (
+    Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "loss": 1, "act": "relu"}, time_s=1),
+    Trial(number=1, status="failed", params={"lr": 0.2, "loss": 1}, time_s=2),
+    Trial(number=2, status="stopped", value=1.0, params={"lr": 0.3, "act": "a very long name of one"}, time_s=3),
+)
+
+
+def sweep(folder, trials):
+    Trials(metric="loss", mode="min", trials=trials, best=None).write(folder)
+    return SweepResult(folder, MANIFEST)
+
+
+def test_a_sweep_has_an_axis_for_each_parameter_and_the_best_value_so_far(tmp_path):
+    plot = sweep(tmp_path, TRIALS).plot()
+    rows = list(plot.chart.to_dict()["datasets"].values())
+    lines = next(of_one for of_one in rows if "rank" in of_one[0])
+    assert {row["axis"] for row in lines} == {"lr", "loss", "act", "loss (metric)"}
+    assert {(row["trial"], row["rank"]) for row in lines} == {(2, "best"), (0, "other trials")}
+    best = next(of_one for of_one in rows if "best" in of_one[0])
+    assert [row["best"] for row in best] == [2.0, 1.0]
+    assert plot.save(tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_sweep_without_values_is_an_empty_chart(tmp_path):
+    assert plot_sweep(sweep(tmp_path, TRIALS[1:2])).svg.startswith("<svg")
