@@ -44,8 +44,8 @@ from raysm.bootstrap.node_watcher import NodeWatcher, nodes_socket
 from raysm.bootstrap.outputs import Owners, complete_manifest, model_key, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.unmet_requests import UnmetRequests, unmet_socket, watch_unmet
-from raysm.contract.events import State
 from raysm.contract.connections import check_listener
+from raysm.contract.events import State
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.result import ResultFile, described_file, own_manifest
 from raysm.errors import ClusterNotFormed, ForeignListener, InvalidRequest
