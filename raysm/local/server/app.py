@@ -17,9 +17,8 @@ from werkzeug.wrappers import Request, Response
 from raysm.local.job_spec import REGION as DEFAULT_REGION
 from raysm.local.server import iam
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.batch.model import SERVICE as BATCH
-from raysm.local.server.batch.model import TAGS, operation_of
-from raysm.local.server.batch.service import BatchService
+from raysm.local.server.batch.service import SERVICE as BATCH
+from raysm.local.server.batch.service import BatchService, operation_of
 from raysm.local.server.console import PREFIX, Console
 from raysm.local.server.entering import Entering, HandedOver
 from raysm.local.server.faults import Call, Faults, xml_error
@@ -169,7 +168,7 @@ class App:
         if request.path.startswith(PREFIX):
             return _response(self._console.answer(request.method, request.path))
         if BATCH_SCOPE.search(request.headers.get("Authorization", "")):
-            return _response(self._batch_answer(request))
+            return _response(self._batch.answer(request.method, request.path, _parameters(request), _region(request)))
         service, dot, operation = request.headers.get("X-Amz-Target", "").partition(".")
         if service + dot in (PRICES, QUOTAS):
             answer = self._market.answer(service + dot + operation, _parameters(request), _region(request))
@@ -186,15 +185,6 @@ class App:
             self._make_groups(region)
             return None
         return _response(answer)
-
-    def _batch_answer(self, request: Request) -> Mapping[str, Any]:
-        parameters: Mapping[str, Any] = _parameters(request)
-        if request.path.startswith(TAGS):
-            # Of tags alone, something stands outside of the body: whose they are, and which are to go.
-            keys = request.args.getlist("tagKeys")
-            arn = request.path.removeprefix(TAGS)
-            parameters = {**parameters, "resourceArn": arn, **({"tagKeys": keys} if keys else {})}
-        return self._batch.answer(request.method, request.path, parameters, _region(request))
 
     def _make_groups(self, region: str) -> None:
         """Have moto list our groups among its own."""

@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,7 +154,6 @@ def serve(options: Options) -> None:
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
         batch = BatchService(options.home, clock, moto)
-        files = (records.files, batch.files)
         app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
         server = HttpServer(options.port, app)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
@@ -169,9 +168,9 @@ def serve(options: Options) -> None:
                 log_late_s=scenario.logs.late_s,
                 speed=scenario.speed,
             )
-            batch.listen(record.url)
+            batch.jobs.url = record.url
             busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
-            _listen(server, app, busy, options, ending, record, lock, files)
+            _listen(server, app, busy, options, ending, record, lock, records.files)
         finally:
             if _is_there(options.home, lock):
                 # First of all: whoever looks for a server from now on is not to find one that ends.
@@ -183,8 +182,8 @@ def serve(options: Options) -> None:
             server.shutdown()
             server.server_close()
             if _is_there(options.home, lock):
-                _retry(files)
-                for title in (title for one in files for title in one.unwritten()):
+                records.files.retry()
+                for title in records.files.unwritten():
                     LOG.error("the record of the %s could not be written; the next server will not know its end", title)
                 # Last: jobs and answers in flight may still have put something.
                 s3_snapshot.save(options.home, records.all())
@@ -198,7 +197,7 @@ def _listen(
     ending: threading.Event,
     record: ServerRecord,
     lock: int,
-    files: Sequence[RecordFiles],
+    files: RecordFiles,
 ) -> None:
     # The loop looks only so often whether it is to end: its own 0.5 s would be added to every shutdown.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
@@ -215,12 +214,7 @@ def _listen(
         if not _is_there(options.home, lock):  # nobody could find this server any more, nor end its jobs
             LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
             return
-        _retry(files)
-
-
-def _retry(files: Sequence[RecordFiles]) -> None:
-    for one in files:
-        one.retry()
+        files.retry()
 
 
 def _recover(records: Records) -> None:

@@ -130,12 +130,6 @@ def test_what_is_signed_for_batch_is_answered_by_it_with_the_region(served):
     assert answer == (200, {"asked": ["POST", "/v1/describejobs", {"jobs": []}, "eu-west-1"]})
 
 
-def test_whose_tags_are_meant_stands_in_the_path_and_which_ones_in_the_query(served):
-    path = "/v1/tags/arn%3Aaws%3Abatch%3Ax%2Fy?tagKeys=a&tagKeys=b"
-    _, answer = served.ask(body=b"", path=path, method="DELETE", Authorization=BATCH)
-    assert answer["asked"][2] == {"resourceArn": "arn:aws:batch:x/y", "tagKeys": ["a", "b"]}
-
-
 def test_what_is_sagemakers_is_answered_here_in_the_region_that_the_signature_names(served):
     signature = "AWS4-HMAC-SHA256 Credential=AKIA/20260101/eu-west-1/sagemaker/aws4_request, Signature=0"
     answer = served.ask("SageMaker.CreateTrainingJob", b'{"a": 1}', Authorization=signature)
