@@ -19,7 +19,7 @@ def add_prices(commands: Any) -> None:
     command.add_argument(
         "--refresh",
         action="store_true",
-        help="bring AWS's public lists of --regions first; they take no credentials, and tens of MB each",
+        help="fetch AWS's prices of --regions first (pricing:GetProducts)",
     )
     add_reading(command)
 

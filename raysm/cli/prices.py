@@ -1,7 +1,4 @@
-"""``raysm prices``: what instances cost, by region, each price with the date and the version of its list.
-
-What flows in is a parsed command line, what flows out are lines or JSON; refreshed lists are kept in raysm's home.
-"""
+"""``raysm prices``: what instances cost, by region, each price with the date and version of its list."""
 
 import difflib
 import json
@@ -13,36 +10,34 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, save_prices
+from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, fetch_prices, save_prices
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 from raysm.grid.asking import prices_of, services_in
-from raysm.grid.refreshing import published_prices
+from raysm.request import AWS
 
 __all__ = ["run", "table_of"]
 
 
 def run(arguments: Arguments, console: Console) -> None:
-    """Print prices; with ``--refresh``, bring the lists of some regions first.
+    """Print prices; with ``--refresh``, fetch the lists of some regions first.
 
     Raises:
-        InvalidRequest: ``--refresh`` names no region, or one with prices of its own, or nothing is known of what is
-            asked for.
-        ServiceError: A list cannot be had.
+        InvalidRequest: ``--refresh`` without regions or with a scenario, or no price is known.
+        ServiceError: GetProducts failed.
     """
     services = services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions)
     if arguments.refresh:
         if _plays(services):
             raise InvalidRequest(
-                "--refresh brings AWS's lists, and the embedded SageMaker plays a scenario, whose prices hold here: "
-                "leave it out, or take --on aws"
+                "--refresh fetches AWS's prices, but the embedded SageMaker has those of its scenario",
+                remedy="drop --refresh, or add --on aws",
             )
         _refresh(arguments, console)
     chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
         what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
         if _plays(services):
-            # A scenario prices a few types: the nearest of them is hardly the one that is meant.
             remedy = "the scenario says what it costs, in its table market.usd_per_hour"
         else:
             types = sorted({name for _, name in prices_of(services).prices})
@@ -62,7 +57,7 @@ def run(arguments: Arguments, console: Console) -> None:
 
 
 def _plays(services: Iterable[Service]) -> bool:
-    """Whether they have prices of their own: those of a scenario, and not AWS's."""
+    """Whether they have the prices of a scenario."""
     return any(service.lists_prices for service in services)
 
 
@@ -86,10 +81,12 @@ def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -
 
 def _refresh(arguments: Arguments, console: Console) -> None:
     if not arguments.regions:
-        # Not all that there are: each is a file of tens of MB.
-        raise InvalidRequest("--refresh takes the regions whose prices to bring: --regions us-east-1,eu-west-1")
+        raise InvalidRequest("--refresh needs the regions whose prices to fetch: --regions us-east-1,eu-west-1")
+    # Prices are AWS's, wherever jobs go: with the credentials of the configuration.
+    profile = read_settings(arguments).table(AWS.kind).get("profile")
+    service = Service(AWS(role=NO_ROLE, profile=profile))
     for region in arguments.regions:
-        prices = published_prices(region)
+        prices = fetch_prices(service, region)
         path = save_prices(prices)
         if not arguments.json:
             text = f"{region}: {len(prices.usd)} types, version {prices.version} of {prices.as_of}, kept in {path}"

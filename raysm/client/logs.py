@@ -66,29 +66,23 @@ class LogReader:
         yield from heapq.merge(*lines, key=lambda line: line.time_s)
 
     def _find_streams(self) -> None:
-        more: dict[str, str] = {}
-        while True:
-            try:
-                page = self._service.call(
-                    "logs",
-                    "describe_log_streams",
-                    logGroupName=self._group,
-                    logStreamNamePrefix=f"{self._job}/",
-                    **more,
-                )
-            except ServiceError as error:
-                if error.code == "ResourceNotFoundException":  # the first job of an account makes the group
-                    return
-                raise
-            for stream in page.get("logStreams", ()):
+        pages = self._service.pages(
+            "logs",
+            "describe_log_streams",
+            token="nextToken",
+            logGroupName=self._group,
+            logStreamNamePrefix=f"{self._job}/",
+        )
+        try:
+            for stream in (stream for page in pages for stream in page.get("logStreams", ())):
                 name = stream["logStreamName"]
                 host = self._host(name)
                 if host is not None and self._instance in (None, host):
-                    # A stream that is known keeps its place.
+                    # A known stream keeps its position.
                     self._tokens.setdefault(name, None)
-            if not page.get("nextToken"):
-                return
-            more = {"nextToken": page["nextToken"]}
+        except ServiceError as error:
+            if error.code != "ResourceNotFoundException":  # the first job of an account makes the group
+                raise
 
     def _read(self, stream: str, whole: bool) -> Iterator[LogLine]:
         host = self._host(stream) or ""

@@ -6,6 +6,7 @@ translated here, once. boto3 is imported on first use.
 
 import contextlib
 import functools
+import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -242,6 +243,27 @@ class Service:
                     self._made.clear()
             return getattr(self.client(client), operation)(**parameters)
 
+    def pages(self, client: str, operation: str, *, token: str = "NextToken", **parameters: Any) -> Iterator[Any]:
+        """Yield the pages of an operation that lists; the next one is fetched when the caller needs it.
+
+        Not by botocore's paginators, since each page is a call that may have to start the embedded server again.
+
+        Args:
+            client: As of ``call``.
+            operation: As of ``call``, or as the API names it.
+            token: The parameter that asks for the next page; an answer has it too, S3's with ``Next`` before it.
+            parameters: Of the first call.
+        """
+        from botocore import xform_name
+
+        while True:
+            page = self.call(client, xform_name(operation), **parameters)
+            yield page
+            following = page.get("NextContinuationToken" if token == "ContinuationToken" else token)
+            if not following:
+                return
+            parameters[token] = following
+
     def create(self, plan: Plan) -> str:
         """Send ``plan`` as it is; return the job's ARN."""
         return str(self._call_api(plan.api.create, **plan.request)[plan.api.arn_key])
@@ -277,22 +299,16 @@ class Service:
             api: Of which kind of jobs.
             contains: Part of the name.
             sent: After which moment, and before which one; None is any.
-            limit: At most so many.
+            limit: The maximum number of jobs.
         """
-        # A hundred is the most that the API takes.
+        # 100 is the API's maximum.
         query: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
         if contains:
             query["NameContains"] = contains
         bounds = zip(("CreationTimeAfter", "CreationTimeBefore"), sent, strict=True)
         query |= {name: moment for name, moment in bounds if moment is not None}
-        left = limit
-        while left > 0:
-            page = self._call_api(api.list, **query)
-            yield from page.get(api.summaries_key, ())[:left]
-            left -= len(page.get(api.summaries_key, ()))
-            if not page.get("NextToken"):
-                return
-            query["NextToken"] = page["NextToken"]
+        pages = self.pages("sagemaker", api.list, **query)
+        yield from itertools.islice((item for page in pages for item in page.get(api.summaries_key, ())), limit)
 
     def _call_api(self, operation: str, **parameters: Any) -> Any:
         from botocore import xform_name  # boto3's names of methods are made by it
@@ -301,15 +317,8 @@ class Service:
 
     def tags(self, arn: str) -> dict[str, str]:
         """Return the tags of a job."""
-        tags: dict[str, str] = {}
-        more: dict[str, str] = {}
-        while True:
-            # Asked for by themselves: Describe does not tell them.
-            page = self.call("sagemaker", "list_tags", ResourceArn=arn, **more)
-            tags.update({tag["Key"]: tag["Value"] for tag in page.get("Tags", ())})
-            if not page.get("NextToken"):
-                return tags
-            more = {"NextToken": page["NextToken"]}
+        pages = self.pages("sagemaker", "list_tags", ResourceArn=arn)
+        return {tag["Key"]: tag["Value"] for page in pages for tag in page.get("Tags", ())}
 
 
 def connect(on: "Target | Service | None") -> Service:

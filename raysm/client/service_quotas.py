@@ -1,9 +1,4 @@
-"""What Service Quotas lists of SageMaker: a service flows in, quotas flow out as the API says them.
-
-Values that apply to the account come first. What was never changed or looked at is missing among them, many right
-instance types too; so AWS's defaults follow, and must not replace what came before.
-https://docs.aws.amazon.com/general/latest/gr/sagemaker.html
-"""
+"""The quotas of SageMaker that Service Quotas lists."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,20 +7,17 @@ from raysm.client.service import Service
 
 __all__ = ["listed_quotas"]
 
-OPERATIONS = ("list_service_quotas", "list_aws_default_service_quotas")
-
 
 def listed_quotas(service: Service) -> Iterator[dict[str, Any]]:
-    """Yield the quotas of the service's region, page by page: there are thousands, and who has his takes no more.
+    """Yield the quotas of the service's region, those of the account before AWS's defaults.
+
+    Service Quotas does not list quotas of the account that were never changed, so that the defaults are needed; they
+    must not replace the account's (https://docs.aws.amazon.com/general/latest/gr/sagemaker.html). There are thousands:
+    a caller that has found its own stops reading.
 
     Raises:
         ServiceError: They cannot be read.
     """
-    for operation in OPERATIONS:
-        more: dict[str, str] = {}
-        while True:
-            page = service.call("service-quotas", operation, ServiceCode="sagemaker", MaxResults=100, **more)
+    for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
+        for page in service.pages("service-quotas", operation, ServiceCode="sagemaker", MaxResults=100):
             yield from page["Quotas"]
-            if not page.get("NextToken"):
-                break
-            more = {"NextToken": page["NextToken"]}

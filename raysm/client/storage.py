@@ -117,18 +117,15 @@ class Storage:
                 )
 
     def _keys(self, bucket: str, prefix: str, begin: dict[str, str]) -> Iterator[dict[str, Any]]:
-        more = begin
-        while True:
-            try:
-                page = self._service.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
-            except ServiceError as error:
-                if error.code == "NoSuchBucket":  # before the first job of an account
-                    return
+        pages = self._service.pages(
+            "s3", "list_objects_v2", token="ContinuationToken", Bucket=bucket, Prefix=prefix, **begin
+        )
+        try:
+            for page in pages:
+                yield from page.get("Contents", ())
+        except ServiceError as error:
+            if error.code != "NoSuchBucket":  # before the first job of an account
                 raise
-            yield from page.get("Contents", ())
-            if not page.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def upload(self, path: Path, uri: str, kms_key: str | None = None) -> None:
         """Upload one file; it is there whole or not at all."""

@@ -6,14 +6,13 @@ SageMaker that plays a scenario tells both, so that a plan on a laptop asks what
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from raysm.client.costs.prices import PriceTable, RegionPrices, known_prices
+from raysm.client.costs.prices import PriceTable, RegionPrices, fetch_prices, known_prices
 from raysm.client.service import Service
 from raysm.errors import RaysmError, ServiceError
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
 from raysm.grid.plan import places_of
 from raysm.grid.quotas import read_quotas
-from raysm.grid.refreshing import listed_prices
 from raysm.grid.sending_rows import Services
 from raysm.grid.task import Task
 from raysm.request import Target
@@ -56,7 +55,7 @@ def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
 
 def _listed(service: Service) -> list[RegionPrices]:
     try:
-        return [listed_prices(service)]
+        return [fetch_prices(service)]
     except ServiceError as error:
         # A scenario need not have prices of every region; one that cannot be reached is another matter.
         if error.is_transient or error.code:

@@ -49,7 +49,7 @@ def test_as_json_it_is_a_list_for_programs(capsys):
         (["ml.none.large"], "no price of ml.none.large in any region is at hand; bring it: raysm prices --refresh"),
         (["ml.g5.2large"], "no price of ml.g5.2large (did you mean ml.g5.2xlarge?) in any region is at hand"),
         (["--regions", "sa-east-1"], "no price of any type in sa-east-1"),
-        (["--refresh"], "--refresh takes the regions whose prices to bring"),
+        (["--refresh"], "--refresh needs the regions whose prices to fetch"),
     ],
 )
 def test_what_is_not_known_is_said_with_the_way_to_it(argv, message, capsys):

@@ -8,6 +8,7 @@ import pytest
 from botocore import xform_name
 
 import raysm.client
+from raysm.client.costs.prices import fetch_prices
 from raysm.client.doctor import Intent
 from raysm.client.job import attach
 from raysm.client.listing import jobs
@@ -22,6 +23,7 @@ from raysm.grid.batch_job.asked import ControllerJob
 from raysm.grid.batch_job.sending import send
 from raysm.grid.service_region import ServiceRegion
 from raysm.request import Cluster, MetricDefinition, Script, Security
+from tests.client.costs.test_prices import Pricing, product
 from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.handed_over_grids import ROLE, HandedOver
@@ -93,6 +95,12 @@ def doctors_calls():
         inputs = {"in": raysm.Input(f"s3://{aws_account.BUCKET}/x")}
         account.findings(Intent(cluster=Cluster("ml.c5.xlarge", count=2), security=security, inputs=inputs))
         return account.operations()
+
+
+def prices_calls():
+    client = ScriptedClient(Pricing(product()), [])
+    fetch_prices(Service(aws(), clients=lambda name: client), "us-east-1")
+    return operations_of("pricing", client)
 
 
 class TuningJobs:
@@ -169,7 +177,7 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
         calls = remote.operations() - OF_INSTANCES | tuning_calls(remote, script)
-        calls |= doctors_calls() | sessions_calls(tmp_path)
+        calls |= doctors_calls() | prices_calls() | sessions_calls(tmp_path)
         with in_home(tmp_path / "home"):
             calls |= controller_calls(remote, script)
     assert calls == covered()

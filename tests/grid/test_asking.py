@@ -1,5 +1,6 @@
 """Prices and quotas before anything is sent: each region is asked for what it tells by itself."""
 
+import functools
 import json
 from types import SimpleNamespace
 
@@ -43,6 +44,7 @@ class Regions:
             return json.loads(json.dumps(self.market.answer(targets[operation], parameters, region)))
 
         here.call = call
+        here.pages = functools.partial(Service.pages, here)
         return here
 
 

@@ -6,7 +6,7 @@ from raysm.client import pending
 from raysm.client.session import files, handle, mapping, wire
 from raysm.client.tunnel import plugin
 from raysm.contract import session
-from raysm.grid import attempt, classify, concluding, grid_file, packing, placing, refreshing, rules, task, write_back
+from raysm.grid import attempt, classify, concluding, grid_file, packing, placing, rules, task, write_back
 from raysm.grid.endings import ENDINGS
 from raysm.grid.rows import columns, source
 from raysm.grid.shared import lease
@@ -262,7 +262,6 @@ def _grid():
                 (_seconds(packing.FORMING_S), "which such a job has beyond its rows, to form"),
                 (_seconds(concluding.LANDING_S), "within which a call whose answer was lost may still be carried out"),
                 (_seconds(lease.LEASE_S), "of silence after which another machine may go on with a shared grid"),
-                (_seconds(refreshing.SILENCE_S), "of silence after which a list of prices is given up"),
             ],
         ),
         "## Limits",

@@ -1,9 +1,7 @@
-"""What an instance costs an hour: dated tables of public prices, each of a region.
+"""What an instance costs an hour: dated lists of AWS's public prices, each of one region.
 
-What flows in are the table that raysm ships, a small one, and those that ``raysm prices --refresh`` brought since; what
-flows out are prices, or None: AWS changes them several times a month, and has more regions than anybody has published,
-so what is not in a table is unknown, never another region's and never 0. There is no price of spot capacity: what a
-spot job pays follows from its billable time
+raysm ships a small table; ``raysm prices --refresh`` fetches current lists by GetProducts. A price that is in no list
+is unknown: never that of another region, and never 0. Spot capacity has no price of its own, but fewer billed seconds
 (https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html).
 """
 
@@ -11,61 +9,56 @@ import functools
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from raysm.client.service import Service
 from raysm.contract.home import home
 from raysm.contract.instance_types import has_local_storage
 from raysm.contract.store import put
-from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
 
-__all__ = [
-    "OLD_DAYS",
-    "Price",
-    "PriceTable",
-    "RegionPrices",
-    "all_prices",
-    "known_prices",
-    "price_of",
-    "price_of_user",
-    "save_prices",
-    "volume_usd_per_hour",
-]
+__all__ = ["OLD_DAYS", "Price", "PriceTable", "RegionPrices", "fetch_prices", "known_prices", "price_of"]
+__all__ += ["price_of_user", "prices_of_products", "save_prices", "volume_usd_per_hour"]
 
-TABLE = "prices.json"
 FOLDER = "prices"
-"""Of the home: a file for each region whose prices were refreshed."""
+"""Below the home: one file for each region whose prices were fetched."""
 
 MONTH_HOURS = 730.0
-"""Hours of the month by which AWS sells volumes."""
+"""Hours in the month by which AWS sells volumes."""
 
 OLD_DAYS = 60
-"""After so many days prices are no longer trusted without a word: P4 and P5 fell by 33 and 44 % within a year."""
+"""Older prices are shown with a warning: P4 and P5 fell by 33 and 44 % within a year."""
 
 _log = logging.getLogger("raysm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """Of one instance, without its volume."""
+    """The price of one instance, without its volume."""
 
     usd_per_hour: float
     """On demand."""
     origin: str
-    """Where and when it was so: ``on demand in us-east-1, as of 2026-09``."""
+    """Where and when: ``on demand in us-east-1, as of 2026-09``."""
     version: str = ""
-    """Of the list that says so; empty where the user does."""
+    """Of the list; empty if the user gave the price."""
     as_of: str = ""
-    """When it was so: a year, with or without month and day."""
+    """A year, with or without month and day; empty if the user gave the price."""
 
     def __str__(self) -> str:
         return f"{self.usd_per_hour:g} USD/h ({self.origin})"
 
     def age_days(self, today: date) -> int | None:
-        """Return how old it may be; None where the user gave it."""
-        return None if not self.as_of else (today - _day(self.as_of)).days
+        """Return the age of the price, counted from the first day that its date may mean; None without a date."""
+        if not self.as_of:
+            return None
+        try:
+            return (today - date.fromisoformat(f"{self.as_of}-01-01"[:10])).days
+        except ValueError as error:
+            raise InvalidRequest(f"a list of prices is dated {self.as_of!r}; a date is written 2026-09-21") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,125 +66,69 @@ class RegionPrices:
     """One list of one region."""
 
     region: str
-    """``us-east-1``."""
     as_of: str
     """When it was published: a year, with or without month and day."""
     version: str
     """As AWS numbers its lists."""
     usd: Mapping[str, float]
-    """Dollars of an hour by instance type, Training on demand."""
+    """USD per hour by instance type, training on demand."""
     volume_gb_month: float | None = None
-    """Dollars of a GB of volume for a month; None is unknown."""
+    """USD for a GB of volume and month."""
     source: str = ""
-    """Where it was read."""
-
-    def price(self, instance_type: str) -> Price | None:
-        """Return what an instance costs; None where the list does not say."""
-        usd = self.usd.get(instance_type)
-        if usd is None:
-            return None
-        # Said with every sum: a price without its date is taken for today's.
-        origin = f"on demand in {self.region}, as of {self.as_of}"
-        return Price(usd_per_hour=usd, origin=origin, version=self.version, as_of=self.as_of)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "region": self.region,
-            "as_of": self.as_of,
-            "version": self.version,
-            "source": self.source,
-            "usd": dict(self.usd),
-            "volume_gb_month": self.volume_gb_month,
-        }
 
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Lists of several regions and dates, as one: of two lists the later one says what both have."""
+    """Lists of several regions and dates; later lists override earlier ones."""
 
     lists: tuple[RegionPrices, ...] = ()
     """The earliest first."""
     prices: Mapping[tuple[str, str], Price] = field(default_factory=dict, repr=False)
-    """By region and type."""
+    """By region and instance type."""
 
     @classmethod
     def of(cls, lists: Iterable[RegionPrices]) -> "PriceTable":
         """Return the table of lists in any order."""
-        # The year stands first in each date, so that they sort as texts; of one day, by their versions.
         ordered = tuple(sorted(lists, key=lambda each: (each.as_of, each.version)))
-        prices: dict[tuple[str, str], Price] = {}
-        for each in ordered:
-            for name in each.usd:
-                price = each.price(name)
-                assert price is not None, "it is there"
-                prices[each.region, name] = price
+        prices = {
+            (each.region, name): Price(
+                usd_per_hour=usd,
+                origin=f"on demand in {each.region}, as of {each.as_of}",
+                version=each.version,
+                as_of=each.as_of,
+            )
+            for each in ordered
+            for name, usd in each.usd.items()
+        }
         return cls(ordered, prices)
 
     def price(self, instance_type: str, region: str) -> Price | None:
-        """Return what an instance costs; None where it is not known."""
+        """Return the price of an instance; None if unknown."""
         return self.prices.get((region, instance_type))
 
     def volume_gb_month(self, region: str) -> float | None:
-        """Return what a GB of volume costs a month; None where it is not known."""
-        # The latest that has one: a list of the hours alone must not hide it.
+        """Return the price of a GB of volume for a month; None if unknown."""
         prices = [each.volume_gb_month for each in self.lists if each.region == region and each.volume_gb_month]
         return prices[-1] if prices else None
 
 
 def known_prices(folder: Path | None = None) -> PriceTable:
-    """Return what raysm ships, with what was refreshed since.
-
-    Args:
-        folder: The home; None is the user's.
-    """
+    """Return the shipped prices with those that were fetched into a home; None is the user's home."""
     files = sorted(((folder or home()) / FOLDER).glob("*.json"))
-    # By name and time: a refresh in another process counts from its end on.
+    # By modification time too, so that a refresh in another process counts at once.
     return _table(tuple((str(file), file.stat().st_mtime_ns) for file in files))
-
-
-def save_prices(prices: RegionPrices, folder: Path | None = None) -> Path:
-    """Keep a list that was refreshed, in the place of an earlier one of its region; return its file."""
-    path = (folder or home()) / FOLDER / f"{prices.region}.json"
-    put(path, json.dumps(prices.as_dict(), indent=1, sort_keys=True) + "\n")
-    return path
-
-
-def all_prices() -> Mapping[tuple[str, str], Price]:
-    """Return all prices that are known, by region and type."""
-    return known_prices().prices
-
-
-def price_of(instance_type: str, region: str) -> Price | None:
-    """Return what an instance costs; None where it is not known."""
-    return known_prices().price(instance_type, region)
-
-
-def price_of_user(usd_per_hour: float) -> Price:
-    """Return what the user says that an instance costs."""
-    return Price(usd_per_hour=usd_per_hour, origin="--price-per-hour")
-
-
-def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> float | None:
-    """Return what the volume of an instance costs; 0 for types with disks of their own, None where it is not known."""
-    if has_local_storage(instance_type):
-        return 0.0
-    month = known_prices().volume_gb_month(region)
-    return None if month is None else volume_gb * month / MONTH_HOURS
 
 
 @functools.lru_cache(maxsize=4)
 def _table(files: tuple[tuple[str, int], ...]) -> PriceTable:
-    # Only here: few who have a job's handle ask what it costs.
     from importlib.resources import files as resources
 
-    shipped = json.loads(resources(__package__).joinpath(TABLE).read_text(encoding="utf-8"))
+    shipped = json.loads(resources("raysm.client.costs").joinpath("prices.json").read_text(encoding="utf-8"))
     lists = [_read(each) for each in shipped["instance_hours"]]
     for name, _ in files:
         try:
             lists.append(_read(json.loads(Path(name).read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError, TypeError, InvalidConfig) as error:
-            # What a job costs is no reason to stop it; but that a price is not the newest one is said.
             _log.warning("the prices in %s cannot be read (%s): raysm prices --refresh writes them anew", name, error)
     return PriceTable.of(lists)
 
@@ -207,10 +144,81 @@ def _read(data: Mapping[str, Any]) -> RegionPrices:
     )
 
 
-def _day(text: str) -> date:
-    """Return the first day that a date may mean."""
-    # A year, or a year and a month, is filled up with the first of it.
-    try:
-        return date.fromisoformat(f"{text}-01-01"[:10])
-    except ValueError as error:
-        raise InvalidRequest(f"a list of prices is dated {text!r}; a date is written 2026-09-21") from error
+def save_prices(prices: RegionPrices, folder: Path | None = None) -> Path:
+    """Write a list to the home, in place of an earlier one of its region; return its file."""
+    path = (folder or home()) / FOLDER / f"{prices.region}.json"
+    put(path, json.dumps(asdict(prices), indent=1, sort_keys=True) + "\n")
+    return path
+
+
+def price_of(instance_type: str, region: str) -> Price | None:
+    """Return the price of an instance; None if unknown."""
+    return known_prices().price(instance_type, region)
+
+
+def price_of_user(usd_per_hour: float) -> Price:
+    """Return the price that the user gave."""
+    return Price(usd_per_hour=usd_per_hour, origin="--price-per-hour")
+
+
+def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> float | None:
+    """Return what the volume of an instance costs an hour; 0 for types with disks of their own, None if unknown."""
+    if has_local_storage(instance_type):
+        return 0.0
+    month = known_prices().volume_gb_month(region)
+    return None if month is None else volume_gb * month / MONTH_HOURS
+
+
+def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
+    """Return the current prices of a region by GetProducts; None is the service's own region.
+
+    Raises:
+        ServiceError: The service does not answer, or has no prices of the region.
+    """
+    region = region or service.region
+    filters = {"regionCode": region, "platoinstancetype": "Training"}
+    pages = service.pages(
+        "pricing",
+        "get_products",
+        ServiceCode="AmazonSageMaker",
+        Filters=[{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in filters.items()],
+    )
+    source = f"GetProducts in {region}"
+    for prices in prices_of_products((text for page in pages for text in page["PriceList"]), source):
+        if prices.region == region:
+            return prices
+    raise ServiceError(f"{source} has no prices of {region}", remedy="check the region's name")
+
+
+def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
+    """Return prices by region, from the items of ``PriceList`` in answers of GetProducts.
+
+    Raises:
+        ServiceError: They are no products with prices of training.
+    """
+    usd: dict[str, dict[str, float]] = {}
+    published = version = ""
+    for text in texts:
+        try:
+            product = json.loads(text)
+            attributes = {name.lower(): value for name, value in product["product"]["attributes"].items()}
+            # Each product has its own date; the latest one is that of the whole answer.
+            published, version = max(published, product["publicationDate"]), max(version, product["version"])
+            region, name = attributes["regioncode"], attributes.get("instancename", "")
+            kind = attributes.get("component") or attributes.get("platoinstancetype", "")
+            for term in product["terms"].get("OnDemand", {}).values():
+                for dimension in term["priceDimensions"].values():
+                    amount = float(dimension["pricePerUnit"].get("USD", 0))
+                    # A free tier is listed at 0. Of two prices the higher one counts, since it may be billed.
+                    is_training = kind.lower() == "training" and dimension["unit"] == "Hrs"
+                    if is_training and name.startswith("ml.") and amount > 0:
+                        of_region = usd.setdefault(region, {})
+                        of_region[name] = max(amount, of_region.get(name, 0.0))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ServiceError(f"{source}: GetProducts answered with what is not a product: {error!r}") from error
+    if not usd or not published:
+        raise ServiceError(f"{source} has no dated price of training on demand")
+    return [
+        RegionPrices(region=region, as_of=published[:10], version=version, usd=prices, source=source)
+        for region, prices in sorted(usd.items())
+    ]

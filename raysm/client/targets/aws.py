@@ -88,7 +88,12 @@ class AWSConnection(Connection):
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
         try:
-            client = self._session.client(name, config=client_options(repeats=self.repeats or name != "sagemaker"))
+            client = self._session.client(
+                name,
+                # The prices of all regions are served by a few: docs.aws.amazon.com/general/latest/gr/billing.html
+                region_name="us-east-1" if name == "pricing" else None,
+                config=client_options(repeats=self.repeats or name != "sagemaker"),
+            )
         except ValueError as error:  # all that botocore has for an endpoint that is no URL
             raise InvalidRequest(
                 f"no client of {name} can be made: {error}",

@@ -114,12 +114,8 @@ class Tuning:
 
     def _summaries(self) -> Iterator[Mapping[str, Any]]:
         query: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
-        while True:
-            page = self._service.call("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query)
+        for page in self._service.pages("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query):
             yield from page["TrainingJobSummaries"]
-            if not page.get("NextToken"):
-                return
-            query["NextToken"] = page["NextToken"]
 
     def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:
         final = item.get("FinalHyperParameterTuningJobObjectiveMetric") or {}

@@ -1,5 +1,6 @@
 """The table of prices: of real types, dated, and nothing of what is not in it."""
 
+import json
 import re
 from datetime import date
 
@@ -8,20 +9,23 @@ import pytest
 from raysm.client.costs.prices import (
     PriceTable,
     RegionPrices,
-    all_prices,
+    fetch_prices,
     known_prices,
     price_of,
     price_of_user,
+    prices_of_products,
     save_prices,
     volume_usd_per_hour,
 )
+from raysm.client.service import Service
 from raysm.client.service_model_check import instance_types
 from raysm.contract.job_api import TRAINING
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.request import AWS
 
 
 def test_every_price_is_of_a_type_that_sagemaker_has_and_says_where_and_when_it_was_so():
-    for (region, name), price in all_prices().items():
+    for (region, name), price in known_prices().prices.items():
         assert name in instance_types(TRAINING)
         assert price.usd_per_hour > 0
         assert re.fullmatch(rf"on demand in {region}, as of 20\d\d(-\d\d(-\d\d)?)?", price.origin)
@@ -86,3 +90,69 @@ def test_a_volume_costs_by_the_month_and_nothing_where_the_type_has_disks_of_its
     assert volume_usd_per_hour("ml.m5.large", 100, "us-east-1") == pytest.approx(14 / 730)
     assert volume_usd_per_hour("ml.g5.xlarge", 100, "us-east-1") == 0
     assert volume_usd_per_hour("ml.m5.large", 100, "sa-east-1") is None
+
+
+def product(unit="Hrs", usd="1.408", **attributes):
+    attributes = {
+        "instanceName": "ml.g5.xlarge", "regionCode": "us-east-1", "platoinstancetype": "Training",
+        "usagetype": "USE1-Train:ml.g5.xlarge", **attributes,
+    }  # fmt: skip
+    dimension = {"unit": unit, "pricePerUnit": {"USD": usd}}
+    return {
+        "product": {"sku": "A", "productFamily": "ML Instance", "attributes": attributes},
+        "terms": {"OnDemand": {"A.B": {"priceDimensions": {"A.B.C": dimension}}}},
+        "version": "20260921172504",
+        "publicationDate": "2026-09-21T17:25:04Z",
+    }
+
+
+class Pricing:
+    """GetProducts, a product a page."""
+
+    def __init__(self, *products):
+        self.products = products
+        self.asked = []
+
+    def get_products(self, **request):
+        self.asked.append(request)
+        page = int(request.get("NextToken", 0))
+        more = {"NextToken": str(page + 1)} if page + 1 < len(self.products) else {}
+        return {"PriceList": [json.dumps(self.products[page])], **more}
+
+    @property
+    def service(self):
+        return Service(AWS(role="arn:aws:iam::123456789012:role/r", region="us-east-1"), clients=lambda name: self)
+
+
+def test_all_pages_of_a_region_are_fetched():
+    client = Pricing(product(), product(instanceName="ml.m5.large", usd="0.115"))
+    prices = fetch_prices(client.service)
+    assert prices.usd == {"ml.g5.xlarge": 1.408, "ml.m5.large": 0.115}
+    assert (prices.as_of, prices.version) == ("2026-09-21", "20260921172504")
+    assert {"Type": "TERM_MATCH", "Field": "regionCode", "Value": "us-east-1"} in client.asked[0]["Filters"]
+    assert len(client.asked) == 2
+    assert fetch_prices(Pricing(product(regionCode="eu-west-1")).service, "eu-west-1").region == "eu-west-1"
+    with pytest.raises(ServiceError, match="has no prices of us-east-1"):
+        fetch_prices(Pricing(product(regionCode="eu-west-1")).service)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        product(usd="0"),
+        product(usd="1.2"),
+        product(unit="Quantity", usd="9"),
+        product(usd="9", platoinstancetype="Hosting"),
+        product(usd="9", instanceName="NA"),
+    ],
+    ids=["free", "of two the dearer counts", "no hours", "no training", "no instance"],
+)
+def test_what_is_no_price_of_training_is_passed_over(other):
+    (one,) = prices_of_products([json.dumps(product()), json.dumps(other)], "GetProducts")
+    assert dict(one.usd) == {"ml.g5.xlarge": 1.408}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"product": 3}'])
+def test_an_answer_that_is_no_product_is_refused(text):
+    with pytest.raises(ServiceError, match="what is not a product"):
+        prices_of_products([text], "GetProducts")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import raysm
-from raysm.client.costs.prices import all_prices, volume_usd_per_hour
+from raysm.client.costs.prices import known_prices, volume_usd_per_hour
 from raysm.client.description import SecondaryStatus, Status
 from raysm.client.service import Service
 from raysm.client.session.starting import SessionLimits, place_of, prepared, usd_per_hour, why_ended
@@ -61,13 +61,13 @@ def test_on_aws_the_price_is_that_of_the_instances_and_their_volumes(remote):
 
 
 def test_on_aws_a_type_of_the_table_has_the_tables_price(remote):
-    (region, name), price = next(item for item in all_prices().items())
+    (region, name), price = next(item for item in known_prices().prices.items())
     service = Service(raysm.AWS(role="arn:aws:iam::123456789012:role/r", region=region), clients=remote.service.client)
     assert usd_per_hour(raysm.Cluster(name, count=2), service, None) >= 2 * price.usd_per_hour
 
 
 def test_of_a_choice_of_types_a_session_is_counted_by_the_dearest(remote):
-    priced = sorted(all_prices().items(), key=lambda item: item[1].usd_per_hour)
+    priced = sorted(known_prices().prices.items(), key=lambda item: item[1].usd_per_hour)
     region = priced[-1][0][0]
     (low, _), *_, (high, _) = [(name, price) for (where, name), price in priced if where == region]
     service = Service(raysm.AWS(role="arn:aws:iam::123456789012:role/r", region=region), clients=remote.service.client)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from raysm.client.costs.offer_file import prices_of_products
+from raysm.client.costs.prices import prices_of_products
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.grid.classify import LearnedQuota, quota_in
 from raysm.grid.place import Place
