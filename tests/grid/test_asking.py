@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raysm.client.service import Service
 from raysm.errors import ServiceError
 from raysm.grid.asking import ask_prices, ask_quotas
 from raysm.grid.filling import Template
