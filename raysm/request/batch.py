@@ -13,7 +13,7 @@ from raysm.request.workload import Wrapper
 __all__ = ["READ", "TYPES", "BatchInference"]
 
 READ = ("images", "text", "csv", "jsonl", "parquet", "npy", "files")
-"""How files can be read; ``raysm.workloads.batch.formats`` has a module for each."""
+"""How files can be read; ``raysm.workloads.batch.formats`` has the class of each."""
 
 TYPES = (
     "string",
@@ -40,7 +40,7 @@ class BatchInference(PickledWorkload):
     label: ClassVar[str] = "the batch inference"
     keeps: ClassVar[str] = "the predictions"
     wrapper: ClassVar[Wrapper | None] = Wrapper("predictor", "raysm.Batch(Classifier, batch_size=256)")
-    input_check: ClassVar[str | None] = "raysm.workloads.batch.first_look:check_inputs"
+    input_check: ClassVar[str | None] = "raysm.workloads.batch.formats:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy", "pyarrow")
     extra: ClassVar[str | None] = "batch"
 

@@ -54,8 +54,6 @@ class SweepWorkload(Workload):
     packages: ClassVar[tuple[str, ...]] = ("optuna", "pyarrow", "cloudpickle")
     # Optuna is not in every image: the instances install it where it is missing.
     extra: ClassVar[str | None] = "sweep"
-    trial: ClassVar[str]
-    """``module:function`` that does one trial in a worker process; imported there alone."""
 
     space: Mapping[str, Parameter] = field(default_factory=dict)
     """Each parameter's range, by its name; empty where a function draws them."""
@@ -158,12 +156,6 @@ class SweepWorkload(Workload):
         )
 
     @property
-    def checkpoints_kept(self) -> int:
-        """How many of a running trial's: the latest one, and those that somebody may be reading."""
-        # One may just be copied when the next one comes.
-        return 2 if self.stop is None else self.stop.checkpoints_kept
-
-    @property
     def parameters(self) -> Parameters:
         """What every workload says; ranges, and the rule, as they are written: of their kinds two sweeps look alike."""
         texts: dict[str, Any] = {"space": {name: str(item) for name, item in self.space.items()}}
@@ -173,10 +165,6 @@ class SweepWorkload(Workload):
             count = len(self.warm_start)
             texts["warm_start"] = f"{count:,} trial{'s'[: count != 1]}"
         return of_fields(self, **texts)
-
-    def is_better(self, value: float, other: float) -> bool:
-        """Whether ``value`` of the metric is better than ``other``."""
-        return value < other if self.mode == "min" else value > other
 
     def _check_numbers(self) -> None:
         for name, value, least in (
@@ -247,7 +235,6 @@ class SweepWorkload(Workload):
 class FunctionSweep(Pickled, SweepWorkload):
     """Trials of a function, pickled by cloudpickle into the payload; ``raysm.Sweep`` makes it."""
 
-    trial: ClassVar[str] = "raysm.workloads.sweep.function_trial:run_function"
     wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss', mode='min')")
 
     name: str
@@ -268,8 +255,6 @@ class FunctionSweep(Pickled, SweepWorkload):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptSweep(SweepWorkload):
     """Trials of a script: each runs it as a program, with its parameters as ``--NAME=VALUE`` before its arguments."""
-
-    trial: ClassVar[str] = "raysm.workloads.sweep.script_trial:run_script"
 
     script: str
     """The script's path; relative to ``source_dir`` where that is given."""

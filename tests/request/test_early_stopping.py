@@ -21,16 +21,6 @@ def test_a_name_is_the_rule_with_its_default_numbers():
     assert rule_of(None) is None
 
 
-def test_in_a_population_what_a_trial_had_at_its_last_look_is_there_until_the_next():
-    assert (Pbt(every=1).checkpoints_kept, Pbt(every=10).checkpoints_kept) == (3, 12)
-    assert Asha().checkpoints_kept == 2
-
-
-def test_rungs_are_as_far_apart_as_the_factor_says_and_the_most_reports_are_the_last():
-    rule = Asha(grace=2, factor=3, most_reports=20)
-    assert [rule.next_rung(reports) for reports in (0, 1, 2, 5, 6, 17, 18, 19)] == [2, 2, 6, 6, 18, 18, 20, 20]
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [

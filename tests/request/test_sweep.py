@@ -126,12 +126,6 @@ def test_what_cannot_be_is_refused(make, said):
         make()
 
 
-def test_less_or_more_is_better_as_the_mode_says():
-    assert script().is_better(1, 2)
-    assert script(mode="max").is_better(2, 1)
-    assert not script().is_better(1, 1)
-
-
 def test_the_service_tunes_sweeps_and_nothing_else():
     assert require_sweep(sweep := script()) is sweep
     with pytest.raises(InvalidRequest, match="tune: the service tunes sweeps, and this is the script"):

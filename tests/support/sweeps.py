@@ -9,7 +9,7 @@ from raysm.request import JobRequest
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.sweep.run import Sweep
-from raysm.workloads.sweep.search import drawing_by
+from raysm.workloads.sweep.study import drawing_by
 
 
 def pack(sweep, base):

@@ -3,11 +3,10 @@
 import sys
 
 import pytest
-from raysm.contract.trials import Trials
 
 from raysm.client.submit import submit
 from raysm.client.sweep_result import SweepResult
-from raysm.contract.events import Metric, Trial, line
+from raysm.contract.events import Metric, Trial, Trials, line
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Script

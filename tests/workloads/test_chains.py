@@ -19,7 +19,7 @@ from raysm.request import Cluster, Input, JobRequest
 from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
-from raysm.workloads.batch.first_look import check_inputs
+from raysm.workloads.batch.formats import check_inputs
 from raysm.workloads.file_names import data_files, input_files
 from raysm.workloads.files import file_blocks
 from raysm.workloads.left_files import write_manifest
@@ -29,7 +29,7 @@ from raysm.workloads.similarity.reading import first_look
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import open_matrix
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.sweep.output import table_of
+from raysm.workloads.sweep.result import table_of
 from tests.support.batches import pack, run
 from tests.support.driving import drive, pack_script
 

@@ -1,7 +1,7 @@
 """The parameters of CreateHyperParameterTuningJob. Pure: a sweep and the plan of its job flow in, the call flows out.
 
 Every training job is the sweep's own job with one trial: the payload is the same, and the values of the trial arrive as
-hyperparameters (``raysm.workloads.sweep.one_trial``). A definition has no place for an entry point. raysm's own image
+hyperparameters (``raysm.workloads.runners.sweep``). A definition has no place for an entry point. raysm's own image
 begins with the bootstrap; for AWS's framework images two hyperparameters say the same, which raysm's passes over.
 """
 

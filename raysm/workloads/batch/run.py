@@ -23,10 +23,9 @@ from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.request.options import decisive_json
 from raysm.workloads.batch.columns import InputColumns, filled
-from raysm.workloads.batch.formats.tables import Table
-from raysm.workloads.batch.part import Part, Prediction, differing, parquet_of, predict
-from raysm.workloads.batch.piece import Piece, pieces_of
-from raysm.workloads.batch.scan import described, scan_columns
+from raysm.workloads.batch.pieces import Piece, described, pieces_of, scan_columns
+from raysm.workloads.batch.predict import Part, Prediction, differing, parquet_of, predict
+from raysm.workloads.batch.tables import Table
 from raysm.workloads.blocks import map_blocks
 from raysm.workloads.disk import full_disk_is_no_room
 from raysm.workloads.nodes import Node, cluster_nodes

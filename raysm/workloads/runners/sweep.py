@@ -1,72 +1,81 @@
-"""A sweep on the formed cluster: the trials by Ray Tune, the result on the head.
+"""Runs a sweep on the formed cluster: its trials on Ray actors, its result on the head."""
 
-What flows in are the workload and, where the space is a function, its pickle; what flows out is the table of the trials
-and what the best one left. What has been found is kept beside the checkpoints, where there are any, so that a job that
-is interrupted, and one that is sent with ``resume``, goes on where it stopped.
-"""
-
+import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
 
 from raysm.bootstrap.log import emit_event
+from raysm.contract.names import TUNING_OBJECTIVE
+from raysm.errors import InvalidRequest
+from raysm.request.space import Choice
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.runner import Runner, naming_what_is_missing
-from raysm.workloads.sweep.one_trial import as_launched
 from raysm.workloads.termination import leave_on_sigterm
 
-__all__ = ["SweepRunner"]
+__all__ = ["SweepRunner", "as_launched"]
 
 
 class SweepRunner(Runner[SweepWorkload]):
     """Runs the trials."""
 
     def run(self, address: str) -> None:
-        """Run them all; ``workloads.sweep.run`` says what it raises."""
-        # Optuna, or what Ray Tune needs (pandas, among others), of which Tune speaks in words of its own.
-        with naming_what_is_missing(self.workload, "what Ray Tune needs (pandas, among others)"):
-            from raysm.workloads.sweep.journal import Journal, key_of
-            from raysm.workloads.sweep.output import summary_of, write_result
+        """Run all trials and write the result; ``workloads.sweep.run.Sweep.run`` lists the errors."""
+        with naming_what_is_missing(self.workload):
+            from raysm.workloads.sweep.result import summary_of, write_result
             from raysm.workloads.sweep.run import Sweep
-            from raysm.workloads.sweep.search import drawing_by
+            from raysm.workloads.sweep.study import drawing_by
         self.workload = as_launched(self.workload, self.environment.hyperparameters)
         print(self.workload.plan, flush=True)  # noqa: T201
         begun_s = time.monotonic()
-        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, configure_logging=False)
-        # What is known of the trials is on disk already, so SIGTERM may end the work anywhere.
+        # The journal is on disk at all times, so SIGTERM may end the process anywhere.
         leave_on_sigterm()
         root = self.environment.paths.sweep(lasting=self.environment.has_checkpoints)
         function = self.space_function()
         draw = None if function is None else drawing_by(function, self.workload.title)
+        sweep = Sweep(workload=self.workload, draw=draw, root=root, emit_event=emit_event)
         try:
-            outcome = Sweep(workload=self.workload, draw=draw, root=root, emit_event=emit_event).run(cluster_nodes())
-            journal = Journal(root, key_of(self.workload))
-            described = write_result(outcome, self.workload, journal, self.environment.paths.model)
+            outcome = sweep.run(cluster_nodes())
+            described = write_result(outcome, self.workload, sweep.study.files, self.environment.paths.model)
         finally:
             ray.shutdown()
-        summary = summary_of(outcome, self.workload)
         self.describe_result(
             {"trials": outcome.seconds, "whole": time.monotonic() - begun_s},
             packages=self.workload.packages,
             described=described,
-            measures={
-                "trials": float(len(outcome.entries)),
-                "resumed_trials": float(outcome.resumed),
-                "placement_groups_left": float(outcome.groups_left),
-            },
-            summary=". ".join([summary, *outcome.notes]),
+            measures={"trials": float(len(outcome.entries)), "resumed_trials": float(outcome.resumed)},
+            summary=". ".join([summary_of(outcome, self.workload), *outcome.notes]),
         )
-        journal.remove()
+        sweep.study.remove()
 
     def space_function(self) -> Callable[[Any], Any] | None:
-        """Return the function that draws the parameters; None where ranges say what they may be."""
+        """Return the user's function that draws the parameters; None if the space is ranges."""
         if not self.workload.draws_itself:
             return None
         _, (draw,), _ = unpickled(self.payload.function, self.workload.title)
         function: Callable[[Any], Any] = draw
         return function
+
+
+def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> SweepWorkload:
+    """Return the sweep to run: inside a tuning job of the service one trial with the values that the service chose.
+
+    Raises:
+        InvalidRequest: The service chose no value for a parameter.
+    """
+    # Only a tuning job sets this; a user's own hyperparameters may have any other name.
+    if TUNING_OBJECTIVE not in hyperparameters:
+        return workload
+    missing = sorted(set(workload.space) - set(hyperparameters))
+    if missing:
+        raise InvalidRequest(f"the tuning job gave no value of {missing[0]!r}, which the sweep varies")
+    values = {name: Choice((item.read(hyperparameters[name]),)) for name, item in workload.space.items()}
+    # Without a rule: the service, which sees the other trials, decides whether this one ends early.
+    return dataclasses.replace(
+        workload, space=values, search="grid", trials=1, stop=None, concurrency=None, time_budget_s=None
+    )

@@ -1,1 +1,1 @@
-"""Many trials on one formed cluster: Ray Tune places and watches them, Optuna chooses what they try."""
+"""Sweeps: many trials on one formed cluster. Optuna chooses their parameters, Ray actors run them."""

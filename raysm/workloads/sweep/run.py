@@ -1,85 +1,96 @@
-"""A sweep from its first trial to its result, inside a cluster that is joined.
+"""A sweep from its first trial to its result, on a formed cluster.
 
-What flows in are the workload, what its trials were before an interruption, and the instances; what flows out is the
-table of all trials and what the best one left, in the folder of the result.
+The sweep keeps one actor for each trial that runs at a time. Each call to an actor returns the trial's next message;
+the sweep waits for the messages of all actors and answers them.
 """
 
-import logging
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.fs as pafs
-from ray import tune
+import ray
+from ray.util import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raysm.bootstrap.environment import tell
-from raysm.contract.events import Event
-from raysm.errors import TrialFailed
+from raysm.contract.events import Event, Metric, Progress, Trial, best_of
+from raysm.errors import InvalidRequest, TrialFailed
+from raysm.request.early_stopping import Pbt
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.nodes import Node
-from raysm.workloads.sweep.budget import Budget
-from raysm.workloads.sweep.chronicle import Chronicle, Gate
-from raysm.workloads.sweep.head_files import HeadFileSystem, serve_files
-from raysm.workloads.sweep.journal import Entry, Journal, key_of
-from raysm.workloads.sweep.placement import Reservation, remove_groups
-from raysm.workloads.sweep.room import TrialSize, trials_at_once
-from raysm.workloads.sweep.schedulers import scheduler_of
-from raysm.workloads.sweep.search import Draw, Search, Searching, Waiting
-from raysm.workloads.sweep.trial import name_of, run_trial
+from raysm.workloads.presence import tasks_at_once
+from raysm.workloads.sweep.head_files import serve_files
+from raysm.workloads.sweep.reports import Report
+from raysm.workloads.sweep.study import Draw, Entry, Population, Study
+from raysm.workloads.sweep.trial import Assignment, Message, TrialActor
 
-__all__ = ["Outcome", "Sweep", "size_of"]
+__all__ = ["Outcome", "Sweep", "TrialSize", "size_of", "trials_at_once"]
 
-FILES = "raysm-sweep-files"
-"""Name of the actor that has the checkpoints, in the namespace of the driver."""
+SPENT_EVERY_S = 10.0
+"""How often the time that the sweep has taken is written down; a killed run may take this much more than its budget."""
 
-TUNE = {
-    # Its tables, and its files for TensorBoard, say less than the events do.
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    # Results without the metric are judged here, with a sentence of their own.
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    # SIGINT is not how a job is ended.
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # Its newer tables come also where nothing is to be said, and name a folder that is on no disk.
-    "RAY_AIR_NEW_OUTPUT": "0",
-    # What a trial raised is told once, as its reason.
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    # A trial stays in the folder of the user's code.
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    # Its own state is not read again: writing it every 10 s would be for nothing.
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
-    # A function that is ended early in a reused process may be in the middle of a step.
-    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "10",
-}
-"""Settings of Ray Tune, which it takes from nowhere else."""
+STOPS_WITHIN_S = 10.0
+"""A trial that was told to stop has this long for its ``finally`` blocks; then its process is killed."""
 
-LOGGERS = ("ray.tune", "ray.train")
-"""Of what Tune says by itself."""
+MAX_FAILED_STARTS = 20
+"""Processes in a row that died before they took a trial, after which the sweep fails."""
+
+CHECKPOINTS_KEPT = 2
+"""The latest of each running trial, and the one before: a copy of the journal in S3 may still name that one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a sweep has found."""
+    """What a sweep found."""
 
     entries: tuple[Entry, ...]
-    """All trials that ended, by their numbers."""
+    """The trials that ended, by number."""
     notes: tuple[str, ...]
-    """What to know of how it went."""
+    """Remarks for the user, for example that the time was too short."""
     seconds: float
-    """How long the trials took together, from the first one's begin."""
+    """Seconds that this run took."""
     resumed: int
-    """Trials of before the interruption, which were not run again."""
-    groups_left: int
-    """Placement groups that Ray did not remove."""
+    """Trials that were done before an interruption, and did not run again."""
 
 
-def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
-    """Return what one trial takes: where nobody said it, a GPU a worker if any instance has one."""
-    gpus = workload.gpus
-    if gpus is None:
-        gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
-    return TrialSize(workers=workload.workers, cpus=workload.cpus, gpus=gpus)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSize:
+    """The resources of one trial."""
+
+    workers: int
+    """Its processes."""
+    cpus: float
+    """CPUs of each process."""
+    gpus: float
+    """GPUs of each process."""
+
+
+@dataclass(kw_only=True, eq=False)
+class _Trial:
+    """A trial that has begun and not ended."""
+
+    entry: Entry
+    checkpoints: list[str] = field(default_factory=list)
+    began_s: float | None = None
+    deaths: int = 0
+    is_finite: bool = True
+
+    @property
+    def number(self) -> int:
+        return self.entry.trial.number
+
+
+@dataclass(kw_only=True, eq=False)
+class _Slot:
+    """Room for one trial: its resources, and the actor that runs it."""
+
+    actor: Any
+    group: Any
+    trial: _Trial | None = None
+    kill_at_s: float = math.inf
+    """When to kill the actor, if its trial was told to stop and goes on."""
 
 
 @dataclass(kw_only=True)
@@ -87,144 +98,368 @@ class Sweep:
     """One sweep."""
 
     workload: SweepWorkload
-    """What is asked for."""
     draw: Draw | None
-    """Draws the parameters; None is by the workload's space."""
+    """Draws the parameters; None draws from the workload's space."""
     root: Path
-    """Folder of what is kept while it runs."""
+    """Folder for what is kept until the sweep ends."""
     emit_event: Callable[[Event], None]
-    """Tells the job."""
-    notes: list[str] = field(default_factory=list)
-    """What to know of how it went."""
+    """Writes an event into the job's log."""
+    study: Study = field(init=False)
+    """The memory of the sweep, once it runs."""
 
     def run(self, nodes: Sequence[Node]) -> Outcome:
-        """Run the trials that are left, on the instances ``nodes``, of which the first is the head.
+        """Run the trials that are left on the instances ``nodes``, of which the first is the head.
 
         Raises:
-            InvalidRequest: Not even one trial fits, or no trial reported the metric.
-            TrialFailed: All of them failed.
+            InvalidRequest: No trial fits, or no trial reported the metric.
+            TrialFailed: All trials failed.
         """
-        tell(TUNE)
-        # That it made a checkpoint, or found no files of its own beside it, is of no use to anybody.
-        for name in LOGGERS:
-            logging.getLogger(name).setLevel(logging.ERROR)
         size = size_of(self.workload, nodes)
         offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
         at_once, note = trials_at_once(offers, size, most=self.workload.concurrency)
-        self.notes += [note] if note else []
-        journal = Journal(self.root, key_of(self.workload))
-        entries = journal.entries()
-        finished = [entry for entry in entries if entry.trial.status != "running"]
-        interrupted = [_waiting(entry) for entry in entries if entry.trial.status == "running"]
-        search = Search.begin(self.workload, self.draw, [entry.trial for entry in finished], interrupted)
-        searching = Searching(search)
-        chronicle = Chronicle(
-            self.workload,
-            search=search,
-            searching=searching,
-            journal=journal,
-            emit_event=self.emit_event,
-            earlier=entries,
-        )
+        study = self.study = Study(self.workload, self.draw, self.root)
+        resumed = len(study.entries)
         begun_s = time.monotonic()
-        plan = _Plan(size, at_once, self._trials_left(len(finished)), nodes[0])
-        left = self._tune(chronicle, searching, plan, Budget(self.workload.time_budget_s, journal))
-        outcome = Outcome(
-            entries=tuple(chronicle.entries[number] for number in sorted(chronicle.entries)),
-            notes=tuple(self.notes),
-            seconds=time.monotonic() - begun_s,
-            resumed=len(finished),
-            groups_left=left,
+        run = _Run(self.workload, study, self.emit_event, size, at_once)
+        run.notes += [note] if note else []
+        run.run(nodes[0])
+        entries = tuple(study.entries[number] for number in sorted(study.entries))
+        if all(entry.trial.status == "failed" for entry in entries):
+            _raise_failure(entries)
+        return Outcome(entries=entries, notes=tuple(run.notes), seconds=time.monotonic() - begun_s, resumed=resumed)
+
+
+class _Run:
+    """One run of a sweep: the loop over the messages of its trials."""
+
+    def __init__(
+        self, workload: SweepWorkload, study: Study, emit_event: Callable[[Event], None], size: TrialSize, at_once: int
+    ) -> None:
+        self._workload, self._study, self._emit, self._size = workload, study, emit_event, size
+        self._at_once = at_once
+        self.notes: list[str] = []
+        self._files: Any = None
+        self._calls: dict[Any, _Slot] = {}
+        # Trials that were interrupted or whose process died come before new ones, those of a population after them.
+        self._first = [_Trial(entry=entry) for entry in study.interrupted]
+        self._last: list[_Trial] = []
+        self._unbegun = max(0, workload.planned_trials - len(study.entries) - len(self._first))
+        self._has_metric = any(entry.trial.value is not None for entry in study.entries.values())
+        self._failed_starts = 0
+        self._population = Population(workload.stop, workload) if isinstance(workload.stop, Pbt) else None
+        self._begun_s = time.monotonic() - study.spent_s
+        self._saved_s = time.monotonic()
+        self._tell_progress()
+
+    def run(self, head: Node) -> None:
+        """Run all trials, or as many as the time allows."""
+        if self._is_waiting and not self._is_over:
+            self._files = serve_files(self._study.files, head.node_id)
+            try:
+                self._loop()
+            finally:
+                for slot in list(self._calls.values()):
+                    self._close(slot)
+                ray.kill(self._files)
+        if self._is_over:
+            for trial in [*self._first, *self._last, *(slot.trial for slot in self._calls.values())]:
+                if trial is not None:
+                    self._end(trial, "stopped")
+            missing = max(0, self._workload.planned_trials - len(self._study.entries))
+            self.notes.append(
+                f"the time of {self._workload.time_budget_s:g} s was over: {missing} trials were not begun"
+            )
+        self._save_spent()
+
+    def _loop(self) -> None:
+        while self._is_waiting or any(slot.trial for slot in self._calls.values()):
+            running = sum(slot.trial is not None for slot in self._calls.values())
+            waiting = len(self._first) + len(self._last) + self._unbegun
+            for _ in range(min(self._at_once, running + waiting) - len(self._calls)):
+                self._open()
+            ready, _ = ray.wait(list(self._calls), timeout=max(0.0, min(1.0, self._left_s)))
+            for call in ready:
+                self._on_answer(call, self._calls.pop(call))
+            now_s = time.monotonic()
+            for call, slot in list(self._calls.items()):
+                if now_s >= slot.kill_at_s:
+                    del self._calls[call]
+                    self._close(slot)
+            if now_s - self._saved_s >= SPENT_EVERY_S:
+                self._save_spent()
+            if self._is_over:
+                return
+
+    # Slots and their calls.
+
+    def _open(self) -> None:
+        """Start an actor; wait for it in the loop."""
+        size = self._size
+        bundle = {"CPU": size.cpus} | ({"GPU": size.gpus} if size.gpus else {})
+        group, options = None, {}
+        if size.workers > 1:
+            # All workers are placed together or not at all. Not STRICT_PACK: one instance may have too few GPUs.
+            group = placement_group([dict(bundle) for _ in range(size.workers)], strategy="PACK")
+            options = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)}
+        actor = ray.remote(TrialActor).options(num_cpus=size.cpus, num_gpus=size.gpus, **options).remote()
+        self._calls[actor.ready.remote()] = _Slot(actor=actor, group=group)
+
+    def _close(self, slot: _Slot) -> None:
+        ray.kill(slot.actor)
+        if slot.group is not None:
+            remove_placement_group(slot.group)
+
+    def _on_answer(self, call: Any, slot: _Slot) -> None:
+        try:
+            message: Message | None = ray.get(call)
+        except ray.exceptions.RayError as error:
+            self._on_death(slot, error)
+            return
+        self._failed_starts = 0
+        if message is None:
+            self._assign(slot)
+        elif message.status:
+            if slot.trial is not None:
+                self._on_end(slot.trial, message)
+                slot.trial = None
+            # A function with several workers leaves a process group's variables behind.
+            if self._workload.reuse and self._size.workers == 1:
+                self._assign(slot)
+            else:
+                self._close(slot)
+        else:
+            # A trial that was told to stop may report again from another thread.
+            goes_on = slot.trial is not None and self._on_report(slot.trial, message)
+            if not goes_on:
+                slot.trial, slot.kill_at_s = None, min(slot.kill_at_s, time.monotonic() + STOPS_WITHIN_S)
+            self._calls[slot.actor.answer.remote(goes_on)] = slot
+
+    def _assign(self, slot: _Slot) -> None:
+        """Give a free actor the next trial, or end it."""
+        trial = self._next()
+        if trial is None:
+            self._close(slot)
+            return
+        slot.trial, slot.kill_at_s = trial, math.inf
+        # A trial whose process died, or that takes turns, is told once.
+        if trial.began_s is None:
+            trial.began_s = time.monotonic()
+            # An interrupted trial without its checkpoint starts from the beginning.
+            if trial.entry.checkpoint is None:
+                trial.entry = Entry(trial=Trial(number=trial.number, status="running", params=trial.entry.trial.params))
+            else:
+                trial.checkpoints.append(trial.entry.checkpoint)
+            trial.entry = self._study.save(trial.entry)
+            self._emit(trial.entry.trial)
+        trial.entry = replace(trial.entry, trial=replace(trial.entry.trial, reports=trial.entry.reports))
+        assignment = Assignment(
+            number=trial.number,
+            params=trial.entry.trial.params,
+            checkpoint=trial.entry.checkpoint,
+            files=self._files,
         )
-        _refuse(outcome, chronicle)
-        return outcome
+        self._calls[slot.actor.begin.remote(assignment)] = slot
+
+    def _next(self) -> _Trial | None:
+        if self._first:
+            return self._first.pop(0)
+        if self._unbegun:
+            entry = self._study.next()
+            if entry is not None:
+                self._unbegun -= 1
+                return _Trial(entry=entry)
+            self._unbegun = 0
+        return self._last.pop(0) if self._last else None
+
+    def _on_death(self, slot: _Slot, error: Exception) -> None:
+        """Run the trial of a process that died again, from its checkpoint, unless it died too often."""
+        trial = slot.trial
+        self._close(slot)
+        if trial is None:
+            self._failed_starts += math.isinf(slot.kill_at_s)
+            if self._failed_starts > MAX_FAILED_STARTS:
+                raise error
+            return
+        trial.deaths += 1
+        if trial.deaths <= self._workload.retries:
+            self._first.append(trial)
+            return
+        times = f"{trial.deaths} time{'s'[: trial.deaths != 1]}"
+        self._end(trial, "failed", f"its process or its instance died, {times}", str(error).strip())
+
+    # What trials say.
+
+    def _on_report(self, trial: _Trial, message: Message) -> bool:
+        """Take a report; return whether the trial goes on in its process."""
+        self._take(trial, message.report, message.host)
+        metric, reports = self._workload.metric, trial.entry.trial.reports
+        if metric not in message.report.metrics and metric not in message.report.not_finite:
+            return True
+        if self._population is not None:
+            return self._goes_on_in_population(self._population, trial)
+        if self._study.should_stop(trial.number, message.report.metrics.get(metric, math.nan), reports):
+            self._end(trial, "stopped")
+            return False
+        return True
+
+    def _goes_on_in_population(self, population: Population, trial: _Trial) -> bool:
+        if not population.compares(trial.entry.trial.reports):
+            return True
+        copy = population.compare(trial.entry)
+        if copy is not None:
+            trial.entry, trial.is_finite = self._study.save(copy), copy.trial.value is not None
+            self._drop_old_checkpoints(trial)
+        elif not self._is_waiting:
+            return True
+        # Where there is no room for all trials, they take turns.
+        self._last.append(trial)
+        return False
+
+    def _on_end(self, trial: _Trial, message: Message) -> None:
+        report = message.report
+        if report.metrics or report.not_finite:
+            self._take(trial, report, message.host)
+        elif report.checkpoint is not None:
+            self._keep_checkpoint(trial, report.checkpoint)
+        self._end(trial, message.status, message.reason, message.traceback)
+
+    def _take(self, trial: _Trial, report: Report, host: str) -> None:
+        metric, record = self._workload.metric, trial.entry.trial
+        if metric in report.metrics or metric in report.not_finite:
+            self._has_metric, trial.is_finite = True, metric in report.metrics
+        metrics = {name: value for name, value in record.metrics.items() if name not in report.not_finite}
+        record = replace(
+            record,
+            metrics=metrics | dict(report.metrics),
+            # Weights that have become NaN are not a result, however good they were before.
+            value=report.metrics.get(metric, record.value) if trial.is_finite else None,
+            reports=record.reports + 1,
+            host=host or record.host,
+        )
+        trial.entry = replace(trial.entry, trial=record)
+        if report.checkpoint is not None:
+            self._keep_checkpoint(trial, report.checkpoint)
+
+    def _keep_checkpoint(self, trial: _Trial, name: str) -> None:
+        trial.checkpoints.append(name)
+        trial.entry = self._study.save(replace(trial.entry, checkpoint=name, reports=trial.entry.trial.reports))
+        self._drop_old_checkpoints(trial)
+
+    def _drop_old_checkpoints(self, trial: _Trial) -> None:
+        needed = set(trial.checkpoints[-CHECKPOINTS_KEPT:])
+        if self._population is not None:
+            open_trials = [*self._first, *self._last, *(slot.trial for slot in self._calls.values())]
+            needed |= self._population.checkpoints
+            needed |= {each.entry.checkpoint for each in open_trials if each is not None and each.entry.checkpoint}
+        for name in [name for name in trial.checkpoints if name not in needed]:
+            trial.checkpoints.remove(name)
+            self._study.remove_checkpoint(name)
+
+    def _end(self, trial: _Trial, status: str, reason: str = "", traceback: str = "") -> None:
+        """Record the end of a trial."""
+        metric, record = self._workload.metric, trial.entry.trial
+        reported = ", ".join(map(repr, record.metrics)) or "nothing"
+        lacks_metric = status == "done" and record.value is None and trial.is_finite
+        # A trial that reported nothing to compare it by has not succeeded, nor has one that diverged.
+        if lacks_metric:
+            status, reason = "failed", f"it did not report the metric {metric!r}; it reported {reported}"
+        elif status != "failed" and not trial.is_finite:
+            status, reason = "failed", f"the metric {metric!r} was not finite when it was reported last"
+        seconds = 0.0 if trial.began_s is None else time.monotonic() - trial.began_s
+        record = replace(record, status=status, reason=reason, seconds=round(seconds, 3), time_s=time.time())
+        # On the disk before the event, so that readers of the event find it there.
+        self._study.finish(replace(trial.entry, trial=record, traceback=traceback))
+        if self._population is None:
+            self._keep_only_best()
+        else:
+            # Others may be about to continue from the checkpoints of a trial that has ended.
+            self._population.leave(trial.number)
+        self._emit(record)
+        self._tell_progress()
+        # Before money is spent on all the others, which run the same lines.
+        if lacks_metric and not self._has_metric:
+            raise InvalidRequest(
+                f"no trial reported the metric {metric!r}: the first that ended reported {reported}; report it "
+                "(raysm.report), return it, or name another metric"
+            )
+
+    def _keep_only_best(self) -> None:
+        """Delete the checkpoints of all ended trials but the best."""
+        entries = self._study.entries
+        best = best_of([entry.trial for _, entry in sorted(entries.items())], self._workload.mode)
+        for number, entry in list(entries.items()):
+            if entry.checkpoint is not None and (best is None or number != best.number):
+                self._study.remove_checkpoints(number)
+
+    def _tell_progress(self) -> None:
+        ended = [entry.trial for _, entry in sorted(self._study.entries.items())]
+        self._emit(Progress(phase="sweep", done=len(ended), total=self._workload.planned_trials, unit="trials"))
+        best = best_of(ended, self._workload.mode)
+        if best is not None and best.value is not None:
+            self._emit(Metric(name=f"best_{self._workload.metric}", value=best.value, step=len(ended)))
+
+    # Time, and trials that wait.
 
     @property
-    def _takes_turns(self) -> bool:
-        return self.workload.stop is not None and self.workload.stop.takes_turns
+    def _is_waiting(self) -> bool:
+        return bool(self._first or self._last or self._unbegun)
 
-    def _trials_left(self, finished: int) -> int:
-        return max(0, self.workload.planned_trials - finished)
+    @property
+    def _left_s(self) -> float:
+        budget = self._workload.time_budget_s
+        return math.inf if budget is None else budget - (time.monotonic() - self._begun_s)
 
-    def _tune(self, chronicle: Chronicle, searching: Searching, plan: "_Plan", budget: Budget) -> int:
-        """Let Ray Tune run the trials; return how many placement groups are left."""
-        if not plan.trials:
-            return 0
-        left: list[Any] = []
-        # Earlier runs may have taken all of it.
-        if not budget.is_over:
-            actor = serve_files(chronicle.files, plan.head.node_id, FILES)
-            try:
-                self._tuner(chronicle, searching, plan, budget).fit()
-            finally:
-                left = remove_groups()
-            del actor
-        chronicle.abandon()
-        budget.keep()
-        if budget.is_over:
-            missing = max(0, self.workload.planned_trials - len(chronicle.entries))
-            self.notes.append(
-                f"the time of {self.workload.time_budget_s:g} s was over: {missing} trials were not begun"
-            )
-        return len(left)
+    @property
+    def _is_over(self) -> bool:
+        return self._left_s <= 0
 
-    def _tuner(self, chronicle: Chronicle, searching: Searching, plan: "_Plan", budget: Budget) -> tune.Tuner:
-        def name(trial: Any) -> str:
-            return name_of(searching.numbers[trial.trial_id], trial.trial_id)
+    def _save_spent(self) -> None:
+        self._saved_s = time.monotonic()
+        if self._workload.time_budget_s is not None:
+            self._study.save_spent(self._saved_s - self._begun_s)
 
-        return tune.Tuner(
-            tune.with_resources(run_trial, Reservation.of(plan.size)),
-            param_space={"files": FILES},
-            tune_config=tune.TuneConfig(
-                search_alg=searching,
-                scheduler=scheduler_of(self.workload),
-                num_samples=plan.trials,
-                max_concurrent_trials=None if self._takes_turns else plan.at_once,
-                time_budget_s=budget.left_s,
-                reuse_actors=self.workload.reuse and self.workload.workers == 1,
-                trial_name_creator=name,
-                trial_dirname_creator=name,
-            ),
-            run_config=tune.RunConfig(
-                # Of its own: what was there before an interruption is read by the journal alone.
-                name=f"run-{time.time_ns()}",
-                storage_path="/",
-                storage_filesystem=pafs.PyFileSystem(HeadFileSystem(FILES)),
-                callbacks=[chronicle, budget],
-                stop=Gate(chronicle),
-                failure_config=tune.FailureConfig(max_failures=self.workload.retries),
-                verbose=0,
-            ),
+
+def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
+    """Return the resources of one trial; by default one GPU for each worker if any instance has one."""
+    gpus = workload.gpus
+    if gpus is None:
+        gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
+    return TrialSize(workers=workload.workers, cpus=workload.cpus, gpus=gpus)
+
+
+def trials_at_once(nodes: Sequence[dict[str, float]], size: TrialSize, *, most: int | None = None) -> tuple[int, str]:
+    """Return how many trials run at once.
+
+    Args:
+        nodes: What each instance offers, in Ray's names: ``{"CPU": 4, "GPU": 1}``.
+        size: Resources of one trial.
+        most: Upper limit; None is as many as fit.
+
+    Returns:
+        The number, at least 1, and a sentence if it is less than ``most``, else an empty text.
+
+    Raises:
+        InvalidRequest: Not even one trial fits.
+    """
+    # An estimate if workers are larger than half an instance; placement groups decide.
+    fit = tasks_at_once(nodes, size.cpus, size.gpus) // size.workers
+    if not fit:
+        offers = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        raise InvalidRequest(
+            f"not even one trial fits: it takes {size.workers} worker{'s'[: size.workers != 1]} of "
+            f"{size.cpus:g} CPUs and {size.gpus:g} GPUs, and the instances offer {offers or 'nothing'}; use fewer "
+            "workers, cpus or gpus, or larger or more instances"
         )
+    if most is None or most <= fit:
+        return (fit if most is None else most), ""
+    return fit, f"{fit} trials run at once, not {most}: the instances have no room for more"
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How the trials run."""
-
-    size: TrialSize
-    at_once: int
-    trials: int
-    head: Node
-
-
-def _waiting(entry: Entry) -> Waiting:
-    trial = entry.trial
-    # Without its checkpoint it begins anew, and so does the count of its reports.
-    reports = 0 if entry.checkpoint is None else trial.reports
-    return Waiting(params=trial.params, number=trial.number, restored=entry.checkpoint, reports=reports)
-
-
-def _refuse(outcome: Outcome, chronicle: Chronicle) -> None:
-    """Fail where the sweep has found nothing."""
-    if chronicle.refusal is not None:
-        raise chronicle.refusal
-    if all(entry.trial.status == "failed" for entry in outcome.entries):
-        first = min(outcome.entries, key=lambda entry: entry.trial.time_s, default=None)
-        if first is None:
-            raise TrialFailed("no trial ended within the time of the sweep; give it more (time_budget_s)")
-        raise TrialFailed(
-            f"all {len(outcome.entries)} trials failed; the first one (trial {first.trial.number}): "
-            f"{first.trial.reason}",
-            first.traceback,
-        )
+def _raise_failure(entries: Sequence[Entry]) -> None:
+    first = min(entries, key=lambda entry: entry.trial.time_s, default=None)
+    if first is None:
+        raise TrialFailed("no trial ended within the time of the sweep; give it more (time_budget_s)")
+    raise TrialFailed(
+        f"all {len(entries)} trials failed; the first one (trial {first.trial.number}): {first.trial.reason}",
+        first.traceback,
+    )

@@ -1,194 +1,284 @@
-"""One trial in a worker process: what Ray Tune calls, around the function or the script of the user's.
+"""One trial in a worker process: the actor that the sweep calls, around the user's function or script.
 
-What flows in is the trial's config, what flows out are results to Tune: each report with the value that counts, and a
-last one that says how the trial ended. What user code raises is a result too: it would raise it again if it were tried
-again, and Tune's retries are for processes and instances that die.
+The actor runs the trial in a thread and exchanges messages with the sweep: each report, whose answer says whether the
+trial goes on, and the end. An exception of user code is a message too: it would be raised again in another attempt, and
+retries are for processes and instances that die.
 """
 
-import logging
 import pkgutil
+import queue
 import random
+import secrets
 import shutil
 import sys
+import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ray import tune
-
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
+from raysm.contract import payload
 from raysm.contract.names import TRIAL
 from raysm.contract.payload import read_request
 from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
-from raysm.request.sweep import SweepWorkload
-from raysm.workloads.sweep.calling import EndedEarly
-from raysm.workloads.sweep.head_files import HeadFileSystem
-from raysm.workloads.sweep.reports import RESTORED, Report, report_of
-from raysm.workloads.sweep.schedulers import NOT_FINITE, VALUE
+from raysm.request.sweep import FunctionSweep, ScriptSweep, SweepWorkload
+from raysm.workloads import script_main
+from raysm.workloads.pickles import unpickled
+from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, started
+from raysm.workloads.sweep.head_files import download, upload
+from raysm.workloads.sweep.reports import RESTORED, Listener, Report, listening, parse, report_of
 
 __all__ = [
-    "ENDED",
-    "METRICS",
+    "Assignment",
+    "EndedEarly",
+    "Message",
+    "TrialActor",
     "TrialRun",
+    "arguments_of",
     "begin_in",
-    "name_of",
-    "number_of",
-    "run_trial",
+    "call",
+    "metrics_of",
+    "run_script",
     "seed_all",
     "trial_folder",
     "trial_reason",
 ]
 
-ENDED = "raysm_ended"
-"""The key of the last result: how the trial ended, ``done`` or ``failed``."""
-
-METRICS = "raysm_metrics"
-"""The key of the metrics by their names; under names of their own they could be taken for Tune's."""
-
 MODEL = "model"
-"""In a trial's folder: what $SM_MODEL_DIR names meanwhile."""
+"""Folder inside a trial's folder; $SM_MODEL_DIR names it."""
 
 TRACEBACK_CHARACTERS = 4000
-"""Of its end: results travel to the head and into the log."""
+"""Longest traceback: its end travels to the head and into the log."""
+
+
+class EndedEarly(SystemExit):
+    """Raised by the report after which a trial is to stop; it passes through user code like ``sys.exit(0)``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """What a worker needs to run a trial."""
+
+    number: int
+    """Number of the trial."""
+    params: Mapping[str, Any]
+    """Its parameters."""
+    checkpoint: str | None
+    """Name of the checkpoint on the head to continue from; None starts from the beginning."""
+    files: Any
+    """Handle of the actor that holds the checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """A report of a trial, or its end if it has a status."""
+
+    report: Report = field(default_factory=Report)
+    """The metrics; at the end those that the function returned. Its checkpoint is a name on the head."""
+    status: str = ""
+    """``done``, ``failed`` or ``stopped`` at the end."""
+    reason: str = ""
+    """Why the trial failed, in one line."""
+    traceback: str = ""
+    """Where it failed."""
+    host: str = ""
+    """The instance."""
+
+
+class TrialActor:
+    """A Ray actor that runs trials, one after the other."""
+
+    def __init__(self) -> None:
+        self._run: _Exchange | None = None
+
+    def ready(self) -> None:
+        """Return once the actor runs."""
+
+    def begin(self, assignment: Assignment) -> Message:
+        """Start a trial; return its first message."""
+        # A new exchange each time: a thread that an earlier trial left behind must not receive this one's answers.
+        self._run = _Exchange()
+        threading.Thread(target=self._run.work, args=(assignment,), daemon=True, name="raysm-trial").start()
+        return self._run.messages.get()
+
+    def answer(self, goes_on: bool) -> Message:
+        """Answer the last report; return the next message."""
+        assert self._run is not None
+        self._run.answers.put(goes_on)
+        return self._run.messages.get()
+
+
+class _Exchange:
+    """The messages between one trial's thread and the actor."""
+
+    def __init__(self) -> None:
+        self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        # A trial may report from several threads.
+        self._lock = threading.Lock()
+
+    def work(self, assignment: Assignment) -> None:
+        self.messages.put(run_trial(assignment, self._deliver))
+
+    def _deliver(self, message: Message) -> None:
+        with self._lock:
+            self.messages.put(message)
+            goes_on = self.answers.get()
+        if not goes_on:
+            raise EndedEarly(0)
 
 
 @dataclass(kw_only=True)
 class TrialRun:
-    """One trial."""
+    """A trial while it runs."""
 
     workload: SweepWorkload
-    """Of the sweep."""
     here: Environment
     """What this instance was told."""
-    number: int
-    """Of the trial."""
-    params: Mapping[str, Any]
-    """What it tries."""
+    assignment: Assignment
     folder: Path
-    """For this trial alone, on this instance."""
-    checkpoint: "tune.Checkpoint | None"
-    """What it goes on from; the same is in ``folder`` already."""
-    latest: dict[str, float] = field(default_factory=dict)
-    """What was reported last, by name."""
+    """The trial's own folder on this instance."""
+    deliver: Callable[[Message], None]
+    """Sends a report to the sweep; raises EndedEarly if the trial is to stop."""
 
     @property
     def seed(self) -> int | None:
-        """What all of its processes draw by: their models begin with equal weights, also without DDP's broadcast."""
-        return None if self.workload.seed is None else self.workload.seed + self.number
-
-    @property
-    def model(self) -> Path:
-        """What $SM_MODEL_DIR names."""
-        return self.folder / MODEL
+        """The seed of all processes of the trial, so that their models begin with equal weights."""
+        return None if self.workload.seed is None else self.workload.seed + self.assignment.number
 
     def take(self, report: Report) -> None:
-        """Pass a report on to Tune; a trial that is to end now ends in here, by SystemExit."""
-        # Before it counts: a report that breaks the rule must not be judged by it.
-        self._check_checkpoint(report)
-        self._tell(report)
-
-    def end(self, value: object) -> None:
-        """Tell what the function returned, and that the trial is done; files in the model folder are its last state."""
-        returned = self.metrics_of(value)
-        if returned:
-            self.take_last(returned)
-        self._tell_end({ENDED: "done"})
-
-    def take_last(self, metrics: Mapping[str, float]) -> None:
-        """Take the metrics that come without a checkpoint, at the end."""
-        self._tell(report_of(metrics, None, None))
-
-    def fail(self, error: BaseException) -> None:
-        """Tell why the trial failed."""
-        reason, lines = trial_reason(error)
-        self._tell_end({ENDED: "failed", "reason": reason, "traceback": lines[-TRACEBACK_CHARACTERS:]})
-
-    def _tell_end(self, how: Mapping[str, Any]) -> None:
-        has_files = self.model.is_dir() and any(self.model.iterdir())
-        checkpoint = tune.Checkpoint.from_directory(str(self.model)) if has_files else None
-        # Without VALUE: this is no report, by which a scheduler would judge.
-        tune.report({METRICS: dict(self.latest), **how}, checkpoint=checkpoint)
-
-    def _tell(self, report: Report) -> None:
-        self.latest = {name: value for name, value in self.latest.items() if name not in report.not_finite}
-        self.latest |= report.metrics
-        result: dict[str, Any] = {METRICS: dict(self.latest), "host": self.here.current_host}
-        metric = self.workload.metric
-        # A NaN compares with nothing: a scheduler that met one would never end a trial again.
-        if metric in report.metrics:
-            result[VALUE] = report.metrics[metric]
-        elif metric in report.not_finite:
-            result[NOT_FINITE] = True
-        checkpoint = None if report.checkpoint is None else tune.Checkpoint.from_directory(report.checkpoint)
-        try:
-            tune.report(result, checkpoint=checkpoint)
-        except SystemExit as error:
-            # So that nobody takes it for an exit of the user's own code.
-            raise EndedEarly(0) from error
-
-    def metrics_of(self, value: object) -> dict[str, float]:
-        """Return what a function's value says: the metric itself, or several by name; anything else says nothing."""
-        named = value if isinstance(value, Mapping) else {self.workload.metric: value}
-        # What is no number is passed over: functions also return models and messages.
-        numbers = {str(name): _number(item) for name, item in named.items()}
-        return {name: number for name, number in numbers.items() if number is not None}
-
-    def _check_checkpoint(self, report: Report) -> None:
+        """Bring a report, with its checkpoint, to the sweep."""
         stop = self.workload.stop
         if stop is not None and stop.needs_checkpoints and report.checkpoint is None:
             raise InvalidRequest(
-                f"stop={stop.kind!r} lets trials go on with the weights of others, so every report has to bring them: "
-                "raysm.report(…, checkpoint=folder); and begin with what raysm.restored() names"
+                f"stop={stop.kind!r} lets trials continue with the weights of others, so each report needs a "
+                "checkpoint: raysm.report(…, checkpoint=folder). Start from the folder that raysm.restored() returns"
             )
+        self.deliver(Message(report=self.with_uploaded(report), host=self.here.current_host))
+
+    def with_uploaded(self, report: Report) -> Report:
+        """Upload a report's checkpoint to the head; return the report with its name there."""
+        if report.checkpoint is None:
+            return report
+        name = f"{self.assignment.number}/{secrets.token_hex(6)}"
+        upload(self.assignment.files, Path(report.checkpoint), name)
+        return Report(metrics=report.metrics, not_finite=report.not_finite, step=report.step, checkpoint=name)
 
 
-def name_of(number: int, trial_id: str) -> str:
-    """Return what Tune calls a trial."""
-    return f"trial-{number}-{trial_id}"
+def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Message:
+    """Run one trial to its end, and return how it ended. Its reports go to ``deliver`` meanwhile."""
+    host = ""
+    try:
+        instance = environment.read()
+        host = instance.current_host
+        # Read from the payload, so that only the parameters travel with each trial.
+        workload: Any = read_request(instance.payload).workload
+        with trial_folder(instance, f"{assignment.number}-{secrets.token_hex(4)}") as folder:
+            run = TrialRun(workload=workload, here=instance, assignment=assignment, folder=folder, deliver=deliver)
+            begin_in(folder, assignment, run.seed)
+            value: Any = None
+            if isinstance(workload, ScriptSweep):
+                run_script(run)
+            else:
+                value = _run_function(run)
+            # The files in the model folder are the trial's last state.
+            model = folder / MODEL
+            left = model if any(model.iterdir()) else None
+            report = report_of(metrics_of(value, workload.metric), None, left)
+            return Message(report=run.with_uploaded(report), status="done", host=host)
+    except EndedEarly:
+        return Message(status="stopped", host=host)
+    except BaseException as error:  # KeyboardInterrupt too: without a message the sweep would wait for ever
+        reason, lines = trial_reason(error)
+        return Message(status="failed", reason=reason, traceback=lines[-TRACEBACK_CHARACTERS:], host=host)
 
 
-def number_of(name: str) -> int:
-    """Return a trial's number from its name."""
-    # Not from its config: in a population that is another trial's, once it goes on from the other's weights.
-    return int(name.split("-")[1])
+def _run_function(run: TrialRun) -> Any:
+    """Call the function with the trial's parameters; return its value, of several workers rank 0's."""
+    workload: FunctionSweep = run.workload  # type: ignore[assignment]  # a sweep that is not a script's
+    if workload.workers > 1:
+        # Imported here because it needs torch, which a function in one process may do without.
+        group = pkgutil.resolve_name("raysm.workloads.sweep.group:run_group")
+        return group(run)
+    return call(run.here, workload, run.assignment.params, run.take)
 
 
-def run_trial(config: dict[str, Any]) -> None:
-    """Do one trial; Tune calls it, in a thread of the trial's process."""
-    instance = environment.read()
-    # Read here: what Tune pickles into each trial is a few numbers so.
-    workload: Any = read_request(instance.payload).workload
-    with trial_folder(instance, tune.get_context().get_trial_id()) as folder:
-        run = TrialRun(
-            workload=workload,
-            here=instance,
-            number=number_of(tune.get_context().get_trial_name()),
-            params=config["params"],
-            folder=folder,
-            checkpoint=_checkpoint(config),
-        )
-        _prepare(run)
-        try:
-            value = pkgutil.resolve_name(workload.trial)(run)
-        except EndedEarly:
+def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], take: Listener) -> Any:
+    """Call the payload's function with parameters, each as an argument or all as one mapping; return its value."""
+    # Unpickled for each trial, so that a reused process does not show one trial what another changed in the function.
+    function, _, _ = unpickled(here.payload / payload.FUNCTION, workload.name)
+    try:
+        with listening(take):
+            return function(dict(params)) if workload.takes_config else function(**params)
+    except EndedEarly:
+        raise
+    except SystemExit as error:
+        # Many a main() ends with sys.exit(0), which is a normal end.
+        if error.code not in (None, 0):
             raise
-        except (Exception, SystemExit) as error:
-            run.fail(error)
-        else:
-            run.end(value)
+        return None
+    finally:
+        # End the session of raysm.training, if the function began one. Looked up, because importing it imports torch.
+        session = sys.modules.get("raysm.workloads.training.loop.session")
+        if session is not None:
+            session.end()
+
+
+def run_script(run: TrialRun) -> None:
+    """Run the script to its end; its reports go to the sweep.
+
+    Raises:
+        TrialFailed: It did not end with 0; the message has its last line, and the lines before.
+    """
+    workload: ScriptSweep = run.workload  # type: ignore[assignment]
+    source = run.here.payload / payload.SOURCE
+    arguments = [*arguments_of(run.assignment.params), *workload.args]
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    with started(script_main.command(str(source / workload.script), arguments), source) as process:
+        for line in lines_of(process):
+            report = parse(line)
+            if report is None:
+                sys.stdout.write(line)
+                # Without reports, which do not explain a failure.
+                tail.append(line.rstrip())
+            else:
+                run.take(report)
+                if report.checkpoint is not None:
+                    # The script made this copy for the report alone.
+                    shutil.rmtree(report.checkpoint, ignore_errors=True)
+        status = process.wait()
+    if status:
+        raise TrialFailed(headline(status, tail), "\n".join(tail))
+
+
+def arguments_of(params: Mapping[str, Any]) -> list[str]:
+    """Return parameters as arguments: ``--lr=0.01``, the flag alone for True, and nothing for False and None.
+
+    Name and value are one word, because argparse takes a second word that begins with ``-`` (-1.6e-05) as an option.
+    """
+    arguments: list[str] = []
+    for name, value in params.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            # As argparse's store_true takes it.
+            arguments.append(flag)
+        elif value is not False and value is not None:
+            arguments.append(f"{flag}={value}")
+    return arguments
 
 
 @contextmanager
 def trial_folder(instance: Environment, name: str) -> Iterator[Path]:
-    """Make the folder of one process of a trial on this instance, with that for its model in it; remove it after."""
+    """Create a folder for one process of a trial on this instance; remove it at the end."""
     folder = instance.paths.scratch / "trials" / name
-    # What a process that was killed has left of the same trial.
+    # A process that was killed may have left the folder behind.
     shutil.rmtree(folder, ignore_errors=True)
-    # Made by us: scripts for SageMaker expect $SM_MODEL_DIR to be there.
+    # Scripts for SageMaker expect that $SM_MODEL_DIR exists.
     (folder / MODEL).mkdir(parents=True)
     try:
         yield folder
@@ -196,41 +286,23 @@ def trial_folder(instance: Environment, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _checkpoint(config: Mapping[str, Any]) -> "tune.Checkpoint | None":
-    latest = tune.get_checkpoint()
-    # Tune's own is newer: this trial has been begun again within the same run.
-    if latest is not None or config["restored"] is None:
-        return latest
-    import pyarrow.fs as pafs
-
-    files = pafs.PyFileSystem(HeadFileSystem(config["files"]))
-    return tune.Checkpoint(config["restored"], filesystem=files)
-
-
-def _prepare(run: TrialRun) -> None:
-    # It says of each checkpoint that it made it.
-    logging.getLogger("ray.train").setLevel(logging.WARNING)
-    begin_in(run.folder, run.checkpoint, run.seed)
-
-
-def begin_in(folder: Path, checkpoint: Any, seed: int | None) -> None:
-    """Let the code of a trial in this process find its folders and its checkpoint, and draw by the seed.
+def begin_in(folder: Path, assignment: Assignment, seed: int | None) -> None:
+    """Prepare this process for a trial: its checkpoint, its folders as variables, and its random numbers.
 
     Args:
-        folder: The process's, made by ``trial_folder``.
-        checkpoint: Tune's, that the trial goes on from; None where it begins.
-        seed: None leaves chance as it is.
+        folder: The process's own folder, from ``trial_folder``.
+        assignment: The trial.
+        seed: None leaves the generators as they are.
     """
-    # A trial is begun again where it stopped: its code finds the folder by raysm.restored().
-    if checkpoint is not None:
-        checkpoint.to_directory(folder / RESTORED)
+    if assignment.checkpoint is not None:
+        download(assignment.files, assignment.checkpoint, folder / RESTORED)
     environment.tell({TRIAL: str(folder), "SM_MODEL_DIR": str(folder / MODEL)})
     if seed is not None:
         seed_all(seed)
 
 
 def seed_all(seed: int) -> None:
-    """Seed the generators that a function may draw from without saying so; of what is not imported none is."""
+    """Seed the generators that a function may draw from, of packages that are imported already."""
     random.seed(seed)
     if "numpy" in sys.modules:
         # NumPy's old generator takes 32 bits only.
@@ -239,30 +311,34 @@ def seed_all(seed: int) -> None:
         sys.modules["torch"].manual_seed(seed)
 
 
+def metrics_of(value: object, metric: str) -> dict[str, float]:
+    """Return the metrics in a function's value: the metric itself, or a mapping of several. Other values have none."""
+    named = value if isinstance(value, Mapping) else {metric: value}
+    # Values that are not numbers are ignored, since functions also return models and messages.
+    numbers = {str(name): _number(item) for name, item in named.items()}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
 def trial_reason(error: BaseException) -> tuple[str, str]:
-    """Return why a trial failed: one line, and the traceback without raysm's own frames."""
-    # What raysm itself says of a script or of another worker is a sentence, and has its lines with it.
+    """Return why a trial failed in one line, and the traceback without raysm's own frames."""
+    # raysm's own errors about scripts and other workers are sentences, with the remote lines attached.
     if isinstance(error, TrialFailed | WorkerFailed):
         return str(error), error.remote_traceback
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
-    lines = "".join(traceback.format_exception(kind, error, _user_frames(error)))
+    frames = error.__traceback__
+    while frames is not None and "raysm/workloads/sweep/" in Path(frames.tb_frame.f_code.co_filename).as_posix():
+        frames = frames.tb_next
+    lines = "".join(traceback.format_exception(kind, error, frames))
     return f"{name}: {error}".removesuffix(": "), lines
 
 
 def _number(value: Any) -> float | None:
-    """Return a number as a float: a tensor or an array of one value too, and no truth value or text."""
-    # float(True) is 1.0, and float("1") too: both are more likely a slip than a metric.
+    """Return a number, or a tensor or array of one, as a float."""
+    # float(True) is 1.0 and float("1") too; both are more likely mistakes than metrics.
     if value is None or isinstance(value, bool | str):
         return None
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
         return None
-
-
-def _user_frames(error: BaseException) -> Any:
-    frames = error.__traceback__
-    while frames is not None and "raysm/workloads/sweep/" in Path(frames.tb_frame.f_code.co_filename).as_posix():
-        frames = frames.tb_next
-    return frames

@@ -13,9 +13,9 @@ from raysm.contract.events import Metric, Progress
 from raysm.contract.paths import Paths
 from raysm.errors import BlockFailed, InvalidRequest
 from raysm.request.batch import BatchInference
-from raysm.workloads.batch.formats.format import Span
-from raysm.workloads.batch.part import Part
-from raysm.workloads.batch.piece import Piece
+from raysm.workloads.batch.formats import Span
+from raysm.workloads.batch.pieces import Piece
+from raysm.workloads.batch.predict import Part
 from raysm.workloads.batch.run import Gathered, Places, Size, _record, size_of
 from raysm.workloads.nodes import Node
 from tests.support.batches import run

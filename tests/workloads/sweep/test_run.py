@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -9,9 +11,8 @@ import raysm
 from raysm.contract.events import Metric, Progress, Trial
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.workloads.nodes import Node
-from raysm.workloads.sweep.journal import Journal, key_of
-from raysm.workloads.sweep.placement import alive_groups
-from raysm.workloads.sweep.run import size_of
+from raysm.workloads.sweep.run import TrialSize, size_of, trials_at_once
+from raysm.workloads.sweep.study import Study
 from tests.support.sweeps import run
 
 
@@ -93,6 +94,10 @@ def value_of(config):
     return config["x"]
 
 
+def ended(entry, **fields):
+    return replace(entry, trial=replace(entry.trial, status="done", **fields))
+
+
 def trials_of(outcome):
     return [entry.trial for entry in outcome.entries]
 
@@ -120,7 +125,7 @@ def test_each_trial_is_a_row_and_the_best_one_is_told_as_they_end(base, tmp_path
         pytest.param(raysm.Median(least_trials=2), id="median", marks=pytest.mark.long),
     ],
 )
-def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path, stop):
+def test_the_worst_are_ended_early(base, tmp_path, stop):
     sweep = raysm.Sweep(
         steps, space={"x": raysm.uniform(0, 10)}, metric="loss", mode="min", trials=10, stop=stop, seed=3
     )
@@ -129,8 +134,6 @@ def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path
     assert {trial.status for trial in trials} == {"done", "stopped"}
     # Some as late as at their last report: two that run beside each other learn of each other only as they go.
     assert min(trial.reports for trial in trials if trial.status == "stopped") < 12
-    assert outcome.groups_left == 0
-    assert alive_groups() == []
 
 
 def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_path):
@@ -156,7 +159,6 @@ def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_
         assert abs(trial.value - 8 * begun[trial.number]) > 1e-9
         assert abs(trial.value - 8 * trial.params["lr"]) > 1e-9
     assert all(0.1 <= trial.params["lr"] <= 1.0 for trial in trials)
-    assert outcome.groups_left == 0
 
 
 def test_a_trial_that_diverges_fails_and_neither_ends_the_sweep_nor_wins_it(base, tmp_path):
@@ -164,12 +166,6 @@ def test_a_trial_that_diverges_fails_and_neither_ends_the_sweep_nor_wins_it(base
     sweep = raysm.Sweep(diverges, space=space, metric="loss", mode="min", trials=4, seed=1)
     with pytest.raises(TrialFailed, match=r"all 4 trials failed.*'loss' was not finite when it was reported last"):
         run(sweep, base, tmp_path)
-
-
-def test_what_tune_says_of_itself_is_not_said(base, tmp_path, capfd):
-    sweep = raysm.Sweep(value_of, space=draws, metric="loss", mode="min", trials=1)
-    run(sweep, base, tmp_path)
-    assert "View detailed results" not in capfd.readouterr().out
 
 
 def test_failing_trials_fail_alone_each_with_its_reason(base, tmp_path):
@@ -229,13 +225,14 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
     marks, kept = tmp_path / "marks", tmp_path / "kept"
     space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
     sweep = raysm.Sweep(marks_itself, space=space, metric="loss", mode="min", search="grid", concurrency=1)
-    journal = Journal(kept, key_of(sweep.workload()))
-    journal.write(Trial(number=0, status="done", value=1.0, params={"x": 1, "marks": str(marks)}))
-    folder = journal.folder_of("/before/checkpoint_0")
+    before = Study(sweep.workload(), None, kept)
+    first, second = before.next(), before.next()
+    before.finish(ended(first, value=1.0))
+    folder = before.files / "1" / "before"
     folder.mkdir(parents=True)
     (folder / "step").write_text("7")
-    interrupted = Trial(number=1, status="running", params={"x": 2, "marks": str(marks)}, reports=7)
-    journal.write(interrupted, "/before/checkpoint_0")
+    reported = replace(second.trial, reports=8)
+    before.save(replace(second, trial=reported, checkpoint="1/before", reports=7))
     outcome, _, _ = run(sweep, base, kept)
     assert marks.read_text().splitlines() == ["2 7", "3 -"]
     assert [(trial.number, trial.status, trial.value, trial.reports) for trial in trials_of(outcome)] == [
@@ -250,10 +247,11 @@ def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_pa
     marks, kept = tmp_path / "marks", tmp_path / "kept"
     space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
     sweep = raysm.Sweep(marks_itself, space=space, metric="loss", mode="min", search="grid", time_budget_s=60)
-    journal = Journal(kept, key_of(sweep.workload()))
-    journal.write(Trial(number=0, status="done", value=2.0, params={"x": 2, "marks": str(marks)}))
-    journal.write(Trial(number=1, status="running", value=1.0, params={"x": 1, "marks": str(marks)}))
-    journal.keep_spent(60.0)
+    before = Study(sweep.workload(), None, kept)
+    first, second = before.next(), before.next()
+    before.finish(ended(first, value=2.0))
+    before.save(replace(second, trial=replace(second.trial, value=1.0)))
+    before.save_spent(60.0)
     outcome, _, _ = run(sweep, base, kept)
     assert not marks.exists()
     assert [(trial.status, trial.value) for trial in trials_of(outcome)] == [("done", 2.0), ("stopped", 1.0)]
@@ -276,3 +274,51 @@ def test_a_trial_takes_a_gpu_a_worker_where_any_instance_has_one_and_nobody_says
     assert [size_of(silent, nodes).gpus for nodes in ([node(0)], [node(0), node(8)])] == [0.0, 1.0]
     chosen = raysm.Sweep(value_of, space=space, metric="loss", mode="min", gpus=0.5, cpus=2).workload()
     assert (size_of(chosen, [node(0)]).gpus, size_of(chosen, [node(8)]).cpus) == (0.5, 2)
+
+
+def reports_then_sleeps(x):
+    raysm.report(loss=x)
+    time.sleep(600)
+
+
+def test_the_time_budget_ends_running_trials_which_keep_what_they_reported(base, tmp_path):
+    sweep = raysm.Sweep(
+        reports_then_sleeps, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=9, time_budget_s=20
+    )
+    begun_s = time.monotonic()
+    outcome, _, told = run(sweep, base, tmp_path)
+    assert time.monotonic() - begun_s < 60
+    assert {trial.status for trial in trials_of(outcome)} == {"stopped"}
+    assert all(trial.value == trial.params["x"] for trial in trials_of(outcome))
+    assert outcome.notes[-1].startswith("the time of 20 s was over")
+    assert len(told) > 2
+
+
+def dies(x):
+    os._exit(3)
+
+
+def test_a_trial_whose_process_dies_too_often_failed(base, tmp_path):
+    sweep = raysm.Sweep(dies, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=1, retries=1)
+    with pytest.raises(TrialFailed, match="its process or its instance died, 2 times"):
+        run(sweep, base, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("offers", "size", "most", "expected"),
+    [
+        ([(4, 0), (4, 0)], (1, 1, 0), None, (8, "")),
+        ([(4, 0)], (1, 1, 0), 2, (2, "")),
+        ([(4, 2)], (1, 1, 0.5), None, (4, "")),
+        ([(4, 0), (4, 0)], (3, 1, 0), None, (2, "")),
+        ([(2, 0)], (1, 1, 0), 5, (2, "2 trials run at once, not 5: the instances have no room for more")),
+    ],
+)
+def test_as_many_trials_run_at_once_as_fit(offers, size, most, expected):
+    nodes = [{"CPU": cpus, "GPU": gpus} for cpus, gpus in offers]
+    assert trials_at_once(nodes, TrialSize(workers=size[0], cpus=size[1], gpus=size[2]), most=most) == expected
+
+
+def test_a_trial_that_never_fits_is_refused():
+    with pytest.raises(InvalidRequest, match=r"it takes 2 workers of 1 CPUs and 1 GPUs, .* offer 4 CPUs and 1 GPUs"):
+        trials_at_once([{"CPU": 4.0, "GPU": 1.0}], TrialSize(workers=2, cpus=1, gpus=1))

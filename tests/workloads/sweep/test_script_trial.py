@@ -9,7 +9,7 @@ import raysm
 from raysm.contract.paths import Paths
 from raysm.errors import TrialFailed
 from raysm.request.sweep import ScriptSweep
-from raysm.workloads.sweep.script_trial import arguments_of, run_script
+from raysm.workloads.sweep.trial import arguments_of, run_script
 from tests.support.sweeps import run
 
 SCRIPT = """
@@ -42,7 +42,12 @@ def run_of(folder, code, params=None, args=()):
     source.mkdir(parents=True)
     (source / "train.py").write_text(code)
     workload = ScriptSweep(script="train.py", args=args, space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
-    return Run(workload=workload, here=SimpleNamespace(payload=paths.payload), params=params or {}, taken=[])
+    return Run(
+        workload=workload,
+        here=SimpleNamespace(payload=paths.payload),
+        assignment=SimpleNamespace(params=params or {}),
+        taken=[],
+    )
 
 
 def test_parameters_are_arguments_and_flags():

@@ -1,5 +1,6 @@
-"""Around the user's function: what a trial passes on, and how it tells its end."""
+"""Around the user's function: values, seeds, reasons and checkpoints."""
 
+import os
 import random
 
 import numpy as np
@@ -10,20 +11,9 @@ import raysm
 from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.sweep import FunctionSweep
+from raysm.workloads.sweep.head_files import PIECE_BYTES, HeadFiles, download, serve_files, upload
 from raysm.workloads.sweep.reports import Report
-from raysm.workloads.sweep.trial import TrialRun, name_of, number_of, seed_all, trial_folder, trial_reason
-
-
-def run_of(tmp_path, **fields):
-    fields = {
-        "name": "train",
-        "python": "3.11",
-        "space": {"x": raysm.uniform(0, 1)},
-        "metric": "loss",
-        "mode": "min",
-    } | fields
-    workload = FunctionSweep(**fields)
-    return TrialRun(workload=workload, here=None, number=0, params={}, folder=tmp_path, checkpoint=None)
+from raysm.workloads.sweep.trial import TrialRun, metrics_of, seed_all, trial_folder, trial_reason
 
 
 @pytest.mark.parametrize(
@@ -40,18 +30,13 @@ def run_of(tmp_path, **fields):
         (torch.zeros(3), {}),
         (print, {}),
     ],
-    # Not by themselves: an address in a name is another one in each of pytest's processes.
     ids=lambda value: type(value).__name__,
 )
-def test_a_functions_value_is_the_metric_or_several_by_name(tmp_path, value, metrics):
-    assert run_of(tmp_path).metrics_of(value) == metrics
+def test_a_functions_value_is_the_metric_or_several_by_name(value, metrics):
+    assert metrics_of(value, "loss") == metrics
 
 
-def test_a_trials_name_has_its_number():
-    assert number_of(name_of(12, "8f3a_00001")) == 12
-
-
-def test_a_trials_folder_is_empty_but_for_that_of_its_model_and_goes_with_it(base):
+def test_a_trials_folder_is_empty_but_for_its_model_folder_and_is_removed(base):
     instance = environment.read()
     (instance.paths.scratch / "trials" / "7" / "model").mkdir(parents=True)
     (instance.paths.scratch / "trials" / "7" / "model" / "stale").touch()
@@ -60,12 +45,15 @@ def test_a_trials_folder_is_empty_but_for_that_of_its_model_and_goes_with_it(bas
     assert not folder.exists()
 
 
-def test_a_population_needs_a_checkpoint_with_every_report(tmp_path):
-    with pytest.raises(InvalidRequest, match="stop='pbt' lets trials go on with the weights of others"):
-        run_of(tmp_path, stop="pbt").take(Report(metrics={"loss": 1.0}))
+def test_a_population_needs_a_checkpoint_with_each_report(tmp_path):
+    space = {"x": raysm.uniform(0, 1)}
+    workload = FunctionSweep(name="train", python="3.11", space=space, metric="loss", mode="min", stop="pbt")
+    run = TrialRun(workload=workload, here=None, assignment=None, folder=tmp_path, deliver=print)
+    with pytest.raises(InvalidRequest, match="stop='pbt' lets trials continue with the weights of others"):
+        run.take(Report(metrics={"loss": 1.0}))
 
 
-def test_with_the_same_seed_a_trial_draws_the_same():
+def test_a_seed_repeats_all_random_numbers():
     def drawn():
         seed_all(2**40 + 1)
         return random.random(), np.random.random(), torch.rand(1).item()
@@ -73,10 +61,28 @@ def test_with_the_same_seed_a_trial_draws_the_same():
     assert drawn() == drawn()
 
 
-def test_a_reason_is_the_users_error_in_one_line_and_a_sentence_of_raysms_is_itself():
+def test_a_reason_is_the_users_error_in_one_line_or_raysms_own_sentence():
     assert trial_reason(ValueError("no"))[0] == "ValueError: no"
     assert trial_reason(KeyError())[0] == "KeyError"
-    assert trial_reason(TrialFailed("the script ended with 3", "line 1\nline 2")) == (
-        "the script ended with 3",
-        "line 1\nline 2",
-    )
+    assert trial_reason(TrialFailed("the script ended with 3", "1\n2")) == ("the script ended with 3", "1\n2")
+
+
+def test_checkpoints_travel_to_the_head_and_back(ray_here, tmp_path):
+    source = tmp_path / "source"
+    (source / "deep" / "hollow").mkdir(parents=True)
+    (source / "empty").write_bytes(b"")
+    (source / "whole").write_bytes(os.urandom(PIECE_BYTES))
+    (source / "deep" / "large").write_bytes(os.urandom(PIECE_BYTES * 2 + 5))
+    files = serve_files(tmp_path / "root", ray_here.get_runtime_context().get_node_id())
+    upload(files, source, "3/abc")
+    assert [path.name for path in (tmp_path / "root" / "3").iterdir()] == ["abc"]
+    download(files, "3/abc", tmp_path / "back")
+    ray_here.kill(files)
+    for name in ("empty", "whole", "deep/large"):
+        assert (tmp_path / "back" / name).read_bytes() == (source / name).read_bytes()
+    assert (tmp_path / "back" / "deep" / "hollow").is_dir()
+
+
+def test_paths_outside_of_the_folder_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="outside"):
+        HeadFiles(str(tmp_path / "root")).read("../secret", 0)

@@ -6,8 +6,8 @@ import raysm
 from raysm.contract.paths import Paths
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.request.batch import BatchInference
-from raysm.workloads.batch.formats.format import Span
-from raysm.workloads.batch.piece import Piece, _cut_there, pieces_of
+from raysm.workloads.batch.formats import Span
+from raysm.workloads.batch.pieces import Piece, _cut_there, pieces_of
 from tests.support.batches import pack
 
 

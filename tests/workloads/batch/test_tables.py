@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.formats.tables import Csv, JsonLines, Parquet, array_of
+from raysm.workloads.batch.tables import Csv, JsonLines, Parquet, array_of
 
 
 def columns_of(kind, folder, files, types=None):

@@ -1,7 +1,4 @@
-"""The result of a sweep: the table of its trials, as JSON and as Parquet, and what the best one left.
-
-What flows in is an ``Outcome``, what flows out are files in the head's model folder.
-"""
+"""The result of a sweep: the table of its trials, as JSON and as Parquet, and the files of the best one."""
 
 import shutil
 from collections.abc import Sequence
@@ -15,52 +12,60 @@ from raysm.contract.result import ResultFile
 from raysm.contract.store import sha256_of
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.parquet import write_parquet
-from raysm.workloads.sweep.journal import Journal
 from raysm.workloads.sweep.run import Outcome
 
 __all__ = ["summary_of", "table_of", "write_result"]
 
 
-def write_result(outcome: Outcome, workload: SweepWorkload, journal: Journal, folder: Path) -> tuple[ResultFile, ...]:
-    """Write the result into ``folder``; return the files of which more is known than their names and sizes."""
+def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder: Path) -> tuple[ResultFile, ...]:
+    """Write the result into ``folder``; return a description of its tables.
+
+    Args:
+        outcome: What the sweep found.
+        workload: The sweep.
+        files: Folder of the trials' checkpoints.
+        folder: The head's model folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     trials = tuple(entry.trial for entry in outcome.entries)
     best = best_of(trials, workload.mode)
-    checkpoint = next((item.checkpoint for item in outcome.entries if best is not None and item.trial is best), None)
+    checkpoint = next((item.checkpoint for item in outcome.entries if item.trial is best), None)
     if checkpoint is not None:
-        # Copied, not moved: the sweep goes on from the journal if the job is interrupted before the result is whole.
-        shutil.copytree(journal.folder_of(checkpoint), folder / BEST, dirs_exist_ok=True)
-    written = Trials(
-        metric=workload.metric,
-        mode=workload.mode,
-        trials=trials,
-        best=None if best is None else best.number,
-        notes=outcome.notes,
-    )
+        # A copy, because the sweep may be interrupted again before the result is complete.
+        shutil.copytree(files / checkpoint, folder / BEST, dirs_exist_ok=True)
+    number = None if best is None else best.number
+    written = Trials(metric=workload.metric, mode=workload.mode, trials=trials, best=number, notes=outcome.notes)
     path = written.write(folder)
-    # Twice: JSON has every type as it was, Parquet is what tables are read from.
+    # Both formats: JSON keeps every type, and Parquet is what tables are read from.
     table = table_of(trials)
-    # One chunk a column, as the writer takes them.
     columns = [table.column(name).combine_chunks() for name in table.column_names]
     parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))
-    return parquet, _described(path, len(trials))
+    described = ResultFile(
+        name=TRIALS,
+        shape=(len(trials),),
+        units=("trials",),
+        bytes=path.stat().st_size,
+        sha256=sha256_of(path),
+        how_to_read=f'import json; trials = json.load(open("{TRIALS}"))["trials"]',
+    )
+    return parquet, described
 
 
 def table_of(trials: Sequence[Trial]) -> pa.Table:
-    """Return one row a trial: what it is, then its parameters (``params.lr``) and metrics (``metrics.loss``)."""
+    """Return one row for each trial: its own fields, parameters (``params.lr``) and metrics (``metrics.loss``)."""
     rows: dict[str, list[Any]] = {
         name: [getattr(trial, name) for trial in trials]
         for name in ("number", "status", "value", "reports", "seconds", "host", "reason")
     }
     for kind in ("params", "metrics"):
-        # Each name once, in the order in which they came: with a space that is a function trials have different ones.
+        # Trials have different names if a function draws their parameters.
         for name in dict.fromkeys(name for trial in trials for name in getattr(trial, kind)):
             rows[f"{kind}.{name}"] = [getattr(trial, kind).get(name) for trial in trials]
     return pa.table({name: _column(values) for name, values in rows.items()})
 
 
 def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
-    """Describe the best trial and the direction that made it the best, and how many trials failed and why."""
+    """Describe the best trial, the direction that made it the best, and how many trials failed and why."""
     trials = [entry.trial for entry in outcome.entries]
     best = best_of(trials, workload.mode)
     counts = {status: sum(trial.status == status for trial in trials) for status in ("done", "stopped", "failed")}
@@ -84,18 +89,7 @@ def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
 def _column(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    # The last is of a number beyond 64 bits, a seed for example.
+    # OverflowError is a number beyond 64 bits, for example a seed.
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        # A choice among a number and a text is one column all the same.
+        # Numbers and texts in one choice become one column of texts.
         return pa.array([None if value is None else str(value) for value in values])
-
-
-def _described(path: Path, trials: int) -> ResultFile:
-    return ResultFile(
-        name=TRIALS,
-        shape=(trials,),
-        units=("trials",),
-        bytes=path.stat().st_size,
-        sha256=sha256_of(path),
-        how_to_read=f'import json; trials = json.load(open("{TRIALS}"))["trials"]',
-    )

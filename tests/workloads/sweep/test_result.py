@@ -1,4 +1,4 @@
-"""The files of a sweep's result."""
+"""The files and the summary of a sweep's result."""
 
 import pyarrow.parquet as pq
 import pytest
@@ -6,9 +6,9 @@ import pytest
 import raysm
 from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials
 from raysm.request.sweep import ScriptSweep
-from raysm.workloads.sweep.journal import Entry, Journal
-from raysm.workloads.sweep.output import summary_of, table_of, write_result
+from raysm.workloads.sweep.result import summary_of, table_of, write_result
 from raysm.workloads.sweep.run import Outcome
+from raysm.workloads.sweep.study import Entry
 
 TRIALS_OF_IT = [
     Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "kind": "a"}, metrics={"loss": 2.0}),
@@ -24,26 +24,22 @@ def workload(**fields):
 
 
 @pytest.fixture
-def journal(tmp_path):
-    journal = Journal(tmp_path / "kept", "key")
-    folder = journal.folder_of("/run/c/checkpoint_1")
+def files(tmp_path):
+    folder = tmp_path / "files" / "2" / "checkpoint"
     folder.mkdir(parents=True)
     (folder / "model").write_text("weights")
-    return journal
+    return tmp_path / "files"
 
 
 def outcome(**fields):
     entries = [Entry(trial=trial) for trial in TRIALS_OF_IT[:2]]
-    entries.append(Entry(trial=TRIALS_OF_IT[2], checkpoint="/run/c/checkpoint_1"))
-    return Outcome(
-        **{"entries": tuple(entries), "notes": ("short",), "seconds": 1.0, "resumed": 0, "groups_left": 0} | fields
-    )
+    entries.append(Entry(trial=TRIALS_OF_IT[2], checkpoint="2/checkpoint"))
+    return Outcome(**{"entries": tuple(entries), "notes": ("short",), "seconds": 1.0, "resumed": 0} | fields)
 
 
-def test_the_result_is_the_table_twice_and_what_the_best_left(journal, tmp_path):
-    described = write_result(outcome(), workload(), journal, tmp_path / "model")
-    assert [file.name for file in described] == [TABLE, TRIALS]
-    assert [file.shape for file in described] == [(3,), (3,)]
+def test_the_result_is_the_table_in_two_formats_and_the_best_trials_files(files, tmp_path):
+    described = write_result(outcome(), workload(), files, tmp_path / "model")
+    assert [(file.name, file.shape) for file in described] == [(TABLE, (3,)), (TRIALS, (3,))]
     trials = Trials.read(tmp_path / "model")
     assert (trials.best, trials.notes, list(trials.trials)) == (2, ("short",), TRIALS_OF_IT)
     assert (tmp_path / "model" / BEST / "model").read_text() == "weights"
@@ -52,28 +48,22 @@ def test_the_result_is_the_table_twice_and_what_the_best_left(journal, tmp_path)
     assert table.column("metrics.rows").to_pylist() == [None, None, 3.0]
 
 
-def test_more_can_be_best(journal, tmp_path):
-    write_result(outcome(), workload(mode="max"), journal, tmp_path / "model")
+def test_the_highest_value_is_best_with_mode_max(files, tmp_path):
+    write_result(outcome(), workload(mode="max"), files, tmp_path / "model")
     assert Trials.read(tmp_path / "model").best == 0
     assert not (tmp_path / "model" / BEST).exists()
 
 
-def test_a_choice_among_a_number_and_a_text_is_one_column():
+def test_values_of_several_types_become_texts_in_the_table():
     assert table_of(TRIALS_OF_IT).column("params.kind").to_pylist() == ["a", "7", "b"]
-
-
-def test_a_choice_of_a_number_that_no_column_holds_is_told_as_text():
     trials = [Trial(number=0, status="done", value=1.0, params={"seed": 2**64}, metrics={})]
     assert table_of(trials).column("params.seed").to_pylist() == [str(2**64)]
 
 
-def test_the_summary_names_the_best_and_counts_the_others():
+def test_the_summary_names_the_best_the_direction_and_the_failures():
     assert summary_of(outcome(), workload()) == (
         "best of 3 trials (1 done, 1 ended early, 1 failed; lowest loss): loss = 1.5 with lr = 0.3, kind = b (trial 2)"
         ". 1 of 3 trials failed, trial 1 with: ValueError: no"
     )
-    assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), workload()) == "1 trial: 1 failed"
-
-
-def test_the_summary_names_the_direction():
     assert "highest loss): loss = 2 with" in summary_of(outcome(), workload(mode="max"))
+    assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), workload()) == "1 trial: 1 failed"

@@ -28,10 +28,10 @@ from raysm.workloads.batch.columns import (
     plain,
     unified,
 )
-from raysm.workloads.batch.formats.format import Columns, Span, TableColumns, is_gzipped
-from raysm.workloads.batch.formats.whole_files import objects
+from raysm.workloads.batch.files import objects
+from raysm.workloads.batch.formats import Columns, Span, is_gzipped
 
-__all__ = ["Csv", "JsonLines", "Parquet", "Table", "array_of"]
+__all__ = ["Csv", "JsonLines", "Parquet", "Table", "TableColumns", "array_of"]
 
 MAX_BLOCK_BYTES = 1 << 30
 """Arrow counts the bytes of a block by 32 bits with a sign."""
@@ -47,6 +47,19 @@ NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^-?(?i:in
 LONG_NUMBER = r"^-?[0-9]{19,}$"
 
 CSV_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
+
+
+class TableColumns(dict[str, NDArray[Any]]):
+    """Records of a table.
+
+    Attributes:
+        table: The same as the file has them: to NumPy a whole number that is missing makes fractions of all others.
+    """
+
+    def __init__(self, columns: Columns, table: pa.Table) -> None:
+        """Take both."""
+        super().__init__(columns)
+        self.table = table
 
 
 class Table:

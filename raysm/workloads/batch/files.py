@@ -1,0 +1,201 @@
+"""Formats of plain files: whole files, images, lines of text, and NumPy arrays."""
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput
+from raysm.workloads.batch.formats import Columns, Span, groups_of, is_gzipped
+
+__all__ = ["Images", "Npy", "Text", "WholeFiles", "objects"]
+
+BUFFER_BYTES = 4 << 20
+
+
+def objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Return values as an array of objects: NumPy would make of equal lists a matrix, and of texts a padded type."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+class WholeFiles:
+    """Reads whole files: columns ``file`` and ``bytes``."""
+
+    keys: tuple[str, ...] = ("file",)
+    column = "bytes"
+
+    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+        """See ``Format``."""
+        return groups_of(files, rows)
+
+    def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
+        """See ``Format``."""
+        with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
+            for start in range(0, len(span.files), batch_size):
+                files = span.files[start : start + batch_size]
+                values = list(pool.map(_naming(self.decode), [folder / file for file in files]))
+                yield {"file": objects(files), self.column: self.joined(values)}
+
+    def decode(self, path: Path) -> Any:
+        """Return what a file holds."""
+        return path.read_bytes()
+
+    def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
+        """Return the values of some files as one column."""
+        return objects(values)
+
+
+def _naming(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    """Return the same, with errors that name the file."""
+
+    def decoded(path: Path) -> Any:
+        try:
+            return decode(path)
+        except MemoryError:
+            raise
+        # Whatever else: of a broken PNG Pillow says SyntaxError, of others what its decoder of that kind stumbled over.
+        except Exception as error:
+            raise InvalidInput(f"{path} cannot be read: {error}; remove it, or repair it") from error
+
+    return decoded
+
+
+class Images(WholeFiles):
+    """Reads images: columns ``file`` and ``image``, of uint8[height, width, 3], of grey ones [height, width].
+
+    Grey images are uint8, those of more bits uint16, int32 or float32, as the file has them. Images of one size and
+    type are one array[n, height, width, …], else an array of n arrays.
+    """
+
+    column = "image"
+
+    def __init__(self) -> None:
+        # Here and not at the top: the other formats do without Pillow.
+        from PIL import Image
+
+        self._open = Image.open
+
+    def decode(self, path: Path) -> Any:
+        """Return the pixels."""
+        with self._open(path) as image:
+            # Of more than eight bits (I, I;16, F): to Pillow all that is brighter than 255 would be white.
+            if image.mode.startswith(("I", "F")):
+                pixels = np.asarray(image)
+                return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+            # Palettes, alpha and the like come as the colours that one sees; 1 and L stay grey.
+            return np.asarray(image.convert("L") if image.mode in ("1", "L") else image.convert("RGB"))
+
+    def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
+        """Return the images as one column."""
+        return np.stack(values) if len({(value.shape, value.dtype) for value in values}) == 1 else objects(values)
+
+
+class Text:
+    """Reads lines of UTF-8: columns ``file``, ``row`` and ``text``."""
+
+    keys: tuple[str, ...] = ("file", "row")
+
+    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+        """See ``Format``; a compressed file stays whole, for nobody can begin in its middle."""
+        return [span for file in files for span in _cut_lines(folder, file, rows)]
+
+    def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
+        """See ``Format``."""
+        (name,) = span.files
+        row = span.first_row
+        for some in _lines(folder / name, span, batch_size):
+            try:
+                texts = [line.rstrip(b"\r\n").decode() for line in some]
+            except UnicodeDecodeError as error:
+                raise InvalidInput(
+                    f"{folder / name}: a line of rows {row} to {row + len(some) - 1} is not UTF-8 ({error}); "
+                    "convert the file, or read='files'"
+                ) from error
+            numbers = np.arange(row, row + len(some))
+            yield {"file": objects([name] * len(some)), "row": numbers, "text": objects(texts)}
+            row += len(some)
+
+
+def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
+    """Yield a span's lines, so many at a time."""
+    try:
+        with _opened(path) as file:
+            if span.start:
+                file.seek(span.start)
+            lines = islice(file, span.rows)
+            while some := list(islice(lines, count)):
+                yield some
+    # Of a file that is torn, is none, or is damaged; what the disk says may be gone at the next attempt.
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}") from error
+
+
+def _cut_lines(folder: Path, name: str, rows: int) -> list[Span]:
+    if is_gzipped(name):
+        return [Span(files=(name,))]
+    # Where each span begins, in bytes: a line is as long as it is, so all before it have to be read once.
+    spans, begin, first = [], 0, 0
+    with (folder / name).open("rb", buffering=BUFFER_BYTES) as file:
+        while count := sum(1 for _ in islice(file, rows)):
+            # tell() would cost a call for each line: only here is the position asked for.
+            stop = file.tell()
+            spans.append(Span(files=(name,), start=begin, stop=stop, first_row=first, rows=count))
+            begin, first = stop, first + count
+    return spans
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path) if is_gzipped(path.name) else path.open("rb", buffering=BUFFER_BYTES)
+
+
+class Npy:
+    """Reads arrays: columns ``file``, ``row`` and ``values``, array[n, …] with what the files hold."""
+
+    keys: tuple[str, ...] = ("file", "row")
+
+    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+        """See ``Format``; only headers are read."""
+        spans = []
+        for file in files:
+            count = len(_mapped(folder / file))
+            spans += [
+                Span(
+                    files=(file,),
+                    start=start,
+                    stop=min(start + rows, count),
+                    first_row=start,
+                    rows=min(rows, count - start),
+                )
+                for start in range(0, count, rows)
+            ]
+        return spans
+
+    def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
+        """See ``Format``."""
+        (name,) = span.files
+        array = _mapped(folder / name)
+        stop = len(array) if span.stop is None else span.stop
+        for start in range(span.start, stop, batch_size):
+            # A copy: predictors may write into their batch, and the mapping is read-only.
+            values = np.array(array[start : min(start + batch_size, stop)])
+            numbers = np.arange(start, start + len(values))
+            yield {"file": objects([name] * len(values)), "row": numbers, "values": values}
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    try:
+        # Never pickles: a file of data may not run code here.
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be read as .npy: {error}") from error
+    if array.ndim == 0:
+        raise InvalidInput(f"{path} holds one number, not rows")
+    return array

@@ -1,0 +1,165 @@
+"""Formats of files: how to know them by name, and what each of them must do.
+
+Cuts depend on the files and the request alone, never on the cluster, so that parts of the result, and the batches that
+a predictor sees, are the same on any number of instances. This module imports neither NumPy nor Arrow, because a client
+that sends a job may have neither.
+"""
+
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from raysm.errors import InvalidInput, MissingDependency
+from raysm.request.batch import BatchInference
+from raysm.workloads.file_names import data_files
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from raysm.workloads.batch.columns import InputColumns
+
+__all__ = ["FORMATS", "Columns", "Format", "Span", "check_inputs", "format_of", "groups_of", "is_gzipped", "named"]
+
+Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
+"""Records by column: arrays of equal length, numbers as numbers, all else as objects."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """Consecutive records of one file, or several whole files."""
+
+    files: tuple[str, ...]
+    """Paths inside the channel's folder."""
+    start: int = 0
+    """Where it begins in its file, in what the format counts: bytes, rows, row groups."""
+    stop: int | None = None
+    """Where it ends; None is the end of the file."""
+    first_row: int = 0
+    """Number of its first record in the file."""
+    rows: int | None = None
+    """How many records; None where nobody has counted."""
+
+
+class Format(Protocol):
+    """Reads files of one kind."""
+
+    keys: tuple[str, ...]
+    """The columns that name a record; they stand in the result beside the predictions."""
+
+    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+        """Cut files into spans of about so many records, in the order of the input.
+
+        Raises:
+            InvalidInput: A file cannot be read.
+        """
+        ...
+
+    def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
+        """Yield the records of a span, ``batch_size`` at a time, fewer at its end; the columns ``keys`` among them.
+
+        Args:
+            folder: The channel's.
+            span: Which records.
+            batch_size: How many at a time.
+            threads: How many may decode at once.
+
+        Raises:
+            InvalidInput: A file cannot be read.
+        """
+        ...
+
+
+def is_gzipped(name: str) -> bool:
+    """Return whether a file is compressed, by its name."""
+    # In any case, as its format is known by its name in any.
+    return name.lower().endswith(".gz")
+
+
+def groups_of(files: Sequence[str], rows: int) -> list[Span]:
+    """Cut files that are a record each into spans of so many."""
+    starts = range(0, len(files), rows)
+    return [Span(files=tuple(files[start : start + rows]), rows=len(files[start : start + rows])) for start in starts]
+
+
+FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "images": (
+        "raysm.workloads.batch.files:Images",
+        (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
+    ),
+    "text": ("raysm.workloads.batch.files:Text", (".txt", ".txt.gz")),
+    "csv": ("raysm.workloads.batch.tables:Csv", (".csv", ".csv.gz", ".tsv", ".tsv.gz")),
+    "jsonl": ("raysm.workloads.batch.tables:JsonLines", (".jsonl", ".jsonl.gz", ".ndjson")),
+    "parquet": ("raysm.workloads.batch.tables:Parquet", (".parquet",)),
+    "npy": ("raysm.workloads.batch.files:Npy", (".npy",)),
+    "files": ("raysm.workloads.batch.files:WholeFiles", ()),
+}
+"""The class of each format, and how the names of its files end."""
+
+
+def named(name: str, columns: "InputColumns | None" = None) -> "Format":
+    """Return a format by its name.
+
+    Args:
+        name: One of ``FORMATS``.
+        columns: Of tables: the columns of all files, without which none can be read.
+
+    Raises:
+        MissingDependency: The image lacks what reads it.
+    """
+    try:
+        kind = pkgutil.resolve_name(FORMATS[name][0])
+    except ImportError as error:
+        raise MissingDependency(
+            f"reading {name} needs the module {error.name}, which the image lacks; add its package to the requirements "
+            "(for images: pillow)"
+        ) from error
+    format_: Format = kind() if columns is None else kind(columns)
+    return format_
+
+
+def format_of(files: Sequence[str], channel: str) -> str:
+    """Return which format the files of a channel have, by their names.
+
+    Raises:
+        InvalidInput: They have none that is known, or several.
+    """
+    formats = {_by_suffix(file): file for file in reversed(files)}
+    if len(formats) > 1 or None in formats:
+        endings = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
+        examples = " and ".join(sorted(formats.values())[:2])
+        known = next((file for kind, file in formats.items() if kind is not None), None)
+        one = f"; or give one of them as the input: job.output('model/{known}') of a result" if known else ""
+        raise InvalidInput(
+            f"the files of the channel {channel!r} are not all of one known format ({endings}): {examples}. Say how to "
+            f"read them, raysm.Batch(..., read='text'), or read='files' for their bytes{one}"
+        )
+    return next(name for name in formats if name is not None)
+
+
+def _by_suffix(file: str) -> str | None:
+    name = PurePath(file).name.lower()
+    return next((kind for kind, (_, suffixes) in FORMATS.items() if name.endswith(suffixes or "\0")), None)
+
+
+def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) -> None:
+    """Look at the channel that is read, where it is here.
+
+    Args:
+        workload: What is asked for.
+        inputs: By channel: the file or folder; None for what is elsewhere.
+
+    Raises:
+        InvalidRequest: No channel can be read, or several could.
+        InvalidInput: It has no files, or it is not known how to read them.
+    """
+    channel = workload.channel_of(inputs)
+    path = inputs[channel]
+    if path is None:
+        return
+    names = [name for name, _ in data_files(path)]
+    if not names:
+        raise InvalidInput(f"{path}, the input {channel!r}, has no files; give a file, or a folder with files")
+    if workload.read is None:
+        format_of(names, channel)

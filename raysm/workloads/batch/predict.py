@@ -1,0 +1,250 @@
+"""Predicting one piece in a worker process: the user's predictor, and the Parquet file of what it returned.
+
+The bytes of a part depend on the piece and the predictor alone.
+"""
+
+import functools
+import inspect
+import io
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raysm.bootstrap import environment
+from raysm.contract.payload import FUNCTION
+from raysm.errors import InvalidRequest
+from raysm.request.batch import BatchInference
+from raysm.workloads.batch.columns import InputColumns, filled
+from raysm.workloads.batch.formats import Columns, named
+from raysm.workloads.batch.pieces import Piece
+from raysm.workloads.batch.tables import TableColumns
+from raysm.workloads.pickles import unpickled
+
+__all__ = ["Part", "Prediction", "ahead", "differing", "parquet_of", "predict", "predictor_of", "table_of"]
+
+T = TypeVar("T")
+
+AHEAD = 2
+"""Batches that are read while one is predicted: one would do if reading took always as long as predicting."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """What every process that predicts is told."""
+
+    workload: BatchInference
+    """What is asked for."""
+    channel: str
+    """Which channel is read."""
+    format: str
+    """How."""
+    threads: int
+    """How many may decode at once."""
+    columns: InputColumns | None = None
+    """The columns of all files, if they are tables."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """The predictions of one piece."""
+
+    rows: int
+    """How many; 0 of a file without records, which becomes no file."""
+    schema: pa.Schema | None
+    """Names and types of its columns; None without rows. A column without a value has the type null."""
+    content: bytes
+    """A Parquet file."""
+
+
+def predict(prediction: Prediction, piece: Piece) -> Part:
+    """Predict a piece, with the predictor of this process.
+
+    Raises:
+        InvalidInput: A file cannot be read.
+        InvalidRequest: The predictor cannot be made, or returned what cannot be written.
+    """
+    instance, workload = environment.read(), prediction.workload
+    # Before anything is read: a model that cannot be made is an error of the first second.
+    predictor = predictor_of(instance.payload / FUNCTION, workload.name)
+    reader = named(prediction.format, prediction.columns)
+    folder = instance.paths.channel(prediction.channel)
+    batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
+    tables = []
+    for batch in ahead(batches, AHEAD):
+        # The predictor's own: what it adds or changes is not what the keys are taken from.
+        predicted = predictor(dict(batch))
+        tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
+    if not tables:
+        return Part(rows=0, schema=None, content=b"")
+    table = _joined(tables, workload.name, piece)
+    return Part(rows=len(table), schema=table.schema, content=parquet_of(table))
+
+
+def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
+    schema: pa.Schema = tables[0].schema
+    for table in tables[1:]:
+        merged = filled(schema, table.schema)
+        if merged is None:
+            raise InvalidRequest(
+                f"{name} must return the same columns with the same types for every batch; in {piece} they differ:\n"
+                f"{differing(table.schema, schema)}"
+            )
+        schema = merged
+    return pa.concat_tables([table.cast(schema) for table in tables]).combine_chunks()
+
+
+def differing(these: pa.Schema, those: pa.Schema) -> str:
+    """Return the columns that are in one of two schemas alone, a line each."""
+    mine, others = str(these).splitlines(), str(those).splitlines()
+    return "\n".join(
+        [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
+    )
+
+
+def parquet_of(table: pa.Table) -> bytes:
+    """Return a table as a Parquet file of one row group: the same bytes for the same rows."""
+    sink = io.BytesIO()
+    # zstd: predictions are mostly few labels and texts, and travel to the head and from there to S3.
+    pq.write_table(table, sink, compression="zstd", row_group_size=max(1, len(table)))
+    return sink.getvalue()
+
+
+def ahead(items: Iterable[T], count: int) -> Iterator[T]:
+    """Yield items, of which so many are made in a thread meanwhile; what making them raises is raised here."""
+    items_ahead: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=count)
+    ended, left = object(), threading.Event()
+
+    def make() -> None:
+        try:
+            for item in items:
+                if not _put(items_ahead, (True, item), left):
+                    return
+            _put(items_ahead, (True, ended), left)
+        except BaseException as error:  # raised where it is waited for
+            _put(items_ahead, (False, error), left)
+
+    thread = threading.Thread(target=make, name="reading-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            is_item, item = items_ahead.get()
+            if not is_item:
+                raise item
+            if item is ended:
+                return
+            yield item
+    finally:
+        # Also where nobody wants more: a reader that waits for room would wait for ever, with its files open.
+        left.set()
+        thread.join()
+
+
+def _put(items_ahead: "queue.Queue[Any]", item: Any, left: threading.Event) -> bool:
+    while not left.is_set():
+        try:
+            items_ahead.put(item, timeout=0.1)
+            return True
+        except queue.Full:
+            continue
+    return False
+
+
+Predictor = Callable[[dict[str, Any]], Any]
+
+_made: dict[Path, Predictor] = {}
+"""By the payload's file: a process that predicts many pieces makes its model once."""
+
+
+def predictor_of(pickled: Path, name: str) -> Predictor:
+    """Return this process's predictor, made at the first call.
+
+    Raises:
+        InvalidPayload: It cannot be unpickled here.
+    """
+    if pickled not in _made:
+        predictor, _, arguments = unpickled(pickled, name)
+        # What making it raises passes through: a model that could not be downloaded is tried again with the piece.
+        ready: Any = predictor(**arguments) if inspect.isclass(predictor) else functools.partial(predictor, **arguments)
+        _made[pickled] = ready
+    return _made[pickled]
+
+
+def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tuple[str, ...], name: str) -> pa.Table:
+    """Return what the result has of a batch: keys, kept columns, predictions.
+
+    Args:
+        batch: The records, as the predictor was given them.
+        predicted: What it returned.
+        keys: Columns of the batch that name a record.
+        keep: Other columns of the batch that are asked for.
+        name: Of the predictor.
+
+    Raises:
+        InvalidRequest: It returned no mapping, another number of predictions, or a column that there is already; or
+            the batch has no column that is to be kept.
+    """
+    rows = len(next(iter(batch.values())))
+    if not isinstance(predicted, Mapping) or not predicted:
+        raise InvalidRequest(
+            f"{name} must return the predictions of a batch by column, {{'label': array}}, and returned a "
+            f"{type(predicted).__name__}"
+        )
+    unknown = [column for column in keep if column not in batch]
+    if unknown:
+        raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(map(str, batch))}")
+    columns_written = (*keys, *(column for column in keep if column not in keys))
+    columns = {column: _kept(batch, column, name) for column in columns_written}
+    for column, values in predicted.items():
+        if column in columns:
+            raise InvalidRequest(f"{name} returned the column {column!r}, which the records already have; rename it")
+        array = _arrow(values, str(column), name)
+        if len(array) != rows:
+            raise InvalidRequest(
+                f"{name} returned {len(array)} predictions in {column!r} for a batch of {rows} records; it must return "
+                "one for each record"
+            )
+        columns[str(column)] = array
+    return pa.table(columns)
+
+
+def _kept(batch: Columns, column: str, name: str) -> pa.Array:
+    """Return a column of the records: of a table as the table has it, so that all batches have one type."""
+    if not isinstance(batch, TableColumns) or column not in batch.table.column_names:
+        return _arrow(batch[column], column, name)
+    own = batch.table.column(column)
+    # Combined, a column is one array, unless it is larger than Arrow's arrays may be.
+    combined = own.combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _arrow(values: Any, column: str, name: str) -> pa.Array:
+    """Return a column as Arrow has it: of two dimensions lists of one length, of more of them tensors."""
+    if hasattr(values, "detach"):
+        # A tensor of torch, wherever it lies; NumPy would refuse one that has gradients, or is on a GPU.
+        values = values.detach().cpu().numpy()
+    try:
+        if isinstance(values, list | tuple) and not (values and hasattr(values[0], "__array__")):
+            # Texts, mappings, lists of any length: Arrow knows more types than NumPy does.
+            return pa.array(list(values))
+        array = values if isinstance(values, np.ndarray) else np.asarray(values)
+        if array.ndim == 0:
+            raise InvalidRequest(
+                f"{name} returned one value in {column!r} for a whole batch; it must return one for each record"
+            )
+        if array.dtype == object or array.dtype.kind in "US":
+            return pa.array(array.tolist())
+        if array.ndim == 1:
+            return pa.array(array)
+        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+        if array.ndim == 2:
+            return pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
+        return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(array))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as error:
+        raise InvalidRequest(f"the column {column!r} of {name} cannot be written to Parquet: {error}") from error
