@@ -160,7 +160,7 @@ _HOMES = {
     "raysm.views.experiments.table": ("Jobs", "jobs"),
     "raysm.views.grid.grid": ("Grid",),
     "raysm.views.grid.handle": ("GridHandle", "attach_grid"),
-    "raysm.views.magics.extension": _IPYTHON,
+    "raysm.views.magics.magics": _IPYTHON,
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
     "raysm.request.early_stopping": ("Asha", "Median", "Pbt"),
     "raysm.request.space": ("choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"),

@@ -1,1 +1,1 @@
-"""``%raysm`` and ``%%raysm``: a session of a cluster from the cells of a notebook."""
+"""``%raysm`` and ``%%raysm``: run the cells of a notebook in a session of a cluster."""

@@ -1,8 +1,4 @@
-"""``%raysm on``: every cell runs in the session, and names are completed by the session.
-
-What flows in are the lines of cells, and what stands before the cursor; what flows out are lines that begin with
-``%%raysm``, and names.
-"""
+"""``%raysm on``: every cell runs in the session, which also completes names."""
 
 import concurrent.futures
 import contextlib
@@ -12,26 +8,26 @@ from typing import Any, Protocol
 
 from raysm.errors import RaysmError
 
-__all__ = ["Completer", "RemoteMode"]
+__all__ = ["MAGIC", "Completer", "RemoteMode"]
 
 HERE = ("%", "!", "?")
-"""How a cell begins that is none of Python alone: IPython's own, which runs here in any case."""
+"""Cells that begin so are IPython's own and run here."""
 
 NAME = re.compile(r"(?<![\w.)\]}'\"])[^\W\d]\w*(\.\w*)*$")
-"""A name, perhaps with a dot: all that can be completed without executing anything."""
+"""A name with dots, which can be completed without executing anything."""
 
 COMPLETED_S = 2.0
-"""Whoever types does not wait longer."""
+"""The longest wait while the user types."""
 
 MAGIC = "%%raysm"
 
 
 class RemoteMode:
-    """A transformation of input: the line of the magic is put before each cell that is Python, while it is on.
+    """An input transformer of IPython: while it is on, it puts the magic's line before each cell of Python.
 
     Attributes:
-        is_on: Whether it is.
-        has_side_effects: For IPython, which then leaves it out when it asks whether a cell is complete.
+        is_on: Whether cells run in the session.
+        has_side_effects: Makes IPython skip it when it checks whether a cell is complete.
     """
 
     has_side_effects = True
@@ -41,7 +37,7 @@ class RemoteMode:
         self.is_on = False
 
     def __call__(self, lines: list[str]) -> list[str]:
-        """Return the lines of a cell, changed where it is to run in the session."""
+        """Return the lines of a cell, with the magic's line if the cell runs in the session."""
         first = next((line.strip() for line in lines if line.strip()), "")
         if not self.is_on or not first or first.startswith(HERE) or first.endswith("?"):
             return lines
@@ -53,35 +49,35 @@ class RemoteMode:
 
 
 class Completes(Protocol):
-    """A session, as far as completion has to know it."""
+    """The part of a session that completion uses."""
 
     def complete(self, text: str) -> list[str]:
-        """Return how ``text`` may go on."""
+        """Return the completions of ``text``."""
 
 
 class Completer:
     """Completes names of cells that run in the session, from its namespace."""
 
     def __init__(self, mode: RemoteMode, session: Callable[[str], Completes | None]) -> None:
-        """Ask nobody yet.
+        """Ask no session yet.
 
         Args:
-            mode: Tells which cells those are.
-            session: Returns the one in which a cell runs; None where there is none.
+            mode: Tells which cells run in the session.
+            session: Returns the session of a cell, or None.
         """
         self._mode, self._session = mode, session
-        # In a thread: a connection that is away is waited for, but not by whoever types.
+        # In a thread, so that a broken connection does not block the user's typing.
         self._asking = concurrent.futures.ThreadPoolExecutor(1, "raysm completion")
 
     def matches(self, cell: str, before: str) -> tuple[str, list[str]]:
-        """Complete what stands before the cursor.
+        """Complete the name before the cursor.
 
         Args:
-            cell: All of it.
-            before: Its line, as far as the cursor.
+            cell: The whole cell.
+            before: The line up to the cursor.
 
         Returns:
-            The name that is completed, and what it may become.
+            The name, and its completions.
         """
         word = NAME.search(before)
         session = self._session(cell) if word and self._mode.covers(cell) else None
@@ -89,21 +85,21 @@ class Completer:
             return "", []
         completion = self._asking.submit(session.complete, word[0])
         with contextlib.suppress(RaysmError, concurrent.futures.TimeoutError):
-            # Python's own completer adds what a call begins with; notebooks do not.
+            # Python's completer adds the parenthesis of a call.
             return word[0], [match.rstrip("( ") for match in completion.result(COMPLETED_S)]
         return "", []
 
     def close(self) -> None:
-        """Complete no more."""
+        """Stop completing."""
         self._asking.shutdown(wait=False, cancel_futures=True)
 
     def matcher(self) -> Callable[[Any], Any]:
-        """Return it as a matcher of IPython's, of the second kind."""
+        """Return a matcher of IPython's API version 2."""
         from IPython.core.completer import SimpleCompletion, context_matcher
 
         def raysm_matcher(context: Any) -> Any:
             name, matches = self.matches(context.full_text, context.text_until_cursor)
-            # What this kernel knows itself would be of no use there.
+            # Names of this kernel do not exist in the session.
             return {
                 "completions": [SimpleCompletion(text=match, type="raysm") for match in matches],
                 "matched_fragment": name,

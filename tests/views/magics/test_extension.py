@@ -5,7 +5,7 @@ import types
 import pytest
 
 import raysm
-from raysm.views.magics.extension import load_ipython_extension, unload_ipython_extension
+from raysm.views.magics.magics import load_ipython_extension, unload_ipython_extension
 
 pytest.importorskip("IPython")
 
