@@ -43,10 +43,6 @@ RULES = {
     "move_data": "move_data",
     "any_type": "any_type",
     "rate": "rate",
-    "pack": "pack",
-    "pack_minutes": "pack_minutes",
-    "row_cpus": "row_cpus",
-    "row_gpus": "row_gpus",
 }
 """Flags, and the rules that they are."""
 

@@ -208,16 +208,6 @@ def _add_request(verb: Any) -> None:
         help="keep the grid in the target's bucket too, for other machines to see and continue (default: on AWS)",
     )
     rules.add_argument(
-        "--pack", type=int, metavar="ROWS", help="rows that share a job; each is a Ray task and fails alone"
-    )
-    rules.add_argument(
-        "--pack-minutes", type=float, metavar="M", help="minutes of work, by expected_s, that share a job"
-    )
-    rules.add_argument("--row-cpus", type=float, metavar="N", help="CPUs of a row in a job that it shares (default 1)")
-    rules.add_argument(
-        "--row-gpus", type=float, metavar="N", help="GPUs of such a row (default 1 if the instances have any, else 0)"
-    )
-    rules.add_argument(
         "--retries",
         type=int,
         metavar="N",

@@ -12,15 +12,12 @@ from pathlib import Path
 from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.request.job import PAYLOAD_CHANNEL
 
-__all__ = ["DEFAULT_BASE", "Paths", "ROWS", "SDK_CODE", "SDK_DRIVERS", "kernels_folder"]
+__all__ = ["DEFAULT_BASE", "Paths", "SDK_CODE", "SDK_DRIVERS", "kernels_folder"]
 
 DEFAULT_BASE = Path("/opt/ml")
 
 SDK_CODE = "code"
 """Channel in which the SageMaker SDK sends the user's source."""
-
-ROWS = "raysm/rows"
-"""Below the checkpoints, here and in S3: the record of the rows that share a job, and a folder for each of them."""
 
 SDK_DRIVERS = "sm_drivers"
 """Channel in which the SageMaker SDK sends what it runs around it."""
@@ -135,11 +132,6 @@ class Paths:
     def batch(self) -> Path:
         """Folder of the finished parts of a batch inference, among the checkpoints."""
         return self.checkpoints / "raysm" / "batch"
-
-    @property
-    def rows(self) -> Path:
-        """Folder of the rows that share a job, and of the record of them, among the checkpoints."""
-        return self.checkpoints / ROWS
 
     def sweep(self, *, lasting: bool) -> Path:
         """Folder of a sweep's trials and their checkpoints: with ``lasting`` among the job's, else lost with it."""

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from raysm.contract.store import put, read_json
-from raysm.errors import BlockFailed, InvalidRequest
+from raysm.errors import BlockFailed
 from raysm.request.codec import from_json, to_json
 
 __all__ = [
@@ -18,22 +18,15 @@ __all__ = [
     "MANIFEST",
     "MARK",
     "MAX_REASON",
-    "MODEL",
     "MODEL_FILE",
     "Manifest",
     "Measured",
     "QUERY_IDS",
-    "ROW_RECORD",
     "ResultFile",
-    "RowOutcome",
-    "RowState",
     "SERVICE_REASON",
     "TRAINING",
     "VALUE",
-    "confirmed",
     "described_file",
-    "outcomes_in",
-    "outcomes_text",
     "own_manifest",
 ]
 
@@ -255,64 +248,3 @@ def described_file(name: str, size_bytes: int, sha256: str) -> ResultFile:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-ROW_RECORD = "rows.json"
-"""Its name, beside the rows' folders."""
-
-MODEL = "model"
-"""In a row's folder: what its program wrote into $SM_MODEL_DIR."""
-
-
-RowState: TypeAlias = Literal["running", "done", "failed"]
-"""``running``: it was begun. ``done``: its program ended well, and its files are where they belong."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowOutcome:
-    """What has become of one row in one job."""
-
-    state: RowState
-    """How far it is."""
-    reason: str = ""
-    """Why it failed: one line."""
-    seconds: float = 0.0
-    """How long its program ran."""
-    host: str = ""
-    """On which instance."""
-    files: Mapping[str, int] = field(default_factory=dict)
-    """Sizes of the files that it left, by their names below the row's folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    rows: Mapping[str, RowOutcome]
-
-
-def outcomes_text(outcomes: Mapping[str, RowOutcome]) -> str:
-    """Return the record's content, by the rows' names."""
-    return json.dumps(to_json(_Record(outcomes)))
-
-
-def outcomes_in(text: str | bytes) -> dict[str, RowOutcome]:
-    """Return what a record says, by the rows' names; nothing where it is none."""
-    try:
-        return dict(from_json(_Record, json.loads(text), ROW_RECORD).rows)
-    # A copy that an instance's end has cut: it says nothing, and the rows are run again.
-    except (ValueError, InvalidRequest):
-        return {}
-
-
-def confirmed(outcomes: Mapping[str, RowOutcome], sizes: Mapping[str, int]) -> dict[str, RowOutcome]:
-    """Return outcomes as far as the files bear them out; a row that is done, and whose files lack, counts as running.
-
-    Args:
-        outcomes: By the rows' names.
-        sizes: Of the files that are there, by their names: ``ROW/model/weights.bin``.
-    """
-    return {
-        name: outcome
-        if all(sizes.get(f"{name}/{file}") == size for file, size in outcome.files.items())
-        else RowOutcome(state="running", host=outcome.host)
-        for name, outcome in outcomes.items()
-    }

@@ -114,8 +114,6 @@ class Attempt:
     """Why it is to be stopped: ``user``, ``patience``; empty is not."""
     asked_s: float | None = None
     """When the service was last asked to stop it."""
-    pack: str = ""
-    """Which rows it carries, of rows that share a job (``raysm.grid.packs``); empty is its task alone."""
     seen: str = ""
     """What List last said of it: Describe is asked where that changes."""
     choice: str = ""

@@ -17,7 +17,6 @@ __all__ = [
     "Verdict",
     "brief",
     "of_end",
-    "of_program",
     "of_refusal",
     "quota_in",
     "same_reason",
@@ -138,11 +137,6 @@ def of_end(description: Description, wish: str = "") -> Verdict | None:
     if not description.status.is_terminal:
         return None
     return Verdict(ending=ENDINGS[_name(description, wish)], reason=description.reason or description.message)
-
-
-def of_program(reason: str) -> Verdict:
-    """Return how a row ended whose program failed within a job that it shares, by the job's record of it."""
-    return Verdict(ending=ENDINGS["ERROR" if re.match(PROGRAM_ERROR, reason) else "USER"], reason=reason)
 
 
 def _name(description: Description, wish: str) -> str:

@@ -3,17 +3,14 @@
 All of it is one transaction: a controller that is killed has done the whole of it, or nothing.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from raysm.client.description import Description
-from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.classify import Verdict, same_reason
 from raysm.grid.endings import ending
 from raysm.grid.ledger import settle
-from raysm.grid.packs import RowEnd, job_verdict, members, row_end
 from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.standing import close, failed, learn_quota, succeeded
 from raysm.grid.store import Store
@@ -45,10 +42,9 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
     )
     learn_quota(store, ended, verdict.reason, now)
     _judge_place(store, ended, verdict, now)
-    for record in members(store, ended):
-        _follow(store, ended, record, RowEnd(verdict=verdict, pack=record.pack), now)
-        if lands:
-            store.hold(record.task.key, now + LANDING_S)
+    _follow(store, ended, verdict, now)
+    if lands:
+        store.hold(ended.task, now + LANDING_S)
 
 
 def conclude(
@@ -57,7 +53,6 @@ def conclude(
     verdict: Verdict,
     description: Description | None,
     now: float,
-    outcomes: Mapping[str, RowOutcome] | None = None,
 ) -> None:
     """End an attempt that the service says has ended, within a transaction.
 
@@ -67,10 +62,8 @@ def conclude(
         verdict: What its end means.
         description: What Describe says of it; without one nothing is known.
         now: Seconds since the epoch.
-        outcomes: Of rows that shared the job, as its own record has them; None is a job of one row.
     """
     started = description.started if description else None
-    of_rows, verdict = verdict, job_verdict(verdict, outcomes or {})
     ended = store.move(
         attempt,
         now,
@@ -90,13 +83,7 @@ def conclude(
     if started:
         succeeded(store, ended)
     _judge_place(store, ended, verdict, now)
-    for record in members(store, ended):
-        # One that was done while the others still ran has been told so already.
-        if record.state is TaskState.PLACED:
-            end = RowEnd(verdict=verdict)
-            if ended.pack:
-                end = row_end(record.task, ended, of_rows, outcomes or {})
-            _follow(store, ended, record, end, now)
+    _follow(store, ended, verdict, now)
 
 
 def interrupted(description: Description) -> dict[str, Any]:
@@ -106,10 +93,8 @@ def interrupted(description: Description) -> dict[str, Any]:
 
 
 def tell_interruptions(store: Store, attempt: Attempt, now: float) -> None:
-    """Say of the rows of a job that runs that it was interrupted, within a transaction."""
-    for record in members(store, attempt):
-        if record.state is TaskState.PLACED:
-            store.explain(record.task.key, _interruptions(attempt), now)
+    """Note in the row's reason that its running job was interrupted, within a transaction."""
+    store.explain(attempt.task, _interruptions(attempt), now)
 
 
 def _interruptions(attempt: Attempt) -> str:
@@ -135,12 +120,11 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
         close(store, attempt.region, verdict.reason, now)
 
 
-def _follow(store: Store, attempt: Attempt, record: TaskRecord, end: RowEnd, now: float) -> None:
-    """Have a task do next what follows from how it ended."""
-    verdict, kind = end.verdict, end.verdict.ending
+def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    """Move the attempt's task to the state that follows from this end."""
+    record, kind = store.task(attempt.task), verdict.ending
     state, reason = kind.then, verdict.reason
-    # Of a task that never shared a job, and of most grids, there is nothing to change.
-    changes: dict[str, Any] = {} if end.pack == record.pack else {"pack": end.pack}
+    changes: dict[str, Any] = {}
     if state is TaskState.WAITING:
         state, why = _again(store, record, verdict)
         reason = _noted(reason, why)

@@ -15,12 +15,10 @@ from raysm.grid.leaving import silent_there, take_back
 from raysm.grid.limiter import Limiter
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.pace import Pace
-from raysm.grid.packs import task_of
 from raysm.grid.place import Placement
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
 from raysm.grid.region import Region
-from raysm.grid.row_news import NEWS_S, RowNews
 from raysm.grid.sending import send, send_owed
 from raysm.grid.standing import close
 from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
@@ -54,7 +52,6 @@ class Controller:
         *,
         owner: str | None = None,
         gauge_s: float = GAUGE_S,
-        news_s: float = NEWS_S,
         left: Mapping[str, Region] = MappingProxyType({}),
     ) -> None:
         """Take the grid's store, and all that is outside of it; nothing is called yet.
@@ -66,7 +63,6 @@ class Controller:
             limiter: The buckets of the account.
             owner: Whose lease it is; None is this process.
             gauge_s: Seconds from one look at the rates of all jobs to the next.
-            news_s: Seconds from one look at the rows that share jobs to the next.
             left: Regions that were taken out of the grid while it had jobs there: they are followed to their ends, and
                 none begins.
         """
@@ -80,7 +76,6 @@ class Controller:
         self._outside = Outside(every, limiter, store.database.between, store.database.turns)
         self._sweeps = {name: Sweep(name, store, self._outside) for name in every}
         self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
-        self._news = RowNews(store, self._outside, pause_s=news_s)
         self._pace = Pace()
         self._learned = 0
 
@@ -98,7 +93,6 @@ class Controller:
         self._outside.begin(now)
         self._look(now)
         self._gauge.step(now)
-        self._news.step(now)
         grid = self._governed(now)
         if grid.state == "stopping":
             wish_all(self.store, now)
@@ -131,7 +125,7 @@ class Controller:
     def _learn(self) -> None:
         """Tell the placement what has ended since it was last told; a new one hears all of it."""
         for attempt, number in self.store.ends_after(self._learned):
-            task = task_of(self.store, attempt)
+            task = self.store.task(attempt.task).task
             self._placement.learn(task, attempt)
             self._pace.learn(task, attempt)
             # By the number of the event, so that a controller that begins anew learns everything once.

@@ -73,8 +73,6 @@ ENDINGS: dict[str, Ending] = {
         ),
         Ending(name="INVALID", then=TaskState.FAILED, brakes=True, advice="correct the request or the row"),
         Ending(name="DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
-        # Of rows that share a job: it was another one that ended it.
-        Ending(name="UNBEGUN", advice="the row had not started when its job ended"),
         # What it has reached lies with its checkpoint, in the bucket of its region.
         Ending(name="TIME", counts=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
         # Costs nothing and says nothing, neither of the row nor of the place.

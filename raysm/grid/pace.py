@@ -42,9 +42,7 @@ class Pace:
         takes_s = {place: statistics.median(seconds) for place, seconds in self._seconds.items()}
         free_s: defaultdict[Place, list[float]] = defaultdict(list)
         rows = store.database.connection.execute(
-            "SELECT attempt.region, instance_type, spot, coalesce(sent_s, intended_s), iif(attempt.pack = '', "
-            "task.expected_s, (SELECT sum(part.expected_s) FROM pack JOIN task AS part ON part.key = pack.task "
-            "WHERE pack.attempt = attempt.name)) FROM attempt "
+            "SELECT attempt.region, instance_type, spot, coalesce(sent_s, intended_s), task.expected_s FROM attempt "
             "JOIN task ON task.key = attempt.task WHERE attempt.state <> 'ended'"
         )
         for region, instance_type, spot, began_s, expected_s in rows:

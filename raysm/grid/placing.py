@@ -7,17 +7,14 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.endings import ending
 from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter
 from raysm.grid.pace import Pace
-from raysm.grid.packing import Load, loads_of
-from raysm.grid.packs import note_members, siblings, task_of
 from raysm.grid.place import Choice, Offer, Placement
-from raysm.grid.records import GridRecord
+from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.standing import last_words, market
 from raysm.grid.store import Store
 from raysm.grid.task import MAX_RUNTIME_S, Task
@@ -41,8 +38,7 @@ def probing(store: Store, grid: GridRecord, now: float) -> bool:
         return False
     row = store.database.connection.execute(
         "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' AND ending IN ('OK', 'TIME') "
-        # A job that rows share goes on for long after the first of them has failed: there a row has to be done.
-        "OR state <> 'ended' AND pack = '' AND started_s <= ?) "
+        "OR state <> 'ended' AND started_s <= ?) "
         "UNION ALL SELECT 1 FROM task WHERE state = 'done' LIMIT 1",
         (now - PROBE_S,),
     ).fetchone()
@@ -79,7 +75,7 @@ class Placing:
         return min(self._again_s, default=None)
 
     def intend(self) -> list[tuple[Task, Attempt]]:
-        """Keep as many intents as there is room for, in one transaction; return each with what it carries."""
+        """Keep as many intents as there is room for, in one transaction; return each with its row."""
         room = min(MOST, self._room())
         with self._limiter.together():
             chosen = [] if room < 1 else list(self._chosen(room))
@@ -88,25 +84,23 @@ class Placing:
         if not chosen:
             return []
         with self._store.database.transaction("intents", durable=True):
-            intents = [(load, self._keep(load, offer)) for load, offer in chosen]
-        # Rows that share a job in the order of the store, as when it is sent again: it has to be the same job.
-        return [(task_of(self._store, attempt) if attempt.pack else load.task, attempt) for load, attempt in intents]
+            return [(record.task, self._keep(record, offer)) for record, offer in chosen]
 
     def _room(self) -> int:
         rules, started = self._grid.rules, self._store.open_count()
         most = rules.brake if probing(self._store, self._grid, self._now) else rules.parallel
         return min(most, rules.parallel) - started
 
-    def _chosen(self, room: int) -> Iterator[tuple[Load, Offer]]:
+    def _chosen(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
         closed: set[str] = set()
         # One more than there are calls for: by that one it is known when the next call may be made.
         calls = sum(self._limiter.calls(region, "create", self._now) for region in self._regions)
-        for shape, load in self._in_order(min(room, calls + 1)):
+        for shape, record in self._in_order(min(room, calls + 1)):
             if shape in closed or self.too_dear:
                 continue
-            choice = self._choose(load)
+            choice = self._choose(record)
             if choice.offer is not None:
-                yield load, choice.offer
+                yield record, choice.offer
                 room -= 1
                 if room < 1:
                     return
@@ -115,26 +109,24 @@ class Placing:
                 closed.add(shape)
                 self._again_s.append(choice.again_s)
             else:
-                self._give_up(load, choice)
+                self._give_up(record, choice)
 
-    def _in_order(self, room: int) -> Iterator[tuple[str, Load]]:
-        def worth(item: tuple[str, Load]) -> tuple[float, float, int]:
-            # The row that heads it: of one that is worth much the others take nothing away.
-            task = item[1].head.task
+    def _in_order(self, room: int) -> Iterator[tuple[str, TaskRecord]]:
+        """Yield the first rows that wait, of all shapes, in the order of their worth."""
+
+        def worth(item: tuple[str, TaskRecord]) -> tuple[float, float, int]:
+            task = item[1].task
             return -task.priority, -(task.expected_s or 0.0), task.position
 
-        shapes = [[(shape, load) for load in self._loads(shape, room)] for shape in self._store.shapes()]
+        shapes = [
+            [(shape, record) for record in self._store.waiting(shape, self._now, room)]
+            for shape in self._store.shapes()
+        ]
         return heapq.merge(*shapes, key=worth)
 
-    def _loads(self, shape: str, room: int) -> Iterator[Load]:
-        """Return what the next jobs of a shape carry, one more than there is room for at least."""
-        rules = self._grid.rules
-        waiting = self._store.waiting(shape, self._now, room * rules.most_rows)
-        return loads_of(waiting, rules, lambda pack: siblings(self._store, pack, self._now))
-
-    def _choose(self, load: Load) -> Choice:
-        attempts = [] if not load.head.attempts else self._store.attempts(load.head.task.key)
-        task = load.task
+    def _choose(self, record: TaskRecord) -> Choice:
+        task = record.task
+        attempts = self._store.attempts(task.key) if record.attempts else []
         if attempts and ending(attempts[-1].ending).stays:
             # Its checkpoints lie in the bucket of that region.
             task = replace(task, region=attempts[-1].region)
@@ -145,18 +137,17 @@ class Placing:
             outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken.total())
             market = replace(market, in_use=self._in_use, outlook=outlook)
         choice = self._placement.choose(task, attempts, market, self._now)
-        return choice if choice.offer is None else self._admitted(load, choice, choice.offer)
+        return choice if choice.offer is None else self._admitted(record, choice, choice.offer)
 
-    def _admitted(self, load: Load, choice: Choice, offer: Offer) -> Choice:
+    def _admitted(self, record: TaskRecord, choice: Choice, offer: Offer) -> Choice:
         """Return the choice, if the region's bucket and the budget admit it."""
-        task = load.task
+        task = record.task
         place, count = offer.place, task.count or offer.count
         budget, usd = self._grid.rules.budget_usd, _worst(task, offer)
         if budget is not None and usd is not None and self._cost + usd > budget:
             hours = (task.max_runtime_s or MAX_RUNTIME_S) / 3600
-            rows = f"row {task.key!r}" if len(load.records) == 1 else f"{len(load.records)} rows from {task.key!r} on"
             self.too_dear = (
-                f"the budget of ${budget:,.2f} does not allow a further job: {rows} may take "
+                f"the budget of ${budget:,.2f} does not allow a further job: row {task.key!r} may take "
                 f"${usd:,.2f} ({hours:g} h at most in {place}), and ${max(0.0, budget - self._cost):,.2f} are left; "
                 "raise it, say a smaller max_runtime_s, or stop"
             )
@@ -167,14 +158,14 @@ class Placing:
                 self._market, closed={**self._market.closed, place.region: self._now + max(wait_s, 1e-3)}
             )
             # Another region may have a call left.
-            return self._choose(load)
+            return self._choose(record)
         self._in_use[place] += count
         self._taken[place.region] += 1
         self._cost += usd or 0.0
         return choice
 
-    def _keep(self, load: Load, offer: Offer) -> Attempt:
-        task, grid, number = load.task, self._grid, load.attempts + 1
+    def _keep(self, record: TaskRecord, offer: Offer) -> Attempt:
+        task, grid, number = record.task, self._grid, record.attempts + 1
         # Two keys of one hash, in one grid of 200 that have 100,000 rows each: the second takes the next number.
         while self._store.has_attempt(grid.job_name(task, number)):
             number += 1
@@ -192,16 +183,9 @@ class Placing:
             usd_per_hour=offer.most_usd_per_hour,
             choice=offer.choice,
             price_version=offer.price_version,
-            # By its first job: what is left of it when that is lost keeps the name.
-            pack=(load.head.pack or f"{task.key_hash}-a{number}") if task.rows else "",
         )
         self._store.insert(attempt)
-        changes: dict[str, Any] = {"attempts": number, "reason": ""}
-        if attempt.pack:
-            note_members(self._store, attempt, load)
-            changes["pack"] = attempt.pack
-        for record in load.records:
-            self._store.move_task(record.task.key, TaskState.WAITING, TaskState.PLACED, self._now, **changes)
+        self._store.move_task(task.key, TaskState.WAITING, TaskState.PLACED, self._now, attempts=number, reason="")
         return attempt
 
     def _is_hopeless(self, choice: Choice) -> bool:
@@ -210,7 +194,7 @@ class Placing:
         # would have a day of its own; and a row that others come before, where all goes well, is not given up.
         return bool(choice.stuck) and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
 
-    def _give_up(self, load: Load, choice: Choice) -> None:
+    def _give_up(self, record: TaskRecord, choice: Choice) -> None:
         state, reasons = TaskState.IMPOSSIBLE, choice.reasons
         if choice.stuck:
             # Without the seconds that each is still left alone: reasons are counted by their words.
@@ -220,8 +204,7 @@ class Placing:
             hours = self._grid.rules.give_up_s / 3600
             reason = f"given up: for {hours:g} h no place took a job ({reason}); give more types or regions, or wait"
         with self._store.database.transaction(state.value):
-            for record in load.records:
-                self._store.move_task(record.task.key, TaskState.WAITING, state, self._now, reason=reason)
+            self._store.move_task(record.task.key, TaskState.WAITING, state, self._now, reason=reason)
         # The one behind it was not read yet.
         self._again_s.append(self._now)
 

@@ -14,13 +14,10 @@ from raysm.client.costs.prices import OLD_DAYS, PriceTable
 from raysm.contract.service_model import knows_preferences
 from raysm.errors import InvalidRequest
 from raysm.grid.assignment import Assigned, assign
-from raysm.grid.filling_packs import check_packs
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.offers import offers_of
-from raysm.grid.packing import loads_of
 from raysm.grid.place import Market, Place, Quota
 from raysm.grid.placement import Cheapest, placement_of
-from raysm.grid.records import TaskRecord, waiting_record
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from raysm.request import Limits
@@ -172,7 +169,6 @@ def plan_grid(
     Raises:
         InvalidRequest: No place is named, a row cannot be made a job, or there is a budget and a price is not known.
     """
-    check_packs(request.template, tasks, request.rules)
     regions, types = places_of(request, tasks, own_region)
     offers = offers_of(regions, types, table, count=request.count, markets=request.markets)
     placement = placement_of(request.rules, offers)
@@ -192,7 +188,6 @@ def plan_grid(
         notes=(
             *notes,
             *_notes(assigned, placement, table, today),
-            *_pack_notes(assigned, request.rules),
             *_type_notes(request.rules),
         ),
     )
@@ -204,19 +199,6 @@ def _type_notes(rules: Rules) -> list[str]:
     if not rules.any_type or knows_preferences():
         return []
     return ["this botocore does not know InstancePreferences: instance types are tried one after the other"]
-
-
-def _pack_notes(assigned: Sequence[Assigned], rules: Rules) -> list[str]:
-    """Return how many jobs rows share, by the very loads that the grid makes."""
-    if not rules.packs:
-        return []
-    by_place: dict[Place, list[TaskRecord]] = {}
-    for each in assigned:
-        if each.offer is not None:
-            by_place.setdefault(each.offer.place, []).append(waiting_record(each.task))
-    jobs = sum(len(list(loads_of(records, rules, lambda pack: ()))) for records in by_place.values())
-    rows = sum(map(len, by_place.values()))
-    return [f"{rows:,} rows share {jobs:,} jobs, each row a task of {rules.row_cpus:g} CPUs that fails alone"]
 
 
 def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:

@@ -24,7 +24,6 @@ __all__ = [
     "grid_record",
     "task_record",
     "task_row",
-    "waiting_record",
 ]
 
 NAME_CHARACTERS = 24
@@ -82,8 +81,6 @@ class TaskRecord:
     """Number of its last attempt."""
     reason: str
     """Why it failed, waits or is impossible."""
-    pack: str = ""
-    """Of rows that have shared a job, which one: what is left of it goes on together; empty is none."""
     forgiven: int = 0
     """Number of its last attempt when its user asked for it again: up to that one none counts any more."""
 
@@ -99,11 +96,6 @@ class Event:
     was: str
     now: str
     text: str
-
-
-def waiting_record(task: Task) -> TaskRecord:
-    """Return a task as it is before anything has become of it."""
-    return TaskRecord(task=task, state=TaskState.WAITING, retries_left=0, attempts=0, reason="")
 
 
 def task_row(task: Task, template_digest: str, done: Callable[[str], bool] | None, retries: int) -> tuple[Any, ...]:
@@ -154,7 +146,6 @@ def task_record(row: Any) -> TaskRecord:
         retries_left=row["retries_left"],
         attempts=row["attempts"],
         reason=row["reason"],
-        pack=row["pack"],
         forgiven=row["forgiven"],
     )
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raysm.client.description import Description, Status
-from raysm.contract.result import RowOutcome
 from raysm.grid.attempt import Attempt
 from raysm.grid.task import Task
 
@@ -75,13 +74,6 @@ class Region(Protocol):
         Args:
             names: Of jobs, ``RATES_PAGE`` at most.
             metric: Its name.
-        """
-
-    def outcomes(self, attempt: Attempt) -> Mapping[str, RowOutcome]:
-        """Return what has become of the rows that share a job, by the hashes of their keys; empty where none was begun.
-
-        Raises:
-            ServiceError: Its record cannot be read now.
         """
 
     def stop(self, name: str) -> None:

@@ -55,8 +55,7 @@ class GridRow:
     ended_s: float | None
     """When it ended."""
     usd: float | None
-    """What all of its jobs have cost, of those that rows share an equal part; None where of one of them that is not
-    known, and before any has ended."""
+    """What all of its jobs have cost; None before any has ended, and if the cost of one is unknown."""
     interruptions: int = 0
     """How often spot capacity was taken back from its jobs."""
     rate: float | None
@@ -70,18 +69,14 @@ class GridRow:
 
 
 QUERY = """
-WITH carried AS (
-    SELECT coalesce(pack.task, attempt.task) AS task, attempt.*,
-        CASE WHEN pack.task IS NULL THEN 1 ELSE count(*) OVER (PARTITION BY attempt.name) END AS sharing
-    FROM attempt LEFT JOIN pack ON pack.attempt = attempt.name),
-cost AS (
+WITH cost AS (
     SELECT task, max(number) AS last, name, sum(interruptions) AS interruptions,
         CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd
     FROM (
         SELECT task, number, name, interruptions, CASE
             WHEN state = 'ended' AND sent_s IS NULL THEN 0.0
-            ELSE usd_per_hour * count * billable_s / 3600 / sharing END AS usd
-        FROM carried)
+            ELSE usd_per_hour * count * billable_s / 3600 END AS usd
+        FROM attempt)
     GROUP BY task)
 SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts,
     attempt.name AS job,
@@ -98,7 +93,6 @@ WHERE ? IN (task.state, '') ORDER BY task.position, task.key
 
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
     """Yield all rows, or those of a state, in the order of their source."""
-    # In SQL to the end: a row is read once, and what it shares with others is divided there.
     for row in store.database.connection.execute(QUERY, (state or "",)):
         columns = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
         yield GridRow(

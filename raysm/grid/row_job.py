@@ -22,7 +22,7 @@ from raysm.grid.planning import own_region, reaching
 from raysm.grid.records import GridRecord
 from raysm.grid.running import identity_of
 from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
-from raysm.grid.shared.opening import objects_of, share_secret
+from raysm.grid.shared.sharing import objects_of, share_secret
 from raysm.grid.store import path_of
 from raysm.grid.task import Task
 from raysm.request import Limits

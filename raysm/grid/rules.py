@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["MOST_ROWS", "Rules"]
-
-MOST_ROWS = 1_000
-"""Rows of one job: the record of them is written anew whenever one begins or ends."""
+__all__ = ["Rules"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,15 +39,6 @@ class Rules:
     nothing but refuse for as long, or its region has not answered, and nothing of the grid runs there."""
     patience_s: float = 3_600.0
     """Seconds that a job waits for its instances before it is taken elsewhere."""
-    pack: int | None = None
-    """Rows that share a job at most: each is a task of Ray in it, and fails alone; None is a job for each row, or, with
-    ``pack_minutes``, as many as fill these."""
-    pack_minutes: float | None = None
-    """Minutes of work, as the rows' column ``expected_s`` says it, that share a job at most; None is any."""
-    row_cpus: float = 1.0
-    """CPUs that a row takes of the job that it shares: as many rows run at a time as there is room for."""
-    row_gpus: float | None = None
-    """GPUs that it takes there; None is one where the instances have any, else none."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -60,21 +48,5 @@ class Rules:
                 raise InvalidRequest(f"Rules({name}=…) must be at least {least}, got {getattr(self, name)}")
         if self.rate is not None and not 1 <= len(self.rate) <= 255:
             raise InvalidRequest(f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}")
-        for name in ("pack", "pack_minutes", "row_cpus", "row_gpus"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 or (value == 0 and name == "row_gpus")):
-                raise InvalidRequest(f"Rules({name}=…) must be above 0, got {value}")
-        if (self.pack or 0) > MOST_ROWS:
-            raise InvalidRequest(f"Rules(pack=…) must be at most {MOST_ROWS} rows a job, got {self.pack}")
         if self.budget_usd is not None and not self.budget_usd > 0:
             raise InvalidRequest(f"Rules(budget_usd=…) must be above 0, or None, got {self.budget_usd}")
-
-    @property
-    def packs(self) -> bool:
-        """Whether rows share jobs."""
-        return self.pack is not None or self.pack_minutes is not None
-
-    @property
-    def most_rows(self) -> int:
-        """Rows that a job has at most."""
-        return (self.pack or MOST_ROWS) if self.packs else 1

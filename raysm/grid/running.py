@@ -27,15 +27,11 @@ from raysm.grid.placement import placement_of
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
 from raysm.grid.region import Region
-from raysm.grid.row_news import FREE_NEWS_S, NEWS_S
-from raysm.grid.rows.databases.database import Database
-from raysm.grid.rows.databases.opening import database_of
+from raysm.grid.rows.databases import Database, database_of
 from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
 from raysm.grid.service_region import Prepare, ServiceRegion
-from raysm.grid.shared.fenced_region import FencedRegion
 from raysm.grid.shared.lease import Unreachable
-from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
-from raysm.grid.shared.sharing import Sharing
+from raysm.grid.shared.sharing import FencedRegion, Sharing, objects_of, share_secret, sharing_of
 from raysm.grid.standing import set_quota
 from raysm.grid.store import Store, path_of
 from raysm.grid.target_file import GridTarget, keep_target
@@ -281,7 +277,6 @@ def _controller(
         placement_of(request.rules, offers),
         limiter,
         gauge_s=GAUGE_S if is_billed else FREE_S,
-        news_s=NEWS_S if is_billed else FREE_NEWS_S,
         left={name: opened(name) for name in left_regions(store, regions, now)},
     )
 

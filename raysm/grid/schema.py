@@ -2,10 +2,9 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 11
+VERSION = 12
 """Of the tables; a store of another version is not touched."""
 
-# Version 11: without the names that queues of AWS Batch gave to jobs.
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
@@ -18,13 +17,11 @@ CREATE TABLE task (
     key TEXT PRIMARY KEY, position INTEGER NOT NULL, content TEXT NOT NULL, digest TEXT NOT NULL,
     region TEXT, shape TEXT NOT NULL, priority INTEGER NOT NULL, expected_s REAL NOT NULL,
     state TEXT NOT NULL, retries_left INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-    after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', pack TEXT NOT NULL DEFAULT '',
-    forgiven INTEGER NOT NULL DEFAULT 0
+    after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', forgiven INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 -- The order in which tasks are placed: of each shape (what its place depends on) the head is asked alone.
 CREATE INDEX waiting ON task (shape, priority DESC, expected_s DESC, position) WHERE state = 'waiting';
 CREATE INDEX by_state ON task (state);
-CREATE INDEX by_pack ON task (pack) WHERE pack <> '';
 CREATE INDEX by_digest ON task (digest) WHERE state = 'done';
 
 CREATE TABLE attempt (
@@ -34,24 +31,19 @@ CREATE TABLE attempt (
     intended_s REAL NOT NULL, sent_s REAL, started_s REAL, ended_s REAL, training_s REAL, billable_s REAL,
     max_runtime_s INTEGER NOT NULL, usd_per_hour REAL, price_version TEXT NOT NULL,
     calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
-    wish TEXT NOT NULL, asked_s REAL, pack TEXT NOT NULL,
+    wish TEXT NOT NULL, asked_s REAL,
     seen TEXT NOT NULL, choice TEXT NOT NULL,
     interruptions INTEGER NOT NULL, interrupted_s REAL NOT NULL,
     UNIQUE (task, number)
 ) STRICT, WITHOUT ROWID;
 -- Not a rule of the program alone: the database itself refuses a second open attempt.
 CREATE UNIQUE INDEX one_open ON attempt (task) WHERE state <> 'ended';
-CREATE UNIQUE INDEX one_pack ON attempt (pack) WHERE state <> 'ended' AND pack <> '';
 CREATE INDEX by_region ON attempt (region, intended_s) WHERE state <> 'ended';
 CREATE INDEX owed ON attempt (intended_s) WHERE state IN ('intended', 'maybe');
 CREATE INDEX pending ON attempt (sent_s) WHERE state IN ('sent', 'pending');
 CREATE INDEX unwanted ON attempt (intended_s) WHERE wish <> '';
 CREATE INDEX watched ON attempt (watch_s) WHERE watch_s > 0;
 CREATE INDEX ends ON attempt (ended_s) WHERE state = 'ended';
-
--- The rows that share a job, of such attempts alone: of a grid without packs it is empty.
-CREATE TABLE pack (attempt TEXT NOT NULL, task TEXT NOT NULL, PRIMARY KEY (attempt, task)) STRICT, WITHOUT ROWID;
-CREATE INDEX packed ON pack (task);
 
 -- Of the open attempts alone, kept by the triggers below: each step asks for it, and there may be 20,000 of them.
 -- Whole numbers, so that what is added and taken away a million times is exact: dollars are multiplied out last.

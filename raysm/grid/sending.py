@@ -12,7 +12,6 @@ from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_refusal
 from raysm.grid.concluding import refuse
 from raysm.grid.outside import Outside
-from raysm.grid.packs import task_of
 from raysm.grid.standing import close, heard
 from raysm.grid.store import Store
 from raysm.grid.task import Task
@@ -39,7 +38,7 @@ def send_owed(store: Store, outside: Outside, left: Collection[str], now: float)
             continue
         if outside.limiter.take(attempt.region, "create", now):
             allowed.append(attempt)
-    send(store, outside, ((task_of(store, attempt), attempt) for attempt in allowed), now)
+    send(store, outside, ((store.task(attempt.task).task, attempt) for attempt in allowed), now)
 
 
 def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:

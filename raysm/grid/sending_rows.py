@@ -15,12 +15,9 @@ from raysm.client.submit import prepare
 from raysm.contract.store import put_first
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Filled, Template
-from raysm.grid.filling_packs import packed_job
 from raysm.grid.gauge import definition
 from raysm.grid.place import place_of
 from raysm.grid.records import GridRecord
-from raysm.grid.row_folders import pack_uri, state_uri
-from raysm.grid.rules import Rules
 from raysm.grid.service_region import Prepare, token_of
 from raysm.grid.task import Task
 from raysm.request import MetricDefinition, Target
@@ -46,7 +43,7 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
     def make(task: Task, attempt: Attempt) -> Prepared:
         place = place_of(attempt)
         of_place = services(template.target.in_region(place.region))
-        job = _filled(template, task, attempt, grid.rules, lambda: of_place.account)
+        job = _filled(template, task, attempt, lambda: of_place.account)
         # A row's image is part of its target.
         service = of_place if job.target == of_place.target else services(job.target)
         options = dict(job.options)
@@ -54,7 +51,8 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
         # One of the row, not of the try: a row that was interrupted, or out of time, goes on from what it has saved.
         options["metrics"] = _with_rate(options.get("metrics") or (), grid.rules.rate)
-        options.setdefault("checkpoint_uri", _checkpoints(service.places.root, grid, task, attempt))
+        folder = f"{service.places.root}/grids/{grid.prefix}{task.key_hash}-{task.digest[:8]}"
+        options.setdefault("checkpoint_uri", folder)
         options["name"] = f"{grid.prefix}{task.key_hash}"
         return prepare(
             job.package or job.workload,
@@ -68,22 +66,12 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
     return make
 
 
-def _filled(template: Template, task: Task, attempt: Attempt, rules: Rules, account: Callable[[], str]) -> Filled:
-    place = place_of(attempt)
-    if attempt.pack:
-        job = packed_job(template, task, place, attempt.count, rules, account)
-    else:
-        job = template.job(task, place, attempt.count, account)
+def _filled(template: Template, task: Task, attempt: Attempt, account: Callable[[], str]) -> Filled:
+    job = template.job(task, place_of(attempt), attempt.count, account)
     if not attempt.choice:
         return job
     cluster = replace(job.options["cluster"], alternatives=attempt.types[1:])
     return replace(job, options={**job.options, "cluster": cluster})
-
-
-def _checkpoints(root: str, grid: GridRecord, task: Task, attempt: Attempt) -> str:
-    if attempt.pack:
-        return pack_uri(root, grid.prefix, attempt.pack)
-    return state_uri(root, grid.prefix, f"{task.key_hash}-{task.digest[:8]}")
 
 
 def _with_rate(metrics: Sequence[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:

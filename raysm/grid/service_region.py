@@ -11,12 +11,9 @@ from raysm.client.metrics import PERIOD_S
 from raysm.client.payload_place import remove_payload
 from raysm.client.prepared import Prepared
 from raysm.client.service import Service
-from raysm.client.storage import Storage
 from raysm.contract.job_api import TRAINING
-from raysm.contract.result import ROW_RECORD, RowOutcome, confirmed, outcomes_in
 from raysm.grid.attempt import Attempt
 from raysm.grid.region import Listed, Page
-from raysm.grid.row_folders import rows_uri
 from raysm.grid.task import Task
 
 __all__ = ["Prepare", "ServiceRegion", "token_of"]
@@ -92,16 +89,6 @@ class ServiceRegion:
         )
         series = {item["Id"]: item["Values"] for item in answer["MetricDataResults"]}
         return {name: series[f"j{place}"][0] for place, name in enumerate(names) if series.get(f"j{place}")}
-
-    def outcomes(self, attempt: Attempt) -> Mapping[str, RowOutcome]:
-        """Return what the job's record says of its rows, as far as the files that it names have come to S3."""
-        folder = rows_uri(self._service.places.root, self._grid, attempt.pack)
-        storage = Storage(self._service)
-        # The record first: what it names was there before it was written.
-        record = storage.read(f"{folder}/{ROW_RECORD}")
-        if record is None:
-            return {}
-        return confirmed(outcomes_in(record), {item.name: item.size for item in storage.folder(folder)})
 
     def stop(self, name: str) -> None:
         """Ask the service to stop a job."""

@@ -14,9 +14,7 @@ from raysm.grid.region import Region
 from raysm.grid.running import LIMITS, account_of
 from raysm.grid.sending_rows import Services, secret_path
 from raysm.grid.service_region import ServiceRegion
-from raysm.grid.shared.fenced_region import FencedRegion
-from raysm.grid.shared.opening import objects_of, share_secret, sharing_of
-from raysm.grid.shared.sharing import Sharing
+from raysm.grid.shared.sharing import FencedRegion, Sharing, objects_of, share_secret, sharing_of
 from raysm.grid.store import Store
 from raysm.grid.target_file import GridTarget, read_target
 

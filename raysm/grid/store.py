@@ -27,10 +27,7 @@ ENDED = "ended"
 """What is seen of a job that has ended, and is looked at no more."""
 
 # A job of it that nobody wanted still runs: a second one at the same time would be one too many.
-NO_STRAY = (
-    "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND (stray.task = task.key OR EXISTS "
-    "(SELECT 1 FROM pack WHERE pack.attempt = stray.name AND pack.task = task.key)))"
-)
+NO_STRAY = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stray.task = task.key)"
 """Of a task that may be sent: in a query, a condition on ``task``."""
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -173,7 +170,7 @@ class Store:
         _, _, content, digest, region, shape, priority, expected_s, _, _ = task_row(task, "", None, retries)
         self._execute(
             "UPDATE task SET content = ?, digest = ?, region = ?, shape = ?, priority = ?, expected_s = ?, "
-            "retries_left = ?, forgiven = attempts, pack = '' WHERE key = ?",
+            "retries_left = ?, forgiven = attempts WHERE key = ?",
             (content, digest, region, shape, priority, expected_s, retries, task.key),
         )
 
@@ -318,8 +315,7 @@ class Store:
     def attempts(self, task: str | None = None) -> list[Attempt]:
         """Return the attempts of a task, or all, the earliest first."""
         rows = self._execute(
-            "SELECT * FROM attempt WHERE task = ?1 OR name IN (SELECT attempt FROM pack WHERE task = ?1) "
-            "ORDER BY number, task"
+            "SELECT * FROM attempt WHERE task = ? ORDER BY number"
             if task
             else "SELECT * FROM attempt ORDER BY task, number",
             (task,) if task else (),
@@ -395,13 +391,6 @@ class Store:
             "SELECT region, name FROM attempt WHERE state <> 'ended' AND state = 'running' ORDER BY region, name"
         )
         return [(row[0], row[1]) for row in rows]
-
-    def running_packs(self) -> list[Attempt]:
-        """Return the attempts that have their instances, and carry rows that share them."""
-        rows = self._execute(
-            "SELECT * FROM attempt WHERE state <> 'ended' AND state = 'running' AND pack <> '' ORDER BY region, name"
-        )
-        return [attempt_record(row) for row in rows]
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
         """Return the attempts that ended after the event of a number, each with the number of its own event."""

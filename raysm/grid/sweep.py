@@ -6,11 +6,9 @@ was learned of a sweep that a crash ends is learned again by the next.
 
 import contextlib
 import itertools
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from raysm.client.description import Description, SecondaryStatus
-from raysm.contract.result import RowOutcome
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end
@@ -19,7 +17,6 @@ from raysm.grid.endings import ENDINGS
 from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Listed, Page
-from raysm.grid.row_news import ask_outcomes
 from raysm.grid.standing import heard, succeeded
 from raysm.grid.store import ENDED, Store
 from raysm.grid.strays import end_stray, note_stray
@@ -74,8 +71,6 @@ class Sweep:
         self._begun_s = self._whole_s = float("-inf")
         # A dict for its order: the first that changed is asked about first.
         self._changed: dict[str, str] = {}
-        # Of jobs that have ended, and whose rows shared them: asked for before the end is kept, as one effect with it.
-        self._outcomes: dict[str, Mapping[str, RowOutcome]] = {}
 
     @property
     def describes(self) -> bool:
@@ -216,7 +211,7 @@ class Sweep:
         try:
             for name in names[:calls]:
                 attempt = attempts.get(name)
-                answers.append(_Answer(name, attempt, self._describe(name, attempt, now)))
+                answers.append(_Answer(name, attempt, self._describe(name, now)))
         except Silence:
             # What was answered before the region fell silent is kept all the same.
             self._outside.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
@@ -225,14 +220,11 @@ class Sweep:
             raise
         self._keep(answers, now)
 
-    def _describe(self, name: str, attempt: Attempt | None, now: float) -> Description | JobNotFound:
+    def _describe(self, name: str, now: float) -> Description | JobNotFound:
         try:
-            description = self._outside.answer(self.region, "describe", now, lambda region: region.describe(name))
+            return self._outside.answer(self.region, "describe", now, lambda region: region.describe(name))
         except JobNotFound as error:
             return error
-        if description.status.is_terminal and attempt is not None and attempt.pack:
-            self._outcomes[name] = ask_outcomes(self._outside, attempt, now)
-        return description
 
     def _keep(self, answers: "list[_Answer]", now: float) -> None:
         # What was known of the attempts before they were asked about still is: the fence says that nobody else wrote.
@@ -250,8 +242,7 @@ class Sweep:
 
     def _take_over(self, name: str, attempt: Attempt | None, description: Description, now: float) -> None:
         if attempt is not None and attempt.state is not AttemptState.ENDED:
-            state, outcomes = self._changed[name], self._outcomes.pop(name, None)
-            apply(self._store, attempt, description, state, now, outcomes)
+            apply(self._store, attempt, description, self._changed[name], now)
             if description.status.is_terminal:
                 keep_last(self._store, name, description, now)
         elif attempt is None or attempt.sent_s is None:
@@ -284,12 +275,11 @@ def apply(
     description: Description,
     noticed: str,
     now: float,
-    outcomes: Mapping[str, RowOutcome] | None = None,
 ) -> None:
-    """Take over what Describe says of an open attempt, within a transaction; ``outcomes`` as for ``conclude``."""
+    """Update an open attempt with what Describe says, within a transaction."""
     verdict = of_end(description, attempt.wish)
     if verdict is not None:
-        conclude(store, attempt, verdict, description, now, outcomes)
+        conclude(store, attempt, verdict, description, now)
         return
     state = AttemptState.PENDING if description.secondary in WAITING else AttemptState.RUNNING
     changes: dict[str, Any] = {

@@ -65,8 +65,6 @@ class Task:
     """Variables of its job."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Of its job, beside the grid's."""
-    rows: tuple["Task", ...] = ()
-    """Those that share its job, of what ``raysm.grid.packing.together`` makes of them; of a row of the user's none."""
 
     def __post_init__(self) -> None:
         """Check the fields."""

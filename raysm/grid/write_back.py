@@ -10,9 +10,8 @@ from typing import Any
 
 from raysm.grid.attempt import Attempt
 from raysm.grid.classify import shortened
-from raysm.grid.packs import sharing
 from raysm.grid.records import TaskRecord
-from raysm.grid.rows.databases.database import Database, Execute
+from raysm.grid.rows.databases import Database, Execute
 from raysm.grid.store import Store
 
 __all__ = ["COLUMNS", "TABLE", "make_table", "write_back"]
@@ -106,12 +105,10 @@ def _row(
 ) -> dict[str, Any]:
     attempts = store.attempts(task.task.key)
     last = attempts[-1] if attempts else None
-    # All of its attempts: what failed before it was done has been paid for, too. Of a job that rows share each has an
-    # equal part, so that the table adds up to what the grid has cost.
-    shared = [(attempt, sharing(store, attempt)) for attempt in attempts]
-    costs = [(attempt.usd, rows) for attempt, rows in shared if attempt.sent_s is not None]
-    amounts = [usd / rows for usd, rows in costs if usd is not None]
-    billed = [attempt.billable_s / rows for attempt, rows in shared if attempt.billable_s is not None]
+    # Failed attempts are paid for too, so that the table adds up to what the grid has cost.
+    costs = [attempt.usd for attempt in attempts if attempt.sent_s is not None]
+    amounts = [usd for usd in costs if usd is not None]
+    billed = [attempt.billable_s for attempt in attempts if attempt.billable_s is not None]
     return {
         "grid": grid,
         "task": task.task.key,

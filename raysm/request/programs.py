@@ -115,11 +115,6 @@ class Script(ScriptWorkload):
     checkpoints for one, is found there by the next run with ``resume`` and after an interruption. In ``args``,
     ``{state}`` is replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this."""
 
-    @property
-    def is_one_program(self) -> bool:
-        """Whether rows of a grid may share a job: it needs neither a joined cluster nor the state folder of the job."""
-        return not self.ray_init and not self.in_state
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PickledWorkload(Pickled, Workload):

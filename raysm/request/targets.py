@@ -115,8 +115,6 @@ class AWS:
     """Whether instances cost money, and a job goes on when whoever follows it in a terminal goes away."""
     names_own_types: ClassVar[bool] = True
     """Whether the instance types that the service tells are those that the user chose."""
-    runs_programs: ClassVar[bool] = True
-    """Whether what a job carries is really run."""
 
     # Of a target only what runs the job decides its result: whose account it is, and where results lie, do not.
     role: str = field(metadata=decides(result=False, create="RoleArn"))
@@ -268,11 +266,6 @@ class Local:
             )
         # For its refusal alone: the kind is looked up again wherever it is asked.
         instance_kind(self.instance_kind)
-
-    @property
-    def runs_programs(self) -> bool:
-        """Whether what a job carries is really run."""
-        return instance_kind(self.instance_kind).runs_programs
 
     def job_role(self) -> str:
         """Return the role that the API is told."""

@@ -156,7 +156,6 @@ KINDS: Mapping[str, str] = {
     "function_sweep": "raysm.request.sweep:FunctionSweep",
     "script_sweep": "raysm.request.sweep:ScriptSweep",
     "batch": "raysm.request.batch:BatchInference",
-    "pack": "raysm.request.pack:Pack",
 }
 """raysm's own kinds: to add one is to add its line. All others go by where they are imported from."""
 
@@ -281,11 +280,6 @@ class Workload:
     def entry_script(self) -> "EntryScript | None":
         """The workload itself, where it is a script of the user's: its source travels, and it is told to ``SM_*``."""
         return None
-
-    @property
-    def is_one_program(self) -> bool:
-        """Whether it is a program of one process: then rows of a grid may run beside each other in one job."""
-        return False
 
     @property
     def pickled_by(self) -> str | None:

@@ -75,19 +75,6 @@ def test_rows_of_a_query_take_values_that_are_bound(folder):
     assert [task.key for task in grid.tasks()] == ["a"]
 
 
-def test_rows_share_jobs_where_the_command_line_says_so(folder):
-    flags = ["--pack", "20", "--pack-minutes", "45", "--row-cpus", "2", "--row-gpus", "0.5"]
-    rules = request("train.py", "--rows", "rows.csv", *PLACES, *flags).rules
-    assert (rules.pack, rules.pack_minutes, rules.row_cpus, rules.row_gpus) == (20, 45.0, 2.0, 0.5)
-    assert not request("train.py", "--rows", "rows.csv", *PLACES).rules.packs
-
-
-def test_the_plan_says_how_many_jobs_rows_share(folder, capsys):
-    options = ["--rows", "rows.csv", "--regions", "us-east-1", "--pack", "2"]
-    assert main(["grid", "plan", "train.py", *options, "--", "{lr}"]) == 0
-    assert "2 rows share 1 jobs, each row a task of 1 CPUs" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

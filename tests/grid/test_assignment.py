@@ -1,13 +1,8 @@
-"""All rows at once: near the best that there is, fast, and honest about rows that can run nowhere."""
+"""Which place each row would run in, for display."""
 
-import itertools
 import random
-from dataclasses import replace
-
-import pytest
 
 from raysm.grid.assignment import assign
-from raysm.grid.attempt import Attempt
 from raysm.grid.experience import WAIT_S
 from raysm.grid.place import Market, Offer, Place, Quota
 from raysm.grid.placement import Cheapest
@@ -80,66 +75,6 @@ def test_a_row_of_unknown_time_has_no_end_and_a_higher_priority_comes_first():
     )
     assert late.end_s is None
     assert (soon.start_s, late.start_s) == (0, WAIT_S)
-
-
-def cost(made, waiting):
-    return sum(each.worth.score(waiting)[1] + each.start_s * waiting / 3600 for each in made)
-
-
-def brute_force(tasks, placement, market):
-    """Return the cost of the best of all assignments, each simulated by itself."""
-    ordered = sorted(tasks, key=lambda task: (-task.priority, -task.expected_s, task.position))
-    waiting, best = placement.waiting_usd_per_hour, float("inf")
-    worths = [[placement.worth(task, offer) for offer in placement.offers] for task in ordered]
-    limits = [market.quotas[offer.place].limit for offer in placement.offers]
-    for places in itertools.product(range(len(placement.offers)), repeat=len(ordered)):
-        free = [[0.0] * limit for limit in limits]
-        total = 0.0
-        for row, place in enumerate(places):
-            worth = worths[row][place]
-            start_s = min(free[place])
-            free[place].remove(start_s)
-            free[place].append(start_s + worth.seconds + worth.wait_s)
-            total += worth.score(waiting)[1] + start_s * waiting / 3600
-            if total >= best:
-                break
-        else:
-            best = total
-    return best
-
-
-def random_case(chance, apart):
-    number = chance.randint(2, 3)
-    most = 12 if number == 2 else 8
-    tasks = rows(*(chance.uniform(60, 7200) for _ in range(chance.randint(1, most))))
-    places = offers(*(chance.uniform(0.1, 5) for _ in range(number)))
-    market = quotas(places, *(chance.randint(1, 3) for _ in places))
-    placement = Cheapest(offers=places, waiting_usd_per_hour=chance.choice([0.1, 1.0, 5.0]))
-    if apart:
-        # Data that cost something on their way, and places of which one has been seen to let its jobs wait for longer.
-        placement.move_data = True
-        homes = [offer.place.region for offer in places]
-        tasks = [replace(task, region=chance.choice(homes), input_bytes=chance.randrange(50 * 10**9)) for task in tasks]
-        for offer in places:
-            region, kind = offer.place.region, offer.place.instance_type
-            seen = Attempt(
-                task="a", number=1, name="a", region=region, instance_type=kind, count=1, sent_s=0.0,
-                started_s=chance.uniform(60, 3600),
-            )  # fmt: skip
-            placement.learn(tasks[0], seen)
-    return tasks, placement, market
-
-
-@pytest.mark.parametrize("apart", [False, True], ids=["alike", "apart"])
-@pytest.mark.parametrize(("cases", "seed"), [(60, 1), pytest.param(500, 2, marks=pytest.mark.soak)])
-def test_what_is_planned_costs_at_most_a_twentieth_more_than_the_best_of_all(cases, seed, apart):
-    chance = random.Random(seed)
-    worst = 0.0
-    for _ in range(cases):
-        tasks, placement, market = random_case(chance, apart)
-        made = cost(assign(tasks, placement, market), placement.waiting_usd_per_hour)
-        worst = max(worst, made / brute_force(tasks, placement, market))
-    assert worst <= 1.05
 
 
 def test_ten_thousand_rows_and_forty_places_take_less_than_three_seconds_of_cpu():

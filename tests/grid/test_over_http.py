@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from raysm.grid.ledger import money
 from raysm.grid.opening import opened
 from raysm.request import Limits
 from raysm.request.cluster import LOCAL_TYPE
-from raysm.views.grid.handle import attach_grid
 from tests.support.embedded_grids import EmbeddedGrid, embedded
 
 pytestmark = pytest.mark.long
@@ -194,49 +192,3 @@ def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(t
         with opened("real") as store:
             assert store.states() == {"done": 4}
             assert [len(store.attempts(key)) for key in ("a", "b", "bad", "c")] == [1, 1, 2, 1]
-
-
-PACKED = """
-import json, os, pathlib, sys
-key, lr = sys.argv[1:3]
-state = pathlib.Path(os.environ["RAYSM_STATE"]) / "seen"
-if key == "flaky" and not (pathlib.Path(os.environ["MARKS"]) / key).exists():
-    (pathlib.Path(os.environ["MARKS"]) / key).touch()
-    raise SystemExit("once")
-if key == "bad":
-    raise SystemExit("the data of this row are broken")
-hps = json.loads(os.environ["SM_HPS"])
-text = f"{key} {lr} {hps['depth']} {os.environ['SM_HP_DEPTH']}"
-(pathlib.Path(os.environ["SM_MODEL_DIR"]) / "out.txt").write_text(text)
-with (pathlib.Path(os.environ["MARKS"]) / "log").open("a") as log:
-    log.write(f"{key}\\n")
-"""
-
-
-@pytest.mark.timeout(900)
-def test_rows_that_share_jobs_really_run_fail_alone_and_leave_what_rows_of_their_own_leave(tmp_path):
-    """Two packs of process instances: a row that fails once, and one that always does, cost the others nothing."""
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    with embedded(tmp_path / "home") as home:
-        grid = EmbeddedGrid(home, REGIONS[:1], kind="process", types=(LOCAL_TYPE,), script=PACKED)
-        keys = ["a", "flaky", "bad", "d", "e"]
-        rows = [{"key": key, "lr": 0.1, "depth": number} for number, key in enumerate(keys)]
-        request = grid.request(
-            rows, args=("{key}", "{lr}"), limits=Limits(max_runtime_s=300), pack=3, retries=1, row_cpus=0.5
-        )
-        options = {**request.template.options, "environment": {"MARKS": str(marks)}}
-        request = replace(request, template=replace(request.template, options=options))
-        running = grid.run(request)
-        states = {record.task.key: record.state for record in running.store.tasks()}
-        assert states == {"a": "done", "flaky": "done", "bad": "failed", "d": "done", "e": "done"}
-        assert "the data of this row are broken" in running.store.task("bad").reason
-        # Each row that was done ran to its end once.
-        assert sorted((marks / "log").read_text().split()) == ["a", "d", "e", "flaky"]
-        assert [len(running.store.attempts(key)) for key in keys] == [1, 2, 2, 1, 1]
-        running.close()
-        handle = attach_grid("grid")
-        folder = handle.result("d", on=grid.target)
-        assert (folder / "out.txt").read_text() == "d 0.1 3 3"
-        with pytest.raises(InvalidRequest, match="bad.*failed"):
-            handle.result("bad", on=grid.target)

@@ -13,7 +13,7 @@ from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
-LARGE = ("attempt", "task", "event", "pack")
+LARGE = ("attempt", "task", "event")
 """Tables that grow with the rows of a grid."""
 
 
@@ -55,10 +55,9 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
     connection.set_trace_callback(statements.add)
     bench.run()
     store, now = bench.store, bench.clock.now
-    # Called by steps of grids that have packs, a brake, a rate, or are stopped.
+    # Called by steps of grids that have a brake, a rate, or are stopped.
     (
         store.running(),
-        store.running_packs(),
         store.first_ends(3),
         store.pending_since("us-east-1", now),
         store.unwritten(),

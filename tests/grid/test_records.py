@@ -30,7 +30,7 @@ def grid():
 
 def row_of(task, *, done=None):
     row = task_row(task, "template", done, 2)
-    return dict(zip(COLUMNS, row, strict=True)) | {"attempts": 0, "reason": "", "pack": "", "forgiven": 0}
+    return dict(zip(COLUMNS, row, strict=True)) | {"attempts": 0, "reason": "", "forgiven": 0}
 
 
 def test_a_grid_has_its_rules_and_truth_values(grid):

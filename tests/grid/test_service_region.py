@@ -1,16 +1,12 @@
 """A grid's region over the service itself: one call of the API each, against the client's own fake of AWS."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from raysm.client.description import Status
-from raysm.client.storage import Storage
-from raysm.contract.result import ROW_RECORD, RowOutcome, outcomes_text
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt
-from raysm.grid.row_folders import rows_uri
 from raysm.grid.service_region import ServiceRegion, token_of
 from raysm.grid.task import Task
 from tests.support.grid_regions import SECRET, preparing
@@ -112,15 +108,3 @@ def test_the_rates_of_many_jobs_are_one_call(fake, region):
         )
     assert region.rates(["job-a", "job-b", "job-c"], "images_per_s") == {"job-a": 750.0, "job-b": 250.0}
     assert region.rates(["job-a"], "loss") == {}
-
-
-def test_what_rows_that_share_a_job_have_done_is_in_their_record_as_far_as_their_files_have_come(fake, region):
-    attempt = replace(ATTEMPT, pack="p")
-    assert region.outcomes(attempt) == {}
-    storage = Storage(fake.service)
-    storage.ensure_bucket(fake.service.bucket, fake.service.region)
-    folder = rows_uri(fake.service.places.root, "", "p")
-    outcomes = {name: RowOutcome(state="done", files={"model/x": 3}) for name in "ab"}
-    storage.write(f"{folder}/{ROW_RECORD}", outcomes_text(outcomes).encode())
-    storage.write(f"{folder}/a/model/x", b"abc")
-    assert {name: outcome.state for name, outcome in region.outcomes(attempt).items()} == {"a": "done", "b": "running"}

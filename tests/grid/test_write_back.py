@@ -8,8 +8,7 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
-from raysm.grid.row import rows_of
-from raysm.grid.rows.databases.sqlite import Sqlite
+from raysm.grid.rows.databases import database_of
 from raysm.grid.rules import Rules
 from raysm.grid.store import Store
 from raysm.grid.task import Task
@@ -28,7 +27,7 @@ def store(tmp_path):
 def database(tmp_path):
     path = tmp_path / "campaigns.db"
     sqlite3.connect(path).close()
-    database = Sqlite.of(path)
+    database = database_of(path)
     make_table(database)
     return database
 
@@ -76,20 +75,6 @@ def test_a_done_row_has_its_job_its_time_and_all_that_it_cost(store, database):
         "usd": pytest.approx(2.0 * 2 * 120 / 3600), "result_uri": "s3://b/g-k0000-a2", "reason": "",
     }  # fmt: skip
     assert set(row) == set(COLUMNS)
-
-
-def test_rows_that_share_a_job_have_an_equal_part_of_what_it_cost(store, database):
-    add(store, 3)
-    insert(store, attempt("k0000", pack="p", billable_s=90.0), attempt("k0001", 2, billable_s=30.0))
-    with store.database.transaction("test", fenced=False):
-        for key in ("k0000", "k0001", "k0002"):
-            store.database.connection.execute("INSERT INTO pack VALUES (?, ?)", ("g-k0000-a1", key))
-    move(store, ["k0000", "k0001", "k0002"], TaskState.WAITING, TaskState.DONE)
-    write_back(store, database)
-    # What the table adds up to is what the grid has spent, and what each row says of itself.
-    assert [row["billable_s"] for row in rows(database)] == [30.0, 60.0, 30.0]
-    assert sum(row["usd"] for row in rows(database)) == pytest.approx(2.0 * 2 * 120 / 3600)
-    assert [row["usd"] for row in rows(database)] == [pytest.approx(row.usd) for row in rows_of(store)]
 
 
 def test_a_cost_that_is_not_known_is_none_and_a_row_that_never_had_a_job_has_no_place(store, database):
@@ -192,7 +177,7 @@ def test_a_database_that_refuses_leaves_all_noted(store, tmp_path):
     add(store, 3)
     move(store, ["k0000"], TaskState.WAITING, TaskState.DONE)
     with pytest.raises(ServiceError, match="cannot be used"):
-        write_back(store, Sqlite.of(tmp_path / "none.db"))
+        write_back(store, database_of(tmp_path / "none.db"))
     assert len(store.unwritten()) == 1
 
 

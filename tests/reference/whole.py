@@ -6,7 +6,7 @@ from raysm.client import pending
 from raysm.client.session import files, handle, mapping, wire
 from raysm.client.tunnel import plugin
 from raysm.contract import session
-from raysm.grid import attempt, classify, concluding, grid_file, packing, placing, rules, task, write_back
+from raysm.grid import attempt, classify, concluding, grid_file, placing, rules, task, write_back
 from raysm.grid.endings import ENDINGS
 from raysm.grid.rows import columns, source
 from raysm.grid.shared import lease
@@ -258,8 +258,6 @@ def _grid():
                 (_seconds(task.MAX_RUNTIME_S), "of a job, where its row does not say"),
                 (_seconds(task.UNKNOWN_S), "what a row is believed to take, where it does not say"),
                 (_seconds(placing.PROBE_S), "a first job runs so long before the others are sent"),
-                (_seconds(packing.LONGEST_S), "of a job that rows share, at most"),
-                (_seconds(packing.FORMING_S), "which such a job has beyond its rows, to form"),
                 (_seconds(concluding.LANDING_S), "within which a call whose answer was lost may still be carried out"),
                 (_seconds(lease.LEASE_S), "of silence after which another machine may go on with a shared grid"),
             ],
@@ -270,14 +268,12 @@ def _grid():
             [
                 (f"{source.MAX_ROWS:,}", "rows, unless `--max-rows` says otherwise"),
                 (f"{columns.KEY_CHARACTERS}", "characters of a key"),
-                (f"{rules.MOST_ROWS:,}", "rows of one job"),
                 (f"{write_back.MOST_CHARACTERS:,}", "characters of a reason that is written back"),
             ],
         ),
         "## Files",
         "A grid is one SQLite file on this machine, `HOME/grids/NAME.db` (HOME is `RAYSM_HOME`, else `~/.raysm`), and "
         "with `--shared`, or on AWS, a copy in the bucket: [Files](files.md#in-the-bucket). `--write-back` writes the "
-        f"table `{write_back.TABLE}`: {', '.join(f'`{name}`' for name in write_back.COLUMNS)}. Rows that share a job "
-        "have a folder each among its checkpoints, and of its `billable_s` and `usd` an equal part each.",
+        f"table `{write_back.TABLE}`: {', '.join(f'`{name}`' for name in write_back.COLUMNS)}.",
     ]
     return "\n\n".join(parts) + "\n"

@@ -19,7 +19,6 @@ from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import Script, Similarity, TorchScript, TrainLoop, Workload
 from raysm.request.batch import BatchInference
-from raysm.request.pack import Pack, PackedRow
 from raysm.request.programs import PickledFunction
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
@@ -132,7 +131,6 @@ EXAMPLES = {
     ),
     "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss", mode="min"),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8),
-    "pack": Pack("train.py", rows=(PackedRow(key="a", name="hash", max_runtime_s=60),)),
 }
 
 
@@ -203,11 +201,10 @@ def test_only_a_runner_that_prepares_is_asked_to(kind):
 
 
 def test_what_holds_of_one_kind_alone_stands_at_that_kind():
-    scripts = ["script", "torch_script", "script_sweep", "pack"]
+    scripts = ["script", "torch_script", "script_sweep"]
     assert [kind for kind, example in EXAMPLES.items() if example.entry_script] == scripts
     pickled = ["function", "data_parallel", "function_sweep", "batch"]
     assert [kind for kind, example in EXAMPLES.items() if example.pickled_by] == pickled
-    assert [kind for kind, example in EXAMPLES.items() if example.is_one_program] == ["script"]
     assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
     assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity", "session"]
     assert [kind for kind in KINDS if Workload.named(kind).relays_output] == ["torch_script"]
@@ -218,7 +215,6 @@ def test_what_holds_of_one_kind_alone_stands_at_that_kind():
         "function_sweep",
         "script_sweep",
         "batch",
-        "pack",
     ]
     readers = ["similarity", "function_sweep", "script_sweep", "batch"]
     assert [kind for kind in KINDS if Workload.named(kind).reader] == readers
@@ -278,7 +274,7 @@ def local_kind():
             EXAMPLES["data_parallel"],
             r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
         ),
-        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch, Pack or a Workload of your own, got 3"),
+        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch or a Workload of your own, got 3"),
         (Bare(), "Bare is not a dataclass"),
         (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),

@@ -4,14 +4,12 @@ The one fake of a grid's one seam (``raysm.grid.region.Region``). It keeps books
 the controller believes: who lived when, and what was billed.
 """
 
-import heapq
 import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from raysm.client.description import Description, SecondaryStatus, Status
 from raysm.contract.job_api import TRAINING
-from raysm.contract.result import RowOutcome
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.region import Listed, Page
 
@@ -54,11 +52,6 @@ class Behaviour:
     refusal: ServiceError | None = None
     rates: dict = field(default_factory=dict)
     """Calls a second that are answered, by operation."""
-    slots: int = 1
-    """Rows that run at a time in a job that they share; each takes ``run_s``."""
-    cuts: dict = field(default_factory=dict)
-    """Jobs that end before their rows have: seconds after their start and words of the end, by the head row's key, for
-    one job each."""
     interrupted_s: float | None = None
     """Seconds after its start at which each job loses its spot capacity, once."""
     again_s: float = 0.0
@@ -79,7 +72,6 @@ class Life:
     ended_s: float
     reason: str = ""
     asked_s: float | None = None
-    pack: str = ""
     listed: Listed | None = None
     """What List says of it, once it has ended."""
 
@@ -96,10 +88,7 @@ class FakeRegion:
         self.clock = clock
         self.behaviour = behaviour or Behaviour()
         self.lives = {}
-        # Rows that share jobs, by their packs: what lies among the checkpoints, from one job of a pack to the next.
-        self.records = {}
-        self.ran = []
-        self.calls = {"create": 0, "describe": 0, "list": 0, "stop": 0, "metrics": 0, "rows": 0}
+        self.calls = {"create": 0, "describe": 0, "list": 0, "stop": 0, "metrics": 0}
         self.throttled = 0
         self._chance = random.Random(f"{seed}/{name}")
         self._landing = []
@@ -156,18 +145,6 @@ class FakeRegion:
             life.ended_s = min(life.ended_s, self.clock.now + 5)
             life.started_s = min(life.started_s, life.ended_s)
 
-    def outcomes(self, attempt):
-        self._enter("rows")
-        now, life = self.clock.now, self.lives[attempt.name]
-        outcomes = {}
-        for name, (_key, begun_s, ended_s, reason) in self.records[attempt.pack].items():
-            over_s = min(now, life.ended_s) if begun_s >= life.created_s else now
-            if ended_s <= over_s:
-                outcomes[name] = RowOutcome(state="failed" if reason else "done", reason=reason)
-            elif begun_s <= over_s:
-                outcomes[name] = RowOutcome(state="running")
-        return outcomes
-
     def rates(self, names, metric):
         self._enter("metrics")
         now, speed = self.clock.now, self.behaviour.speed
@@ -210,11 +187,6 @@ class FakeRegion:
         started, ended = at + behaviour.start_s * factor, at + (behaviour.start_s + behaviour.run_s) * factor
         if behaviour.interrupted_s is not None and behaviour.interrupted_s < ended - started:
             ended += behaviour.again_s
-        if task.rows:
-            ended, reason = self._run_rows(task, attempt, started), ""
-            if task.key in behaviour.cuts:
-                seconds, reason = behaviour.cuts.pop(task.key)
-                ended = min(ended, started + seconds)
         if sum(life.count for life in self._live()) + attempt.count > behaviour.capacity:
             reason, ended = CAPACITY_ERROR, at + 30
         if reason.startswith("CapacityError"):
@@ -227,26 +199,9 @@ class FakeRegion:
             started_s=started,
             ended_s=ended,
             reason=reason,
-            pack=attempt.pack,
         )
         self.lives[attempt.name] = life
         self._order.append(attempt.name)
-
-    def _run_rows(self, task, attempt, started_s):
-        """Begin the rows of a pack that no earlier job of it has ended; return when the last of them ends."""
-        record = self.records.setdefault(attempt.pack, {})
-        before = [life for life in self.lives.values() if life.pack == attempt.pack]
-        over_s = max((life.ended_s for life in before), default=0.0)
-        free_s = [started_s] * self.behaviour.slots
-        for row in task.rows:
-            if row.key_hash in record and record[row.key_hash][2] <= over_s:
-                continue
-            begun_s = heapq.heappop(free_s)
-            ended_s = begun_s + (row.expected_s or self.behaviour.run_s)
-            heapq.heappush(free_s, ended_s)
-            record[row.key_hash] = (row.key, begun_s, ended_s, self.behaviour.fails.get(row.key, ""))
-            self.ran.append(row.key)
-        return max(free_s)
 
     def _live(self):
         if self.behaviour.capacity == self.behaviour.quota == 10**9:

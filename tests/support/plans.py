@@ -7,7 +7,6 @@ from raysm.contract.job_api import api_of
 from raysm.contract.seal import Seal
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from raysm.request.batch import BatchInference
-from raysm.request.pack import Pack, PackedRow
 from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
 from raysm.request.session import SessionWorkload
 from raysm.request.similarity import Similarity
@@ -32,7 +31,6 @@ WORKLOADS = {
     "session": SessionWorkload(),
     "function_sweep": FunctionSweep(name="module.train", python="3.11", space=SPACE, metric="loss", mode="min"),
     "script_sweep": ScriptSweep(script="train.py", space=SPACE, metric="loss", mode="min"),
-    "pack": Pack("train.py", rows=(PackedRow(key="a", name="a", max_runtime_s=60),)),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8, channel="matrix"),
 }
 

@@ -7,11 +7,8 @@ from raysm.client.conditional import Outdated, Versioned
 from raysm.errors import ServiceError
 from raysm.grid.controller import Controller
 from raysm.grid.limiter import Limiter
-from raysm.grid.shared.copies import Copies
-from raysm.grid.shared.fenced_region import FencedRegion
 from raysm.grid.shared.lease import SharedLease, Unreachable
-from raysm.grid.shared.sharing import Sharing
-from raysm.grid.shared.wishes import Wishes
+from raysm.grid.shared.sharing import Copies, FencedRegion, Sharing
 from raysm.grid.store import Store
 from tests.support.grids import FAST
 
@@ -19,7 +16,7 @@ NO_ANSWER = ServiceError("put_object: Connection was closed before we received a
 
 
 class FakeObjects:
-    """A folder of S3 that keeps S3's promises; see ``raysm.grid.shared.objects.Objects``."""
+    """A folder of S3 that keeps S3's promises; see ``raysm.grid.shared.lease.Objects``."""
 
     place = "s3://bucket/raysm/grid-stores/g"
 
@@ -100,7 +97,7 @@ class Machine:
         database, clock = self.store.database, self.bench.clock
         lease = SharedLease(self.objects, self.name, lambda: clock.now)
         copies = Copies(database, self.objects, self.folder / "g.shared")
-        self.sharing = Sharing(self.store, lease, copies, Wishes(self.objects))
+        self.sharing = Sharing(self.store, lease, copies, self.objects)
         self.sharing.take(sleep)
         self.store.make("g", rules=self.bench.rules, now=clock.now)
         self.store.add(self.bench.tasks)

@@ -6,7 +6,7 @@ from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.definition import Definition
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import Planned
-from raysm.grid.rows.databases.opening import database_of, kept_name, variable_of
+from raysm.grid.rows.databases import database_of, kept_name, variable_of
 from raysm.grid.running import written_to
 from raysm.request import Input
 

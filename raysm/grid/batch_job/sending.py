@@ -20,8 +20,8 @@ from raysm.grid.batch_job.taking_up import NOT_ALL_DONE, REFUSED
 from raysm.grid.planning import Planned
 from raysm.grid.running import open_running
 from raysm.grid.sending_rows import Services
-from raysm.grid.shared.objects import S3Objects
-from raysm.grid.shared.opening import objects_of
+from raysm.grid.shared.lease import Objects
+from raysm.grid.shared.sharing import objects_of
 from raysm.grid.store import path_of
 
 __all__ = ["send"]
@@ -74,7 +74,7 @@ def send(
     return controller
 
 
-def _made(grid: Planned, services: Services, objects: S3Objects, bundle: bytes, *, goes_on: bool) -> str | None:
+def _made(grid: Planned, services: Services, objects: Objects, bundle: bytes, *, goes_on: bool) -> str | None:
     """Make the grid's record, or have its new rows join; return with what its names begin, None where it is over."""
     running = open_running(grid.request, grid.tasks, grid.facts, services, goes_on=goes_on, planned_usd=grid.plan.usd)
     try:
@@ -104,7 +104,7 @@ def _call(job: ControllerJob, definition: str, prefix: str, bundle: str, service
     }
 
 
-def _check_alone(name: str, objects: S3Objects, service: Service) -> None:
+def _check_alone(name: str, objects: Objects, service: Service) -> None:
     # A job that waits in its queue has no lease yet, by which a second one would be refused.
     last = last_sent(objects)
     if last is not None and last.is_open(service):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from raysm.client.service import Service
 from raysm.errors import InvalidConfig, ServiceError
-from raysm.grid.shared.objects import Objects
+from raysm.grid.shared.lease import Objects
 from raysm.request.codec import from_json, to_json
 
 __all__ = ["SentController", "last_sent", "remember"]

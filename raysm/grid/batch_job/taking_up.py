@@ -16,7 +16,7 @@ from raysm.grid.batch_job.bundle import unpack
 from raysm.grid.planning import Known
 from raysm.grid.running import Running, open_running
 from raysm.grid.sending_rows import Services
-from raysm.grid.shared.opening import copied, objects_of
+from raysm.grid.shared.sharing import copied, objects_of
 
 __all__ = ["NOT_ALL_DONE", "REFUSED", "exit_code", "take_up"]
 

@@ -1,130 +1,328 @@
-"""Where the rows of a grid come from: one object that answers for itself, and a line here.
+"""Sources of a grid's rows: files, data frames, lists of dictionaries and queries.
 
-What flows in is what the user names: a path, a query, a data frame, a list. What flows out is its Table.
+A user's own source is a subclass of ``Source``; ``source_of`` takes it as it is.
 """
 
 import abc
-import pkgutil
-from collections.abc import Mapping, Sequence
+import csv
+import gzip
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from raysm.errors import InvalidRequest
-from raysm.grid.rows.table import Table
+from raysm.errors import InvalidRequest, MissingDependency
+from raysm.grid.rows.databases import database_of, kept_name
+from raysm.grid.rows.query import Query, Statement
+from raysm.grid.rows.table import Table, plain
 
-__all__ = ["MAX_ROWS", "SOURCES", "Source", "check_number", "source_again", "source_of"]
+__all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
 
 MAX_ROWS = 10_000
 """Rows unless the user says otherwise: a query without its WHERE must not become a hundred thousand jobs."""
 
-SOURCES = (
-    "raysm.grid.rows.query:QuerySource",
-    "raysm.grid.rows.csv_file:CsvFile",
-    "raysm.grid.rows.jsonl_file:JsonlFile",
-    "raysm.grid.rows.parquet_file:ParquetFile",
-    "raysm.grid.rows.arrow:ArrowFrame",
-    "raysm.grid.rows.records:Records",
-)
-"""Who is asked, in this order, whether something is a source of its kind."""
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": ","}
+JSON_LINES = (".jsonl", ".ndjson")
+PARQUET = (".parquet", ".pq")
 
 
 class Source(abc.ABC):
     """Rows that can be read."""
-
-    @classmethod
-    @abc.abstractmethod
-    def of(cls, rows: Any) -> "Source | None":
-        """Return the source, if ``rows`` is one of this kind; else None."""
-
-    @classmethod
-    def again(cls, description: Mapping[str, Any]) -> "Source | None":
-        """Return the source that was described so, if it was one of this kind; else None.
-
-        Raises:
-            InvalidRequest: It was, but not all that it takes to read it is kept.
-        """
-        # Most are what a program holds in its memory, of which nothing is left to be read.
-        return None
-
-    def with_columns(self, columns: Sequence[str]) -> "Source":
-        """Return the same rows with other names of their columns, where they have none of their own.
-
-        Raises:
-            InvalidRequest: They have.
-        """
-        raise InvalidRequest(f"--columns names those of a .csv, .tsv or .txt without a first line, got {columns}")
 
     @abc.abstractmethod
     def read(self, max_rows: int) -> Table:
         """Return all rows.
 
         Args:
-            max_rows: More are refused, and no more than one more is read.
+            max_rows: More rows are refused; at most one more is read.
 
         Raises:
-            InvalidRequest: It cannot be read, or has more rows.
+            InvalidRequest: The source cannot be read, or has more rows, or none.
         """
-
-    @property
-    def database(self) -> Any:
-        """What names the database that the rows come from, and are written back to; None where they come from none."""
-        return None
 
     @property
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
-        """What a grid remembers of where its rows came from, as JSON values; never a password."""
+        """What a grid remembers of the source, as JSON values; never a password."""
+
+    @property
+    def database(self) -> Any:
+        """Names the database that the rows come from, and that states are written back to; None without one."""
+        return None
+
+    def with_columns(self, columns: Sequence[str]) -> "Source":
+        """Return the same rows with these column names, for a source that has none of its own.
+
+        Raises:
+            InvalidRequest: It has.
+        """
+        raise InvalidRequest(f"--columns names those of a .csv, .tsv or .txt without a first line, got {columns}")
 
 
-def source_again(description: Mapping[str, Any]) -> Source:
-    """Return the source that ``description``, as a grid remembers it, tells of: to be read again.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileSource(Source):
+    """A file of .csv, .tsv, .txt (each also with .gz), .jsonl, .ndjson, .parquet or .pq; it need not exist yet."""
 
-    Raises:
-        InvalidRequest: It is not kept: a program gave the rows, or it was an open connection.
-    """
-    for name in SOURCES:
-        source: Source | None = pkgutil.resolve_name(name).again(description)
-        if source is not None:
-            return source
-    raise InvalidRequest(
-        "a program gave this grid its rows, so they cannot be read again; give the new rows: grid.extend(rows) or "
-        "raysm grid extend NAME --rows FILE"
-    )
+    path: Path
+    columns: tuple[str, ...] = ()
+    """Names for a file of text whose first line is a row already; empty reads them from the first line."""
+
+    @property
+    def kind(self) -> str:
+        """The suffix that names the format, in lower case."""
+        return Path(self.path.name.lower().removesuffix(".gz")).suffix
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The absolute path, since the grid may continue in another folder, and the given names of columns."""
+        names = {"columns": list(self.columns)} if self.columns else {}
+        return {"file": str(self.path.absolute()), **names}
+
+    def with_columns(self, columns: Sequence[str]) -> Source:
+        if self.kind not in DELIMITERS:
+            # Called by class: slots=True makes the class anew, and super() would mean the first one.
+            return Source.with_columns(self, columns)
+        return replace(self, columns=tuple(columns))
+
+    def read(self, max_rows: int) -> Table:
+        try:
+            if self.kind in PARQUET:
+                return _read_parquet(self.path, max_rows)
+            with self._opened() as lines:
+                if self.kind in JSON_LINES:
+                    return _read_json_lines(lines, str(self.path), max_rows)
+                return _read_csv(lines, str(self.path), max_rows, DELIMITERS[self.kind], self.columns)
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InvalidRequest(f"{self.path} cannot be read: {reason}") from error
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"{self.path} is not UTF-8: {error}; save it as UTF-8") from error
+
+    def _opened(self) -> Any:
+        # Spreadsheets begin a file with a byte-order mark, which would become part of the first column's name.
+        if self.path.suffix.lower() == ".gz":
+            return gzip.open(self.path, "rt", encoding="utf-8-sig", newline="")
+        return self.path.open(encoding="utf-8-sig", newline="")
+
+
+def _read_csv(lines: Iterable[str], origin: str, max_rows: int, delimiter: str, columns: tuple[str, ...]) -> Table:
+    # Strict, so that text after a closing quote is an error.
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    rows: list[tuple[Any, ...]] = []
+    numbers: list[int] = []
+    try:
+        columns = columns or tuple(name.strip() for name in next(reader, ()))
+        begin = reader.line_num + 1
+        for values in reader:
+            # A quoted value may contain line breaks.
+            line, begin = begin, reader.line_num + 1
+            if not values:
+                continue
+            if len(values) != len(columns):
+                raise InvalidRequest(
+                    f"{origin}, line {line}: {len(values)} values for {len(columns)} columns; quote values with commas"
+                )
+            rows.append(tuple(value or None for value in values))
+            numbers.append(line)
+            if len(rows) > max_rows:
+                break
+    except csv.Error as error:
+        raise InvalidRequest(f"{origin} cannot be read as CSV: {error}") from error
+    _check_count(origin, len(rows), max_rows)
+    return Table(columns=columns, rows=rows, origin=origin, lines=numbers)
+
+
+def _read_json_lines(lines: Iterable[str], origin: str, max_rows: int) -> Table:
+    records: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{origin}, line {number}"
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise InvalidRequest(f"{where} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise InvalidRequest(
+                f"{where}: a row is a JSON object with a value for each column, got {line.strip():.60}"
+            )
+        records.append(value)
+        numbers.append(number)
+        if len(records) > max_rows:
+            break
+    return _of_records(records, origin, max_rows, numbers)
+
+
+def _read_parquet(path: Path, max_rows: int) -> Table:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise MissingDependency(f"{path} needs pyarrow: python3 -m pip install pyarrow") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            # By the footer, before a million rows are read.
+            _check_count(str(path), file.metadata.num_rows, max_rows)
+            return Frame(frame=file.read(), origin=str(path)).read(max_rows)
+    except (OSError, ArrowException) as error:
+        raise InvalidRequest(f"{path} cannot be read as Parquet: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame(Source):
+    """A data frame of pandas or Polars, or an Arrow table, recognized by its attributes without importing either."""
+
+    frame: Any
+    origin: str = "the data frame"
+    """What messages call it."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"records": int(self.frame.shape[0])}
+
+    def read(self, max_rows: int) -> Table:
+        _check_count(self.origin, int(self.frame.shape[0]), max_rows)
+        # The ``columns`` of an Arrow table are its values.
+        names = getattr(self.frame, "column_names", None) or list(self.frame.columns)
+        for name in names:
+            if not isinstance(name, str):
+                raise InvalidRequest(f"{self.origin}: the name of the column {name!r} is not text; rename it")
+        # The table checks the names before a column is taken by a name that two columns have.
+        table = Table(columns=tuple(names), rows=(), origin=self.origin)
+        return replace(table, rows=list(zip(*(_values(self.frame[name]) for name in names), strict=True)))
+
+
+def _values(column: Any) -> Iterable[Any]:
+    for convert in ("to_pylist", "to_list", "tolist"):  # Arrow, Polars, pandas
+        if hasattr(column, convert):
+            values: Iterable[Any] = getattr(column, convert)()
+            return values
+    return list(column)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Records(Source):
+    """A list or other iterable of mappings."""
+
+    records: Sequence[Any]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"records": len(self.records)}
+
+    def read(self, max_rows: int) -> Table:
+        for place, record in enumerate(self.records, 1):
+            if not isinstance(record, Mapping):
+                raise InvalidRequest(
+                    f"rows, row {place}: expected a dictionary with a value for each column, got {record!r:.60}"
+                )
+            for name in record:
+                if not isinstance(name, str):
+                    raise InvalidRequest(f"rows, row {place}: the name of the column {name!r} is not text; rename it")
+        return _of_records(self.records, "rows", max_rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuerySource(Source):
+    """The answer of a database, which is asked once."""
+
+    query: Query
+
+    @property
+    def database(self) -> Any:
+        return self.query.on
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The statement and its values; of the database a name without a password, or None."""
+        return {
+            "sql": self.query.sql,
+            "params": {name: plain(value) for name, value in self.query.params.items()},
+            "on": kept_name(self.query.on),
+            "at_s": time.time(),
+        }
+
+    def read(self, max_rows: int) -> Table:
+        statement = Statement(text=self.query.sql)
+        # One more row than allowed tells that there are more, without fetching them.
+        columns, rows = database_of(self.query.on).select(statement, self.query.params, max_rows + 1)
+        _check_count("the query", len(rows), max_rows)
+        return Table(columns=columns, rows=rows, origin="the query")
 
 
 def source_of(rows: Any) -> Source:
     """Return the source that ``rows`` names.
 
     Args:
-        rows: A path of .csv, .tsv, .jsonl or .parquet, a ``raysm.Query``, a data frame, a list of mappings.
+        rows: A path of .csv, .tsv, .jsonl or .parquet, a ``raysm.Query``, a data frame, a list of mappings, or a
+            ``Source``.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: It is none of these.
     """
-    # A source of the user's own needs no line in SOURCES.
     if isinstance(rows, Source):
         return rows
-    for name in SOURCES:
-        # Imported when it is its turn: a CSV file does not need pyarrow, nor a list a database.
-        source: Source | None = pkgutil.resolve_name(name).of(rows)
-        if source is not None:
-            return source
+    if isinstance(rows, Query):
+        return QuerySource(query=rows)
+    if isinstance(rows, str | Path):
+        file = FileSource(path=Path(rows))
+        if file.kind in (*DELIMITERS, *JSON_LINES, *PARQUET):
+            return file
+    elif (hasattr(rows, "columns") or hasattr(rows, "column_names")) and hasattr(rows, "shape"):
+        return Frame(frame=rows)
+    elif isinstance(rows, Iterable) and not isinstance(rows, bytes | Mapping):
+        return Records(records=list(rows))
     raise InvalidRequest(
         f"rows={rows!r:.80} is not a source of rows; give a path of .csv, .tsv, .jsonl or .parquet, raysm.Query(sql, "
         "on=…), a data frame, or a list of dictionaries"
     )
 
 
-def check_number(origin: str, number: int, max_rows: int) -> None:
-    """Refuse more rows than may be.
+def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
+    """Return the source that a grid remembers, to be read again.
+
+    Args:
+        description: ``Source.description``.
+        on: The database of a query; None is the remembered one.
 
     Raises:
-        InvalidRequest: There are more; or there are none.
+        InvalidRequest: A program gave the rows, or the database is not remembered.
     """
-    # Refused, not cut off: which rows are missing from a result nobody would see.
-    if number > max_rows:
+    if "file" in description:
+        source = source_of(description["file"])
+        return source.with_columns(description["columns"]) if description.get("columns") else source
+    if "sql" not in description:
+        raise InvalidRequest(
+            "a program gave this grid its rows, so they cannot be read again; give the new rows: grid.extend(rows) or "
+            "raysm grid extend NAME --rows FILE"
+        )
+    database = on if on is not None else description.get("on")
+    if database is None:
+        raise InvalidRequest(
+            "this grid's database is not kept, since it was an open connection, or its address holds a password; "
+            "give it again, or name it by env:NAME"
+        )
+    return source_of(Query(description["sql"], on=database, params=description["params"]))
+
+
+def _of_records(
+    records: Sequence[Mapping[str, Any]], origin: str, max_rows: int, lines: Sequence[int] | None = None
+) -> Table:
+    """Return mappings as a table; a name that a mapping lacks has the value None."""
+    _check_count(origin, len(records), max_rows)
+    columns = tuple(dict.fromkeys(name for record in records for name in record))
+    rows = [tuple(record.get(name) for name in columns) for record in records]
+    return Table(columns=columns, rows=rows, origin=origin, lines=lines)
+
+
+def _check_count(origin: str, count: int, max_rows: int) -> None:
+    # Refused rather than cut off: nobody would notice which rows are missing from a result.
+    if count > max_rows:
         raise InvalidRequest(
             f"{origin} has more than {max_rows:,} rows, and each becomes a job; choose fewer, or allow more with "
             f"max_rows={10 * max_rows}"
         )
-    if number == 0:
+    if count == 0:
         raise InvalidRequest(f"{origin} has no rows; check the file or the query")

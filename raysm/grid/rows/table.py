@@ -1,8 +1,4 @@
-"""What every source of rows comes to: columns, values, and where each row stood.
-
-What flows in are tuples in the order of the columns, what flows out is that, checked, with a name for each row that a
-reader of the source recognizes.
-"""
+"""A table of rows as a source has them: column names, values, and the place of each row for messages."""
 
 import math
 from collections import Counter
@@ -24,7 +20,7 @@ SHOWN = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows as a source has them, not yet understood.
+    """Rows as a source has them, before their columns are interpreted.
 
     Raises:
         InvalidRequest: A column has no name, or two have the same.

@@ -1,1 +1,1 @@
-"""A grid's store as other machines find it: copies of its file in S3, and the one lease that all machines share."""
+"""A grid that several machines can run: a copy of its store in S3, and the lease that lets one of them send jobs."""

@@ -1,43 +1,167 @@
-"""The lease that all machines share: who may send jobs of a grid, told by one object of S3.
+"""The lease that all machines share: one object in S3 names the current copy of a grid's store, and its controller.
 
-What flows in are wishes to write the head, what flows out is that it is written, or that somebody else has the grid. No
-clock of one machine is compared with that of another: the holder counts the seconds since its own last write, and who
-wants to take over asks S3 how old that write is.
+Each write of that object is conditional on what the writer has read (``If-Match``), so of two machines one learns that
+it was late. Clocks of different machines are never compared: the holder counts the seconds since its own last write,
+and a machine that wants to take over asks S3 for the age of that write.
 """
 
 import dataclasses
+import json
 import logging
 import secrets
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.conditional import Outdated, Versioned
-from raysm.errors import RaysmError, ServiceError
+from raysm.client.conditional import Outdated, Versioned, read_versioned, write_versioned
+from raysm.client.service import Service
+from raysm.client.storage import Storage
+from raysm.errors import InvalidConfig, RaysmError, ServiceError
 from raysm.grid.database import LeaseLost
-from raysm.grid.shared.head import Head, read_head
-from raysm.grid.shared.objects import Objects
 
-__all__ = ["HEAD", "LEASE_S", "RENEW_S", "SURE_S", "SharedLease", "Unreachable"]
+__all__ = [
+    "HEAD",
+    "LEASE_S",
+    "RENEW_S",
+    "SURE_S",
+    "Elapsed",
+    "Head",
+    "Objects",
+    "SharedLease",
+    "Unreachable",
+    "read_head",
+]
 
 HEAD = "head.json"
 """Name of the object."""
 
+FORMAT = 2
+"""Of the object; raysm reads no other format."""
+
 RENEW_S = 10.0
-"""Seconds after which the holder writes again: as often as a controller makes a step in any case."""
+"""Seconds after which the holder renews the lease: about once a step."""
 
 SURE_S = 20.0
-"""Seconds since its last write for which the holder sends jobs and stops them; then it has to hear of S3 first."""
+"""Seconds since its last write for which the holder sends and stops jobs; after that it renews the lease first."""
 
 LEASE_S = 35.0
-"""Seconds of silence after which another one may take over. S3 tells moments to the second, a Create that was begun at
-the last moment takes a few: 15 of them lie between the two."""
-
+"""Seconds of silence after which another machine may take over. S3 tells times to the second, and a Create that began
+at the last moment takes a few: 15 seconds lie between SURE_S and this."""
 
 _log = logging.getLogger("raysm")
 
 
+class Objects:
+    """A folder in S3 that several machines write to. Every call may raise ``ServiceError``.
+
+    Attributes:
+        place: Its URI, for messages.
+    """
+
+    def __init__(self, service: Service, place: str, kms_key: str | None = None) -> None:
+        """Take the folder's URI without a slash at its end, and the key that encrypts what is written."""
+        self.place = place
+        self._service = service
+        self._storage = Storage(service)
+        self._kms_key = kms_key
+
+    def make_bucket(self) -> None:
+        """Create the bucket if it is raysm's default one and does not exist."""
+        self._storage.ensure_bucket(self._service.bucket, self._service.region)
+
+    def read(self, name: str) -> Versioned | None:
+        """Return an object, or None."""
+        return read_versioned(self._service, self._uri(name))
+
+    def replace(self, name: str, content: bytes, version: str | None) -> str:
+        """Write an object that still has this version, None if it did not exist; return its new version.
+
+        Raises:
+            Outdated: It has another version.
+        """
+        return write_versioned(self._service, self._uri(name), content, version, self._kms_key)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object under a name that no other machine uses."""
+        self._storage.write(self._uri(name), content, self._kms_key)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with ``prefix``, sorted."""
+        return [item.uri.removeprefix(f"{self.place}/") for item in self._storage.below(self._uri(prefix))]
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it exists."""
+        self._storage.remove_object(self._uri(name))
+
+    def _uri(self, name: str) -> str:
+        return f"{self.place}/{name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """The content of the object: who runs the grid, and which copy of its store is current."""
+
+    run: str
+    """The six characters that tell the grid from a later one of the same name; empty before its first copy."""
+    owner: str
+    """Machine and process of the last controller, for messages."""
+    holder: str
+    """Random name of that controller: two containers can have the same machine name, process and start."""
+    fence: int
+    """Number of the lease; each machine that takes over adds one."""
+    is_held: bool
+    """Whether the controller has not released the lease; after LEASE_S of silence it is free all the same."""
+    serial: int
+    """Number of the write: two equal contents would have the same ETag, and hide a write between them."""
+    number: int = 0
+    """Number of the copy; 0 is none yet."""
+    copy: str = ""
+    """Name of the object that holds it."""
+
+    def content(self) -> bytes:
+        """Return it as JSON."""
+        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1).encode()
+
+
+def read_head(content: bytes) -> Head:
+    """Parse the object's content.
+
+    Raises:
+        InvalidConfig: It is malformed, or of another format.
+    """
+    try:
+        values = json.loads(content)
+        if values.pop("format", None) != FORMAT:
+            raise InvalidConfig("the grid's copy was written by another raysm; use the raysm that wrote it")
+        return Head(**values)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidConfig(f"the head of the grid's copy cannot be read: {error}") from error
+
+
+class Elapsed:
+    """A clock that never runs slow.
+
+    Some systems stop the monotonic clock of a sleeping laptop, and the wall clock may be set back: the one that has
+    advanced further counts. Too long an estimate costs one write, too short a one the grid.
+    """
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        """Take the two clocks."""
+        self._clocks = (steady, wall)
+        self._before = [clock() for clock in self._clocks]
+        self._sum = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds since it was created."""
+        now = [clock() for clock in self._clocks]
+        self._sum += max(0.0, *(after - before for after, before in zip(now, self._before, strict=True)))
+        self._before = now
+        return self._sum
+
+
 class Unreachable(RaysmError):
-    """The lease cannot be renewed: nothing may be sent until it is; nobody has taken it yet, as far as is known."""
+    """The lease cannot be renewed now: the controller sends nothing until it is."""
 
 
 class SharedLease:
@@ -50,24 +174,24 @@ class SharedLease:
     head: Head
 
     def __init__(self, objects: Objects, owner: str, elapsed: Callable[[], float]) -> None:
-        """Take where the head lies, whose lease it is, and a clock that never runs slow; nothing is read yet."""
+        """Take the folder, the name of this process for messages, and an ``Elapsed``; nothing is read yet."""
         self._objects = objects
         self._owner = owner
         self._holder = secrets.token_hex(8)
         self._elapsed = elapsed
         self._version: str | None = None
         self._written_s = 0.0
-        # In memory, and with each try: a write whose answer was lost may be there.
+        # Counts tries, since a write whose answer was lost may have succeeded.
         self._serial = 0
 
     @property
     def silence_s(self) -> float:
-        """Seconds since the lease was last sure."""
+        """Seconds since the lease was last known to be held."""
         return self._elapsed() - self._written_s
 
     @property
     def holder(self) -> str:
-        """What tells this controller from all others in the head."""
+        """The random name of this controller."""
         return self._holder
 
     def take(self, sleep: Callable[[float], Any] | None = None, is_gone: Callable[[Head], bool] | None = None) -> None:
@@ -93,9 +217,9 @@ class SharedLease:
         self._write(dataclasses.replace(head, **mine), read.version)
 
     def _outwait(self, read: Versioned, head: Head, sleep: Callable[[float], Any] | None) -> None:
-        """Return once the time of a head's holder is over; who is alive writes meanwhile."""
+        """Wait until the lease of a head's holder has expired; a controller that is alive renews it meanwhile."""
         refusal = LeaseLost(f"the grid in {self._objects.place} is run by {head.owner}; it lets go when it ends")
-        # Waited for here at most so long: a server that does not tell its own moment would never let anybody in.
+        # Counted here too, for a server that does not tell its own time.
         left_s = LEASE_S - read.age_s
         if left_s > 0 and sleep is not None:
             _log.warning("%s; whether it is gone shows within %.0f s", refusal, left_s)
@@ -110,7 +234,7 @@ class SharedLease:
                 raise refusal
 
     def write(self, **changes: Any) -> None:
-        """Renew it, with what is new in the head.
+        """Renew the lease, with changes of the head.
 
         Raises:
             LeaseLost: Another one has taken it.
@@ -119,7 +243,7 @@ class SharedLease:
         self._write(dataclasses.replace(self.head, **changes), self._version)
 
     def release(self, **changes: Any) -> None:
-        """Let another one take it at once; as ``write``."""
+        """Let another machine take it at once; raises as ``write``."""
         self.write(is_held=False, **changes)
 
     def _write(self, head: Head, version: str | None) -> None:
@@ -131,11 +255,11 @@ class SharedLease:
         except Outdated:
             version = self._settled(head)
         self.head, self._version = head, version
-        # Since before the call: on its way it may have been written at any moment.
+        # From before the call, which may have been carried out at any moment since.
         self._written_s = began_s
 
     def _settled(self, head: Head) -> str:
-        """Return the version of a head that was refused, although nobody but this one has written."""
+        """Return the version to count from after a refused write, if only this controller has written meanwhile."""
         read = self._objects.read(HEAD)
         current = None if read is None else read_head(read.content)
         if read is None or current is None or (current.holder, current.fence) != (head.holder, head.fence):
@@ -143,7 +267,7 @@ class SharedLease:
             raise LeaseLost(f"the grid in {self._objects.place} is run by {owner}: this process lets go of it")
         if current == head:
             return read.version
-        # An earlier write of this one's was carried out, and its answer lost: it is the one to write over.
+        # The answer of an earlier write of this controller was lost: it is the one to replace.
         try:
             return self._objects.replace(HEAD, head.content(), read.version)
         except Outdated as error:

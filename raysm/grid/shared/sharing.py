@@ -1,44 +1,334 @@
-"""A controller's hold on a grid that several machines may run: nothing is sent that another one could not take up.
+"""A grid that several machines can run: this machine's hold on it, the copy of its store, and commands from elsewhere.
 
-What flows in are the moments at which the controller is about to act; what flows out is that it may, or an exception
-that ends its step. The rule of the intent holds across machines by it: an intent is in S3 before Create is called.
+The rule that an intent is stored before Create is called holds across machines: the copy in S3 has the intent first.
 """
 
 import contextlib
+import hashlib
+import json
 import logging
-from collections.abc import Callable
+import secrets
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from raysm.client.conditional import Outdated
+from raysm.client.description import Description
+from raysm.client.service import Service
+from raysm.contract.store import put
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.database import LeaseLost
-from raysm.grid.shared.copies import Copies
-from raysm.grid.shared.lease import RENEW_S, SURE_S, SharedLease, Unreachable
-from raysm.grid.shared.wishes import Wishes
+from raysm.grid.attempt import AGAIN, Attempt
+from raysm.grid.database import MEMORY, Database, LeaseLost, is_gone, this_process
+from raysm.grid.region import Page, Region
+from raysm.grid.schema import VERSION
+from raysm.grid.shared.lease import HEAD, RENEW_S, SURE_S, Elapsed, Head, Objects, SharedLease, Unreachable, read_head
 from raysm.grid.store import Store
+from raysm.grid.task import Task
 
-__all__ = ["Sharing"]
+__all__ = [
+    "COMMANDS",
+    "Copies",
+    "FencedRegion",
+    "Sharing",
+    "copied",
+    "leave_command",
+    "objects_of",
+    "read_copy",
+    "run_commands",
+    "share_secret",
+    "sharing_of",
+]
+
+COPIES = "copies/"
+COMMAND_FOLDER = "commands/"
+SECRET = "secret"
+"""The secret that those of the grid's jobs are derived from; theirs are in the same bucket, in each payload."""
+
+READS = 3
+"""Tries to read a copy that its owner replaces meanwhile."""
 
 _log = logging.getLogger("raysm")
 
 
-class Sharing:
-    """One grid, shared."""
+def objects_of(name: str, service: Service, kms_key: str | None = None) -> Objects:
+    """Return the folder of a grid in the service's bucket."""
+    return Objects(service, service.places.grid(name), kms_key)
 
-    def __init__(self, store: Store, lease: SharedLease, copies: Copies, wishes: Wishes) -> None:
-        """Take the grid's store on this machine, and its lease, copies and wishes in S3; nothing is read yet."""
+
+# -- copies of the store
+
+
+class Copies:
+    """The copies of one grid's store, as the machine with the lease writes them.
+
+    A copy is one compressed object under a name that no other copy uses; it is current once the head names it, so a
+    reader finds the copy before it or this one, and never half of one.
+    """
+
+    def __init__(self, database: Database, objects: Objects, note: Path) -> None:
+        """Take the grid's file, its folder in S3, and where this machine notes which copy its file holds."""
+        self._database = database
+        self._objects = objects
+        self._note_path = note
+        self._pushed: tuple[tuple[int, int], bytes] | None = None
+        self._next: tuple[tuple[int, int], bytes] = ((0, 0), b"")
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something was committed since the last push, by this process or another one."""
+        return self._pushed is None or self._pushed[0] != self._moment()
+
+    def _moment(self) -> tuple[int, int]:
+        connection = self._database.connection
+        return connection.total_changes, connection.execute("PRAGMA data_version").fetchone()[0]
+
+    def push(self, head: Head) -> dict[str, Any]:
+        """Write a copy; return the changes of the head that make it current, none if nothing has changed.
+
+        Call ``pushed`` after the head is written.
+        """
+        moment, content = self._moment(), self._content()
+        digest = self._digest(content)
+        if head.copy and self._pushed is not None and self._pushed[1] == digest:
+            self._pushed = moment, digest
+            return {}
+        self._next = moment, digest
+        # With the serial, so that a copy whose head was never written is not overwritten by the next one.
+        name = f"{COPIES}{head.number + 1:08d}-{head.fence:06d}-{head.serial:08d}"
+        # Level 1 shrinks a database to a fifth, ten times as fast as level 9.
+        self._objects.put(name, zlib.compress(content, level=1))
+        return {"number": head.number + 1, "copy": name}
+
+    def pushed(self, head: Head) -> None:
+        """Note that the head names the last copy, and remove older copies."""
+        self._pushed = self._next
+        self._write_note(head, head.number)
+        for name in self._objects.names(COPIES):
+            if name < head.copy:
+                self._objects.remove(name)
+
+    def _content(self) -> bytes:
+        connection = self._database.connection
+        # In a transaction, since other processes write meanwhile.
+        connection.execute("BEGIN")
+        try:
+            connection.execute("SELECT count(*) FROM lease").fetchone()
+            return connection.serialize()
+        finally:
+            connection.execute("COMMIT")
+
+    def _digest(self, content: bytes) -> bytes:
+        """Return a digest without this machine's own lease, which is renewed with every step."""
+        row = self._database.connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'lease'").fetchone()
+        # Bytes 16 and 17 are the size of a page, where 1 means 65,536 (https://sqlite.org/fileformat.html).
+        size = int.from_bytes(content[16:18], "big")
+        size = 65_536 if size == 1 else size
+        begin, view = (int(row[0]) - 1) * size, memoryview(content)
+        digest = hashlib.blake2b(view[:begin], digest_size=16)
+        digest.update(view[begin + size :])
+        return digest.digest()
+
+    def holds(self, head: Head) -> bool:
+        """Whether this machine's file holds this copy, or continues it."""
+        noted = self._noted()
+        return (noted.get("at"), noted.get("number")) == (self._objects.place, head.number)
+
+    @property
+    def was_shared(self) -> bool:
+        """Whether this machine's file was ever a copy of this folder."""
+        return self._noted().get("at") == self._objects.place
+
+    def is_gone(self, head: Head) -> bool:
+        """Whether the controller that wrote a head ran on this machine and this file, and has ended."""
+        # The machine's name is not enough: two laptops may have the same, and cannot see each other's processes.
+        return self._noted().get("holder") == head.holder and is_gone(head.owner)
+
+    def note(self, head: Head) -> None:
+        """Note which controller runs the grid, before anything else is written."""
+        self._write_note(head, self._noted().get("number"))
+
+    def restore(self, head: Head) -> None:
+        """Replace the content of this machine's file by a copy."""
+        connection = self._database.connection
+        row = connection.execute("SELECT fence FROM lease").fetchone()
+        with contextlib.closing(read_copy(self._objects, head)) as copy:
+            copy.execute("DELETE FROM lease")
+            # A higher fence than this file had: a sleeping process must not take the lease for its own.
+            copy.execute("INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,))
+            # The other machine may have called Create for these, and the call may still be on its way.
+            copy.execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
+            copy.commit()
+            self._database.between("before restore")
+            copy.backup(connection)
+        self._database.between("after restore")
+        self._write_note(head, head.number)
+
+    def _noted(self) -> dict[str, Any]:
+        try:
+            noted = json.loads(self._note_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # the copy is then fetched again
+        return noted if isinstance(noted, dict) else {}
+
+    def _write_note(self, head: Head, number: int | None) -> None:
+        put(self._note_path, json.dumps({"at": self._objects.place, "number": number, "holder": head.holder}))
+
+
+def read_copy(objects: Objects, head: Head) -> sqlite3.Connection:
+    """Return the copy that a head names, as a database in memory.
+
+    Raises:
+        InvalidRequest: Its tables have another version.
+        ServiceError: It is missing or damaged.
+    """
+    read = objects.read(head.copy)
+    if read is None:
+        # Its owner has removed it after a newer one.
+        raise ServiceError(f"{objects.place}/{head.copy} is missing", code="NoSuchKey", is_transient=True)
+    try:
+        content = zlib.decompress(read.content)
+    except zlib.error as error:
+        raise ServiceError(f"the copy {head.number} in {objects.place} is damaged", is_transient=True) from error
+    copy = sqlite3.connect(":memory:", check_same_thread=False)
+    # SQLite does not open a database in memory that claims to have a journal: bytes 18 and 19 of the header,
+    # https://sqlite.org/fileformat.html.
+    copy.deserialize(content[:18] + b"\1\1" + content[20:])
+    version = copy.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        copy.close()
+        raise InvalidRequest(
+            f"the grid in {objects.place} was written by another raysm: its tables are of version {version}, this one "
+            f"reads {VERSION}; use the raysm that made it"
+        )
+    return copy
+
+
+def copied(objects: Objects, name: str) -> Store:
+    """Return the current copy of a grid in memory, to look at.
+
+    Raises:
+        InvalidRequest: There is none.
+        ServiceError: S3 does not answer.
+    """
+    for left in reversed(range(READS)):
+        read = objects.read(HEAD)
+        head = None if read is None else read_head(read.content)
+        if head is None or not head.number:
+            raise InvalidRequest(
+                f"there is no grid {name!r} in {objects.place}; raysm grid run --shared makes one, and on AWS each run "
+                "does"
+            )
+        try:
+            with contextlib.closing(read_copy(objects, head)) as copy:
+                store = Store(MEMORY)
+                copy.backup(store.database.connection)
+                return store
+        except ServiceError:
+            if not left:
+                raise
+            time.sleep(0.1)
+    raise AssertionError("the last try returns or raises")
+
+
+def share_secret(path: Path, objects: Objects) -> None:
+    """Make a grid's secret the same on all machines; the caller holds the lease.
+
+    With a secret of its own, a second machine would turn a repeated Create into another job.
+
+    Args:
+        path: The secret on this machine; it may not exist yet.
+        objects: The grid's folder.
+    """
+    read = objects.read(SECRET)
+    if read is None:
+        secret = path.read_text(encoding="utf-8") if path.exists() else secrets.token_hex(32)
+        try:
+            objects.replace(SECRET, secret.encode(), None)
+        except Outdated:
+            # Written by an earlier call whose answer was lost, or by a controller that has lost the lease.
+            read = objects.read(SECRET)
+    secret = secret if read is None else read.content.decode()
+    if not path.exists() or path.read_text(encoding="utf-8") != secret:
+        put(path, secret, mode=0o600)
+
+
+# -- commands from other machines
+
+
+def _stop(store: Store, now: float) -> None:
+    # No controller runs a closed grid: it would be "stopping" for ever.
+    if store.grid().state != "closed":
+        store.change_grid("stopping", now, why="the user stops it", fenced=False)
+
+
+def _retry(store: Store, now: float) -> None:
+    store.again(AGAIN, now)
+
+
+COMMANDS: Mapping[str, Callable[[Store, float], None]] = {"stop": _stop, "retry": _retry}
+"""What users of other machines can ask of a grid's controller. Running one twice changes nothing more."""
+
+
+def leave_command(objects: Objects, command: str, now: float) -> None:
+    """Leave a command for the controller of a grid.
+
+    Raises:
+        InvalidRequest: There is no such command.
+        ServiceError: It cannot be written.
+    """
+    if command not in COMMANDS:
+        raise InvalidRequest(f"a grid that another machine runs takes {', '.join(COMMANDS)}, got {command!r}")
+    # Named by time, so that a retry after a stop runs after it.
+    objects.put(f"{COMMAND_FOLDER}{int(now * 1000):015d}-{secrets.token_hex(4)}-{command}", b"")
+
+
+def run_commands(objects: Objects, store: Store, now: float) -> None:
+    """Run the commands that were left, the oldest first."""
+    for name in objects.names(COMMAND_FOLDER):
+        command = COMMANDS.get(name.rpartition("-")[2])
+        # An unknown one may be of a newer raysm.
+        if command is not None:
+            command(store, now)
+            objects.remove(name)
+
+
+# -- the hold of this machine
+
+
+def sharing_of(store: Store, objects: Objects, path: Path, elapsed: Callable[[], float] | None = None) -> "Sharing":
+    """Return this machine's hold on a grid; nothing is read yet.
+
+    Args:
+        store: The grid's, on this machine.
+        objects: Its folder.
+        path: The store's file.
+        elapsed: A clock; None is this machine's.
+    """
+    lease = SharedLease(objects, this_process(), elapsed or Elapsed())
+    return Sharing(store, lease, Copies(store.database, objects, path.with_suffix(".shared")), objects)
+
+
+class Sharing:
+    """The hold of one controller on a grid."""
+
+    def __init__(self, store: Store, lease: SharedLease, copies: Copies, objects: Objects) -> None:
+        """Take the store on this machine, and the lease, copies and folder in S3."""
         self._store = store
         self._lease = lease
         self._copies = copies
-        self._wishes = wishes
-        # Names of attempts whose intents another machine would find.
+        self._objects = objects
+        # Names of attempts whose intents are in the current copy.
         self._covered: set[str] = set()
 
     def take(self, sleep: Callable[[float], Any] | None = None) -> None:
-        """Become the grid's controller on all machines, and have the file of this one hold what is known of it.
+        """Take the lease, and bring this machine's file up to date.
 
         Raises:
-            InvalidRequest: There is another grid of this name on this machine.
-            LeaseLost: Another controller has it.
+            InvalidRequest: This machine has another grid of the same name.
+            LeaseLost: Another controller runs the grid.
             ServiceError: S3 does not answer.
         """
         self._lease.take(sleep, self._copies.is_gone)
@@ -65,58 +355,48 @@ class Sharing:
             _log.info("another machine has gone on with the grid %s: what it knows is taken over", row["name"])
 
     def hold(self, now: float) -> None:
-        """Make sure of the lease, and have what is new be found by others; what others wish is done.
-
-        Args:
-            now: Seconds since the epoch, for what happens by a wish.
+        """Renew the lease if it is time, push changes, and run commands from other machines.
 
         Raises:
-            LeaseLost: Another controller has taken the grid: nothing may be sent.
-            Unreachable: Nobody knows: nothing may be sent until this returns.
+            LeaseLost: Another controller has taken the grid.
+            Unreachable: The lease is too old to send anything.
         """
         if self._lease.silence_s < RENEW_S:
             return
         try:
-            self._wishes.grant(self._store, now)
+            run_commands(self._objects, self._store, now)
             self._push()
         except ServiceError as error:
-            # A moment without S3 harms nobody as long as nobody else can have the lease.
+            # A moment without S3 does no harm while no other machine can have the lease.
             if self._lease.silence_s >= SURE_S:
                 raise Unreachable(f"the grid's lease cannot be renewed: {error}") from error
 
     def cover(self, attempt: str) -> None:
-        """Return when another machine would find the intent of an attempt, and none has taken the grid.
+        """Return when the intent of an attempt is in the current copy, and this controller has the lease.
 
         Raises:
-            LeaseLost: Another controller has taken it.
-            Unreachable: Nobody knows.
+            LeaseLost: Another controller has taken the grid.
+            Unreachable: It is unknown whether one has.
         """
-        # Within a call of one region, and the others' go on beside it: they use the same store.
+        # Called within a call of one region, while calls of other regions use the same store.
         with self._store.database.turns.back():
-            self._cover(attempt)
-
-    def _cover(self, attempt: str) -> None:
-        try:
-            if attempt not in self._covered or self._lease.silence_s >= RENEW_S:
-                self._push()
-        except ServiceError as error:
-            raise Unreachable(f"the grid's intents cannot be kept: {error}") from error
-        # Written, and then the machine fell asleep: what S3 said is too old to act on.
-        if self._lease.silence_s >= SURE_S:
-            raise Unreachable("the grid's lease was renewed too long ago")
-
-    def assure(self) -> None:
-        """Return when S3 has just said that the lease is this controller's; raises as ``cover``."""
-        self.cover("")
+            try:
+                if attempt not in self._covered or self._lease.silence_s >= RENEW_S:
+                    self._push()
+            except ServiceError as error:
+                raise Unreachable(f"the grid's intents cannot be kept: {error}") from error
+            # The machine may have slept after the write.
+            if self._lease.silence_s >= SURE_S:
+                raise Unreachable("the grid's lease was renewed too long ago")
 
     def _push(self) -> None:
         between = self._store.database.between
         owed = {attempt.name for attempt in self._store.owed()}
         changes: dict[str, Any] = {}
         if self._copies.is_changed:
-            between("before part")
+            between("before copy")
             changes = self._copies.push(self._lease.head)
-            between("after part")
+            between("after copy")
             row = self._store.database.connection.execute("SELECT run FROM grid").fetchone()
             changes |= {"run": row["run"]} if row else {}
         self._lease.write(**changes)
@@ -127,10 +407,41 @@ class Sharing:
             between("after push")
 
     def close(self) -> None:
-        """Leave all that is known to others, and let them take the grid at once."""
+        """Push what is left, and let another machine take the grid at once."""
         with contextlib.suppress(LeaseLost):
             try:
                 self._push()
                 self._lease.release()
             except ServiceError as error:
-                _log.warning("the grid's lease is not let go of, and ends by itself: %s", error)
+                _log.warning("the grid's lease cannot be released, and expires by itself: %s", error)
+
+
+class FencedRegion:
+    """A region where only the holder of the shared lease sends and stops jobs; see ``raysm.grid.region.Region``."""
+
+    def __init__(self, region: Region, sharing: Sharing) -> None:
+        """Take the region, and this machine's hold."""
+        self._region = region
+        self._sharing = sharing
+
+    def create(self, task: Task, attempt: Attempt) -> None:
+        """Send an attempt, after its intent is in S3; raises as ``Sharing.cover``."""
+        self._sharing.cover(attempt.name)
+        self._region.create(task, attempt)
+
+    def describe(self, name: str) -> Description:
+        """See ``Region``."""
+        return self._region.describe(name)
+
+    def page(self, contains: str, token: str | None) -> Page:
+        """See ``Region``."""
+        return self._region.page(contains, token)
+
+    def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
+        """See ``Region``."""
+        return self._region.rates(names, metric)
+
+    def stop(self, name: str) -> None:
+        """Stop a job; the lease is renewed first, since the next controller may have sent it."""
+        self._sharing.cover("")
+        self._region.stop(name)

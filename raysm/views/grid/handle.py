@@ -23,9 +23,8 @@ from raysm.grid.row import TROUBLES_FIRST, GridRow, rows_of
 from raysm.grid.row_result import row_result
 from raysm.grid.row_tables import KEY, row_tables, write_tables
 from raysm.grid.rows.source import MAX_ROWS, source_of
-from raysm.grid.shared.objects import Objects
-from raysm.grid.shared.opening import copied, objects_of
-from raysm.grid.shared.wishes import Wishes
+from raysm.grid.shared.lease import Objects
+from raysm.grid.shared.sharing import copied, leave_command, objects_of
 from raysm.grid.snapshot import snapshot
 from raysm.grid.stop_grid import GridStop, stop_grid
 from raysm.grid.store import Store, path_of
@@ -135,8 +134,7 @@ class GridHandle:
             to: A folder for its files; None is where they lie already, or a folder below raysm's home.
 
         Returns:
-            Of a row that had its job alone what ``Job.result`` returns; of one that shared it (``Rules(pack=…)``) the
-            folder of its files.
+            What ``Job.result`` returns for the row's last job.
 
         Raises:
             InvalidRequest: There is no such row, or it is not done; the message says why.
@@ -205,7 +203,7 @@ class GridHandle:
         """
         with self._opened() as store:
             if (copies := self._copies) is not None:
-                Wishes(copies).leave("stop", store.grid().clock.now())
+                leave_command(copies, "stop", store.grid().clock.now())
                 return GridStop(open=store.open_count(), has_controller=True)
             services = Service if self._service is None else self._service.at
             return stop_grid(
@@ -220,7 +218,7 @@ class GridHandle:
         """
         with self._opened() as store:
             if (copies := self._copies) is not None:
-                Wishes(copies).leave("retry", store.grid().clock.now())
+                leave_command(copies, "retry", store.grid().clock.now())
                 states = store.states()
                 return sum(states.get(state, 0) for state in AGAIN)
             return store.again(AGAIN, store.grid().clock.now())

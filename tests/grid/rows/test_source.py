@@ -1,54 +1,271 @@
-"""Which source something is: told by what it is, and what is none is refused with what there is."""
+"""Sources of rows: files, data frames, lists; what is malformed is refused with its place."""
 
+import gzip
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from raysm.errors import InvalidRequest
-from raysm.grid.rows.arrow import ArrowFrame
-from raysm.grid.rows.csv_file import CsvFile
-from raysm.grid.rows.jsonl_file import JsonlFile
-from raysm.grid.rows.parquet_file import ParquetFile
-from raysm.grid.rows.query import Query, QuerySource
-from raysm.grid.rows.records import Records
-from raysm.grid.rows.source import check_number, source_of
+from raysm.grid.rows.columns import tasks_of
+from raysm.grid.rows.query import Query
+from raysm.grid.rows.source import FileSource, Frame, QuerySource, Records, source_again, source_of
 
 
 @pytest.mark.parametrize(
     ("rows", "kind"),
     [
-        ("a/drives.csv", CsvFile),
-        (Path("drives.TSV"), CsvFile),
-        ("drives.csv.gz", CsvFile),
-        ("drives.jsonl", JsonlFile),
-        (Path("drives.ndjson"), JsonlFile),
-        ("drives.parquet", ParquetFile),
+        ("a/drives.csv", FileSource),
+        (Path("drives.TSV"), FileSource),
+        ("drives.csv.gz", FileSource),
+        (Path("drives.ndjson"), FileSource),
+        ("drives.pq", FileSource),
         ([{"lr": 1}], Records),
         (({"lr": lr} for lr in (1, 2)), Records),
-        (pd.DataFrame({"lr": [1]}), ArrowFrame),
+        (pd.DataFrame({"lr": [1]}), Frame),
         (Query("SELECT 1", on="a.db"), QuerySource),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else type(value).__name__,
 )
-def test_a_source_is_told_by_what_it_is(rows, kind):
+def test_source_of_recognizes_what_it_is_given(rows, kind):
     assert type(source_of(rows)) is kind
 
 
-def test_a_source_is_its_own():
+def test_a_source_of_the_users_own_is_taken_as_it_is():
     source = Records(records=[{"a": 1}])
     assert source_of(source) is source
 
 
-@pytest.mark.parametrize("rows", [3, "drives.xlsx", {"lr": 1}, b"x", None], ids=str)
+@pytest.mark.parametrize("rows", [3, "drives.xlsx", "select * from drives", {"lr": 1}, b"x", None], ids=str)
 def test_what_is_no_source_is_refused_with_what_there_is(rows):
     with pytest.raises(InvalidRequest, match=r"is not a source of rows; give a path of \.csv"):
         source_of(rows)
 
 
-def test_more_rows_than_may_be_and_none_are_refused():
-    check_number("drives.csv", 5, 5)
-    with pytest.raises(InvalidRequest, match=r"drives\.csv has more than 5 rows.*max_rows=50"):
-        check_number("drives.csv", 6, 5)
-    with pytest.raises(InvalidRequest, match=r"drives\.csv has no rows"):
-        check_number("drives.csv", 0, 5)
+@pytest.mark.parametrize("name", ["a.csv", "A.TSV.GZ", "a.jsonl", "a.parquet"])
+def test_a_grid_that_continues_in_another_folder_reads_the_same_file(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    description = source_of(name).description
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert source_again(description).path == tmp_path / name
+
+
+def test_only_files_of_text_take_names_of_columns():
+    with pytest.raises(InvalidRequest, match="--columns names those of a .csv"):
+        source_of("a.parquet").with_columns(["a"])
+
+
+def test_too_many_rows_and_none_are_refused():
+    with pytest.raises(InvalidRequest, match=r"rows has more than 1 rows.*max_rows=10"):
+        source_of([{"a": 1}, {"a": 2}]).read(1)
+
+
+def read_csv(tmp_path, text, name="drives.csv", max_rows=100):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return source_of(path).read(max_rows)
+
+
+def test_the_first_line_names_the_columns_and_values_are_texts(tmp_path):
+    table = read_csv(tmp_path, "key, lr\na,0.1\nb,\n")
+    assert table.columns == ("key", "lr")
+    assert table.rows == [("a", "0.1"), ("b", None)]
+
+
+def test_a_row_is_named_by_the_line_on_which_it_begins(tmp_path):
+    table = read_csv(tmp_path, 'key,note\na,"two\nlines"\n\nb,x\n')
+    assert [table.where(row).rpartition(" ")[2] for row in (0, 1)] == ["2", "5"]
+
+
+def test_a_gzipped_file_and_one_with_tabs_are_read_alike(tmp_path):
+    assert read_csv(tmp_path, gzip.compress(b"key,lr\na,1\n"), "drives.csv.gz").rows == [("a", "1")]
+    assert read_csv(tmp_path, "key\tlr\na\t1,5\n", "drives.tsv").rows == [("a", "1,5")]
+
+
+def test_the_mark_that_spreadsheets_begin_a_file_with_is_no_part_of_a_name(tmp_path):
+    assert read_csv(tmp_path, b"\xef\xbb\xbfkey\r\na\r\n").columns == ("key",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("key,lr\na,1,2\n", r"line 2: 3 values for 2 columns"),
+        ('key,lr\na,1\n"b"x,2\n', "cannot be read as CSV"),
+        (b"key\n\xff\n", "is not UTF-8"),
+        ("key,lr\n", "has no rows"),
+        ("", "has no rows"),
+        ("key\na\nb\nc\n", "has more than 2 rows"),
+    ],
+    ids=["too many values", "a torn quote", "Latin-1", "a header alone", "an empty file", "too many rows"],
+)
+def test_a_csv_that_cannot_be_read_is_refused_with_the_line(tmp_path, text, message):
+    with pytest.raises(InvalidRequest, match=message):
+        read_csv(tmp_path, text, max_rows=2)
+
+
+def test_a_file_that_is_not_there_or_torn_is_refused_by_its_name(tmp_path):
+    with pytest.raises(InvalidRequest, match=r"none\.csv cannot be read: No such file"):
+        source_of(tmp_path / "none.csv").read(9)
+    with pytest.raises(InvalidRequest, match=r"torn\.csv\.gz cannot be read"):
+        read_csv(tmp_path, gzip.compress(b"key,lr\na,1\n")[:-9], "torn.csv.gz")
+
+
+def test_a_grid_remembers_the_whole_path(tmp_path):
+    assert source_of(str(tmp_path / "a.csv")).description == {"file": str(tmp_path / "a.csv")}
+
+
+def test_a_file_without_names_takes_those_that_are_given(tmp_path):
+    path = tmp_path / "array.txt"
+    path.write_text("us-west-2,s3://a\neu-west-1,s3://b\n")
+    source = source_of(path).with_columns(["region", "uri"])
+    table = source.read(10)
+    assert (table.columns, table.rows) == (("region", "uri"), [("us-west-2", "s3://a"), ("eu-west-1", "s3://b")])
+    assert table.where(0).endswith("line 1")
+    assert source_again(source.description) == source
+
+
+def test_lines_without_a_value_do_not_take_the_place_of_rows_behind_them(tmp_path):
+    text = "lr\n1\n\n\n2\n3\n"
+    assert read_csv(tmp_path, text, max_rows=3).rows == [("1",), ("2",), ("3",)]
+    with pytest.raises(InvalidRequest, match="more than 2 rows"):
+        read_csv(tmp_path, text, max_rows=2)
+
+
+def read_jsonl(tmp_path, text, max_rows=100):
+    path = tmp_path / "drives.jsonl"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return source_of(path).read(max_rows)
+
+
+def test_every_name_that_occurs_is_a_column_and_lines_are_counted_with_empty_ones(tmp_path):
+    table = read_jsonl(tmp_path, '{"key": "a", "lr": 0.1}\n\n{"key": "b", "depth": 2}\n')
+    assert table.columns == ("key", "lr", "depth")
+    assert table.rows == [("a", 0.1, None), ("b", None, 2)]
+    assert table.where(1).endswith("drives.jsonl, line 3")
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_row(tmp_path):
+    assert read_jsonl(tmp_path, b'\xef\xbb\xbf{"key": "a"}\r\n{"key": "b"}\r\n').rows == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"key": 1}\n{"key": \n', "line 2 is not JSON"),
+        ("[1, 2]\n", "line 1: a row is a JSON object"),
+        (b"\xff\n", "is not UTF-8"),
+        ("", "has no rows"),
+        ('{"a":1}\n' * 4, "has more than 3 rows"),
+    ],
+    ids=["torn", "a list", "Latin-1", "empty", "too many"],
+)
+def test_json_lines_that_cannot_be_read_are_refused_with_the_line(tmp_path, text, message):
+    with pytest.raises(InvalidRequest, match=message):
+        read_jsonl(tmp_path, text, max_rows=3)
+
+
+def test_a_file_that_is_not_there_is_refused_and_a_grid_remembers_the_path(tmp_path):
+    file = source_of(tmp_path / "none.jsonl")
+    assert file.description == {"file": str(tmp_path / "none.jsonl")}
+    with pytest.raises(InvalidRequest, match="cannot be read: No such file"):
+        file.read(9)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "drives.parquet"
+    parquet.write_table(pa.table({"key": ["a", "b"], "count": pa.array([2, None], pa.int64())}), path)
+    return path
+
+
+def test_values_keep_their_types(file):
+    table = source_of(file).read(9)
+    assert table.columns == ("key", "count")
+    assert table.rows == [("a", 2), ("b", None)]
+    assert table.where(0).endswith("drives.parquet, row 1")
+
+
+def test_more_rows_than_may_be_are_refused_by_the_footer(file):
+    with pytest.raises(InvalidRequest, match="has more than 1 rows"):
+        source_of(str(file)).read(1)
+
+
+def test_what_is_no_parquet_is_refused_by_its_name(tmp_path):
+    (tmp_path / "text.parquet").write_text("key,lr\n")
+    for name in ("text.parquet", "none.parquet"):
+        with pytest.raises(InvalidRequest, match=rf"{name} cannot be read as Parquet"):
+            source_of(tmp_path / name).read(9)
+    assert source_of(tmp_path / "a.pq").description == {"file": str(tmp_path / "a.pq")}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pa.table], ids=["pandas", "Arrow"])
+def test_a_frame_and_a_table_are_read_alike(make):
+    table = source_of(make({"key": ["a", "b"], "lr": [0.1, 0.2]})).read(9)
+    assert table.columns == ("key", "lr")
+    assert table.rows == [("a", 0.1), ("b", 0.2)]
+    assert table.where(1) == "the data frame, row 2"
+
+
+class Columns(dict):
+    """As Polars' frame: columns by name, their values by ``to_list``."""
+
+    columns = property(list)
+    shape = property(lambda self: (2, len(self)))
+
+
+class Series:
+    def __init__(self, *values):
+        self.to_list = lambda: list(values)
+
+
+def test_a_frame_of_another_library_is_read_by_the_same_methods():
+    frame = Columns(key=Series("a", "b"), lr=Series(1, 2))
+    assert source_of(frame).read(9).rows == [("a", 1), ("b", 2)]
+
+
+def test_what_a_frame_lacks_is_nothing_in_the_task():
+    frame = pd.DataFrame({"key": ["a", "b"], "count": [2, None], "lr": [0.1, None]})
+    first, second = tasks_of(source_of(frame).read(9))
+    assert (first.count, second.count) == (2, None)
+    assert second.parameters == {"lr": None}
+
+
+def test_a_column_without_a_text_for_a_name_and_too_many_rows_are_refused():
+    with pytest.raises(InvalidRequest, match="the name of the column 0 is not text"):
+        source_of(pd.DataFrame([[1]])).read(9)
+    with pytest.raises(InvalidRequest, match="the data frame has more than 1 rows"):
+        source_of(pd.DataFrame({"a": [1, 2]})).read(1)
+
+
+def test_a_name_that_two_columns_have_is_refused_in_a_table_of_any_library():
+    three = [[1, 1], [2, 2], [3, 3]]
+    for frame in (pd.DataFrame(three, columns=["a", "a"]), pa.table([[1, 2, 3], [1, 2, 3]], names=["a", "a"])):
+        with pytest.raises(InvalidRequest, match="two columns are named 'a'"):
+            source_of(frame).read(9)
+
+
+def test_columns_are_in_the_order_in_which_they_first_occur():
+    table = source_of([{"lr": 1}, {"depth": 2, "lr": 3}]).read(9)
+    assert table.columns == ("lr", "depth")
+    assert table.rows == [(1, None), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"lr": 1}, 3], r"row 2: expected a dictionary"),
+        ([{1: 2}], "the name of the column 1 is not text"),
+        ([], "has no rows"),
+    ],
+    ids=["a number", "a column that is no text", "none"],
+)
+def test_what_are_no_rows_is_refused_by_its_place(rows, message):
+    with pytest.raises(InvalidRequest, match=message):
+        source_of(rows).read(9)
+
+
+def test_a_grid_remembers_how_many_there_were():
+    assert source_of(iter([{"a": 1}, {"a": 2}])).description == {"records": 2}

@@ -8,8 +8,8 @@ import pytest
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import Attempt
 from raysm.grid.rules import Rules
-from raysm.grid.shared.copies import MOST_PARTS, Copies, read_copy
 from raysm.grid.shared.lease import SharedLease
+from raysm.grid.shared.sharing import Copies, read_copy
 from raysm.grid.store import Store
 from raysm.grid.task import Task
 from tests.support.grid_world import Clock
@@ -71,17 +71,6 @@ def test_what_was_pushed_here_is_there(sides):
     assert there.store.grid() == here.store.grid()
 
 
-def test_only_what_has_changed_is_sent(sides, objects):
-    here, _ = sides
-    here.take()
-    here.add(*(f"row-{number}" for number in range(3000)))
-    here.push()
-    here.store.hold("row-7", 5.0)
-    here.push()
-    whole, change = (size for name, size in objects.writes if name.startswith("parts/"))
-    assert change < whole / 20
-
-
 def test_a_renewed_lease_alone_is_no_change(sides, objects):
     here, _ = sides
     here.take()
@@ -132,15 +121,14 @@ def test_a_machine_that_comes_back_has_what_another_one_did_meanwhile(sides):
     assert here.keys() == ["a", "b"]
 
 
-def test_after_many_changes_there_is_a_new_whole_and_the_old_parts_are_gone(sides, objects):
+def test_only_the_current_copy_stays(sides, objects):
     here, _ = sides
     here.take()
     here.add("a")
-    for number in range(MOST_PARTS + 2):
+    for number in range(3):
         here.store.hold("a", float(number))
         here.push()
-        assert len(here.lease.head.parts) <= MOST_PARTS
-    assert set(here.lease.head.parts) == set(objects.names("parts/"))
+        assert objects.names("copies/") == [here.lease.head.copy]
 
 
 def test_a_push_that_no_head_names_changes_nothing(sides, objects):
@@ -149,7 +137,7 @@ def test_a_push_that_no_head_names_changes_nothing(sides, objects):
     here.add("a")
     here.push()
     here.add("a", "b")
-    # Killed between the part and the head.
+    # Killed between the copy and the head.
     here.copies.push(here.lease.head)
     objects.clock.now += 60
     there.take()
@@ -185,18 +173,16 @@ def test_a_file_that_is_replaced_has_another_fence(sides, objects):
     assert there.store.database.connection.execute("SELECT fence FROM lease").fetchone()[0] > fence
 
 
-def test_a_copy_that_is_not_as_it_was_written_is_refused(sides, objects):
+def test_a_copy_that_is_damaged_or_missing_is_refused(sides, objects):
     here, there = sides
     here.take()
     here.add("a")
     here.push()
-    (name,) = here.lease.head.parts
-    here.add("a", "b")
-    here.push()
-    objects.objects[here.lease.head.parts[1]] = objects.objects[name]
-    with pytest.raises(ServiceError, match="is not as it was written"):
+    content, written_s = objects.objects[here.lease.head.copy]
+    objects.objects[here.lease.head.copy] = content[:-5] + b"xxxxx", written_s
+    with pytest.raises(ServiceError, match="is damaged"):
         read_copy(objects, here.lease.head)
-    objects.remove(name)
+    objects.remove(here.lease.head.copy)
     with pytest.raises(ServiceError, match="is missing"):
         read_copy(objects, here.lease.head)
 

@@ -1,6 +1,6 @@
 """A clock that never runs slow: whichever of the two stands still or goes back, the other one counts."""
 
-from raysm.grid.shared.elapsed import Elapsed
+from raysm.grid.shared.lease import Elapsed
 
 
 class Clocks:

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.grid.attempt import Attempt
 from raysm.grid.database import LeaseLost
-from raysm.grid.shared.fenced_region import FencedRegion
+from raysm.grid.shared.sharing import FencedRegion
 from raysm.grid.task import Task
 from tests.support.grid_world import Clock, FakeRegion
 
@@ -22,9 +22,6 @@ class Sharing:
     def cover(self, name):
         self._ask(f"cover {name}")
 
-    def assure(self):
-        self._ask("assure")
-
     def _ask(self, what):
         self.asked.append(what)
         if self._error is not None:
@@ -39,7 +36,7 @@ def test_with_the_lease_all_is_the_regions_own():
     assert [job.name for job in fenced.page("g-", None).jobs] == ["g-a1"]
     assert fenced.rates(["g-a1"], "rows") == {}
     fenced.stop("g-a1")
-    assert sharing.asked == ["cover g-a1", "assure"]
+    assert sharing.asked == ["cover g-a1", "cover "]
     assert region.lives["g-a1"].asked_s is not None
 
 

@@ -6,11 +6,9 @@ import json
 import pytest
 
 from raysm.errors import InvalidConfig
-from raysm.grid.shared.head import Head, read_head
+from raysm.grid.shared.lease import Head, read_head
 
-HEAD = Head(
-    run="abc234", owner="[host]", holder="x", fence=3, is_held=True, serial=9, number=2, parts=("parts/1", "p/2")
-)
+HEAD = Head(run="abc234", owner="[host]", holder="x", fence=3, is_held=True, serial=9, number=2, copy="copies/2")
 
 
 def test_what_is_written_is_read():
@@ -23,7 +21,7 @@ def test_two_writes_are_never_alike():
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b'{"format": 1}', HEAD.content().replace(b'"fence"', b'"fences"')]
+    "content", [b"", b"[]", b"{}", b'{"format": 2}', HEAD.content().replace(b'"fence"', b'"fences"')]
 )
 def test_what_is_no_head_is_refused(content):
     with pytest.raises(InvalidConfig, match="grid's copy"):
@@ -32,4 +30,4 @@ def test_what_is_no_head_is_refused(content):
 
 def test_another_format_is_not_touched():
     with pytest.raises(InvalidConfig, match="written by another raysm"):
-        read_head(json.dumps(json.loads(HEAD.content()) | {"format": 2}).encode())
+        read_head(json.dumps(json.loads(HEAD.content()) | {"format": 3}).encode())

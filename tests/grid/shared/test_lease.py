@@ -4,8 +4,7 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.database import LeaseLost
-from raysm.grid.shared.head import read_head
-from raysm.grid.shared.lease import HEAD, LEASE_S, RENEW_S, SURE_S, SharedLease
+from raysm.grid.shared.lease import HEAD, LEASE_S, RENEW_S, SURE_S, SharedLease, read_head
 from tests.support.grid_world import Clock
 from tests.support.shared_grids import FakeObjects
 

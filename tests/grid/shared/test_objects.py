@@ -3,8 +3,8 @@
 import pytest
 
 from raysm.client.conditional import Outdated
-from raysm.grid.shared.objects import S3Objects
-from raysm.grid.shared.opening import objects_of
+from raysm.grid.shared.lease import Objects
+from raysm.grid.shared.sharing import objects_of
 from tests.support.grid_world import Clock
 from tests.support.sagemaker import fake_aws
 from tests.support.shared_grids import FakeObjects
@@ -22,20 +22,20 @@ def objects(request):
 
 
 def test_it_lies_beside_the_payloads_and_apart_from_the_checkpoints(objects):
-    if isinstance(objects, S3Objects):
+    if isinstance(objects, Objects):
         assert objects.place.endswith("/raysm/grid-stores/drives")
 
 
 def test_what_is_written_is_read_and_listed_and_removed(objects):
-    objects.put("parts/2", b"two")
-    objects.put("parts/1", b"one")
-    objects.put("wishes/1", b"")
-    assert objects.names("parts/") == ["parts/1", "parts/2"]
-    assert objects.read("parts/2").content == b"two"
-    objects.remove("parts/2")
-    objects.remove("parts/2")
-    assert objects.names("") == ["parts/1", "wishes/1"]
-    assert objects.read("parts/2") is None
+    objects.put("copies/2", b"two")
+    objects.put("copies/1", b"one")
+    objects.put("commands/1", b"")
+    assert objects.names("copies/") == ["copies/1", "copies/2"]
+    assert objects.read("copies/2").content == b"two"
+    objects.remove("copies/2")
+    objects.remove("copies/2")
+    assert objects.names("") == ["commands/1", "copies/1"]
+    assert objects.read("copies/2") is None
 
 
 def test_it_is_written_over_only_as_it_was_read(objects):

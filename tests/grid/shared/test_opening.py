@@ -6,7 +6,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid.rules import Rules
-from raysm.grid.shared.opening import copied, share_secret, sharing_of
+from raysm.grid.shared.sharing import copied, share_secret, sharing_of
 from raysm.grid.store import Store
 from raysm.grid.task import Task
 from tests.support.grid_world import Clock
@@ -46,12 +46,12 @@ def test_a_secret_is_drawn_where_there_is_none(objects, tmp_path):
 
 def test_a_copy_is_looked_at_while_its_owner_goes_on(objects, tmp_path):
     store, sharing = shared(tmp_path, objects, "a", "b")
-    sharing.assure()
+    sharing.cover("")
     copy = copied(objects, "g")
     store.add([Task(key="c", position=2)])
     assert copy.states() == {"waiting": 2}
     copy.database.close()
-    sharing.assure()
+    sharing.cover("")
     copy = copied(objects, "g")
     assert copy.states() == {"waiting": 3}
     copy.database.close()
@@ -60,8 +60,8 @@ def test_a_copy_is_looked_at_while_its_owner_goes_on(objects, tmp_path):
 
 def test_a_copy_whose_parts_are_removed_as_it_is_read_is_read_anew(objects, tmp_path):
     store, sharing = shared(tmp_path, objects, "a")
-    sharing.assure()
-    read, parts = objects.read, objects.names("parts/")
+    sharing.cover("")
+    read, parts = objects.read, objects.names("copies/")
 
     def late(name):
         # A newer whole one has taken its place since the head was read.

@@ -6,11 +6,8 @@ from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import LeaseLost
 from raysm.grid.ledger import money
-from raysm.grid.shared.copies import Copies
 from raysm.grid.shared.lease import LEASE_S, SharedLease
-from raysm.grid.shared.opening import copied
-from raysm.grid.shared.sharing import Sharing
-from raysm.grid.shared.wishes import Wishes
+from raysm.grid.shared.sharing import Copies, Sharing, copied, leave_command
 from raysm.grid.store import Store
 from raysm.grid.task import Task
 from tests.support.grid_world import Behaviour, overlaps
@@ -158,7 +155,7 @@ SOME_POINTS = pytest.mark.parametrize(
 @SOME_POINTS
 def test_killed_at_a_point_it_is_taken_up_by_another_machine_as_if_nothing_had_been(tmp_path, some):
     first, points = points_of(tmp_path / "whole")
-    assert {"before part", "after part", "after head", "after push", "before create"} <= set(points)
+    assert {"before copy", "after copy", "after head", "after push", "before create"} <= set(points)
     for number in some(first, points):
         world = scenario(tmp_path / str(number))
         world.here.between = _At(number)
@@ -263,10 +260,10 @@ def test_writes_whose_answers_are_lost_change_nothing(world):
 def test_what_a_user_of_another_machine_wishes_is_done_by_who_runs_it(world):
     here = world.here.open()
     here.step()
-    Wishes(world.objects).leave("stop", world.bench.clock.now)
+    leave_command(world.objects, "stop", world.bench.clock.now)
     world.run(here)
     assert here.store.states() == {"stopped": 4}
-    assert world.objects.names("wishes/") == []
+    assert world.objects.names("commands/") == []
 
 
 def test_two_grids_of_one_name_are_told_apart_before_anything_is_lost(world):
@@ -291,7 +288,7 @@ def test_an_end_without_s3_is_said_and_no_error(world, caplog):
     here = world.here.open()
     world.objects.is_silent = True
     here.close()
-    assert "ends by itself" in caplog.text
+    assert "expires by itself" in caplog.text
 
 
 def test_a_first_copy_that_cannot_be_written_ends_the_opening(world):
@@ -303,7 +300,7 @@ def test_a_first_copy_that_cannot_be_written_ends_the_opening(world):
 def test_what_is_covered_is_not_written_again_and_a_stop_is_asked_about_each_time(world, tmp_path):
     objects, store = world.objects, Store(tmp_path / "g.db")
     lease = SharedLease(objects, "here", lambda: world.bench.clock.now)
-    sharing = Sharing(store, lease, Copies(store.database, objects, tmp_path / "g.shared"), Wishes(objects))
+    sharing = Sharing(store, lease, Copies(store.database, objects, tmp_path / "g.shared"), objects)
     sharing.take()
     store.make("g", rules=world.bench.rules, now=1.0)
     store.add([Task(key="a")])
@@ -313,7 +310,7 @@ def test_what_is_covered_is_not_written_again_and_a_stop_is_asked_about_each_tim
     written = len(objects.writes)
     sharing.cover("a1")
     assert len(objects.writes) == written
-    sharing.assure()
-    sharing.assure()
+    sharing.cover("")
+    sharing.cover("")
     assert [name for name, _ in objects.writes[written:]] == ["head.json", "head.json"]
     store.database.close()

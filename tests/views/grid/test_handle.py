@@ -8,7 +8,7 @@ from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.rules import Rules
-from raysm.grid.shared.opening import sharing_of
+from raysm.grid.shared.sharing import sharing_of
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Task
 from raysm.views.grid.handle import GridHandle, attach_grid
@@ -85,7 +85,7 @@ def elsewhere(tmp_path):
     store.make("far", rules=Rules(), now=1.0)
     store.add([Task(key="a"), Task(key="b", position=1)])
     store.database.connection.execute("UPDATE task SET state = 'failed' WHERE key = 'b'")
-    sharing.assure()
+    sharing.cover("")
     yield objects, store, sharing
     store.database.close()
 

@@ -1,1 +1,0 @@
-"""Rows of a grid that share a job."""
