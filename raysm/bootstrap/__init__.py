@@ -1,4 +1,5 @@
-"""The half in every instance: joins the others, starts Ray, runs the driver on the head, and watches everything.
+"""Code that runs in every instance: join the cluster, start Ray, run the driver on the head, watch all of it.
 
-Only the standard library: what an image lacks becomes a clear failure reason. Ray runs as child processes.
+It uses only the standard library, so that a package that the image lacks becomes a clear failure reason. Ray runs in
+child processes.
 """

@@ -1,4 +1,4 @@
-"""``python -m raysm.bootstrap``: the life of an instance."""
+"""``python -m raysm.bootstrap`` runs an instance from its start to its exit code."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Names to addresses, and ports that answer: with patience, because names of instances resolve late.
+"""Resolve host names, find this instance's own address, and check that ports answer.
 
-What flows in are host names and deadlines, what flows out are IP addresses and open connections, or an error that
-says what was wrong last.
+Names of instances can resolve late, so callers retry with ``backoff``. Only the standard library is used, because this
+runs before any package is installed.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""Child processes and an init's duties: groups of their own, statuses without races, orphans reaped, nobody left.
+"""Start child processes, reap them and their orphans, and end all of them.
 
-One reaper waits for every child of this process, its own and the orphans that the kernel hands to a subreaper, which
-it is whether or not an init stands in front of it; so nothing here calls ``Popen.wait`` or ``poll``, which would race
-with it. What flows in are commands, what flows out are exit statuses.
+One reaper collects the exit status of every child of this process, including the orphans that the kernel hands to a
+subreaper. Nothing here calls ``Popen.wait`` or ``poll``, which would race with the reaper.
 """
 
 import asyncio

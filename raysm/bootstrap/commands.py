@@ -1,4 +1,4 @@
-"""What the bootstrap runs as child processes: a seam, so that the life cycle can be tested without Ray."""
+"""The commands that the bootstrap runs as child processes; tests replace them to run without Ray."""
 
 import sys
 from dataclasses import dataclass

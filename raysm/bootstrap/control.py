@@ -1,13 +1,11 @@
-"""The control channel: one connection from every worker to the head, a heartbeat a second each way.
+"""The control channel: one connection from every worker to the head, with a heartbeat each second in both directions.
 
-What flows in are connections and messages, what flows out are ``Report`` values, handed to a callback in the order in
-which things happened. Ray itself notices a dead head after a minute; this channel does at once where the connection
-closes, and where nothing is heard any more, after the silence that the request allows. One ticker serves all
-connections, so that one process carries 1,000 of them.
+The head receives connections and messages, and passes ``Report`` values to a callback in the order of the events. Ray
+notices a dead head after a minute. This channel notices at once if the connection closes, and after the request's
+``silence_s`` if nothing is received. One timer serves all connections, so one process can handle 1,000 of them.
 
-Why it is ours: it runs before any package is there, in whatever image, so that gRPC is out; multiprocessing.connection
-blocks a thread for each of the 1,000 workers and reads pickles; TLS by a shared key comes with Python
-3.13. What is left is 190 lines of ``wire`` on asyncio's streams.
+There is no library for it: gRPC may not be installed in the image when this starts, ``multiprocessing.connection``
+needs a thread for each worker and reads pickles, and TLS with a pre-shared key needs Python 3.13.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The job's one driver: its process, and all that tells why it ended.
+"""Run the driver as a child process and turn its end into the job's exit status.
 
-What flows in is the instance, what flows out is the ``ExitStatus`` that the driver's end makes: by what it has
-recorded of its failure, by what it wrote last, or by what the kernel did to it.
+The exit status comes from the failure that the driver recorded, from the last lines of its stderr, or from the signal
+that killed it. The driver's output is copied to the job's log.
 """
 
 import contextlib

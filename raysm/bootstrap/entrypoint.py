@@ -1,8 +1,7 @@
-"""Between the payload's ``start.py`` and ``python -m raysm.bootstrap``: verify, unpack raysm, install, become it.
+"""Verify the payload, unpack raysm, install missing packages, and become the bootstrap.
 
-What flows in is a payload as the service brought it, what flows out is this very process, still the one that the
-service started, as the bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in
-the failure file.
+The payload's ``start.py`` calls ``main``. The process replaces itself with ``python -m raysm.bootstrap``, whose
+``PYTHONPATH`` has raysm's modules and the installed packages. An error becomes one line in the failure file.
 """
 
 import os

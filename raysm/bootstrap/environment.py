@@ -1,7 +1,7 @@
-"""What this instance is told: the only reader of ``os.environ`` and of the service's configuration files.
+"""Read the environment variables and SageMaker's configuration files into one frozen ``Environment``.
 
-What flows in are the variables and the files under the base folder, what flows out is one frozen ``Environment``, or
-an ``InvalidConfig`` of one line. Every process of a job reads it: the bootstrap, the driver, and Ray's workers.
+This is the only module that reads ``os.environ``. Every process of a job uses it: the bootstrap, the driver, and Ray's
+workers. Wrong input raises ``InvalidConfig`` with one line.
 """
 
 import contextlib

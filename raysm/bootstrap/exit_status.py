@@ -1,4 +1,4 @@
-"""How an instance ends: an exit code, and for a failure the text that the service keeps as FailureReason."""
+"""The exit code of an instance, and the text that SageMaker keeps as FailureReason."""
 
 import contextlib
 import re

@@ -1,8 +1,7 @@
-"""The head: Ray's first node, the workers' other end, the driver's parent.
+"""The head instance: it starts the first Ray node, accepts the workers and runs the driver.
 
-What flows in are signals, and what sockets and processes report; each becomes an event, in one queue. What to do about
-it is decided by ``membership``, which is pure, and carried out here, by one coroutine. What flows out are this
-instance's ``ExitStatus``, and the job's events for the log.
+Signals, sockets and processes put events into one queue. ``membership`` decides what to do, without side effects, and
+one coroutine here carries it out. The result is this instance's ``ExitStatus``; events of the job go to the log.
 """
 
 import asyncio

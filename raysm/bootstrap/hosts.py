@@ -1,7 +1,7 @@
-"""Which hosts a job has, and which one this is: ``resourceconfig.json``, checked.
+"""Read and check ``resourceconfig.json``: the hosts of a job, and which of them this instance is.
 
-What flows in is the JSON that the service wrote, what flows out are ``Host`` values in natural order. The service
-sorts names lexicographically (``algo-10`` before ``algo-2``): nothing here trusts the order of the file.
+Hosts are returned in natural order. SageMaker sorts names lexicographically (``algo-10`` before ``algo-2``), so the
+order in the file is not used.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""This instance, ready to begin: what it was told, what it has, and what its child processes are told.
+"""Everything an instance knows before it starts: configuration, payload, capacity, and variables for its children.
 
-What flows in are the environment variables and the files under the base folder; what flows out is one frozen
-``Instance``, or an error of one line before anything was started.
+``prepare`` reads and checks all of it and returns one frozen ``Instance``, or raises an error of one line before
+anything is started.
 """
 
 import contextlib
@@ -117,7 +117,6 @@ class Instance:
             additions = {name: value for name, value in additions.items() if name not in self.inherited}
         additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
         additions |= variables.ray_variables(self.payload.token_file)
-        additions |= variables.import_variables(self.inherited)
         additions |= variables.workload_variables(self.request.workload)
         return environments.child_environment(additions, variables.DROPPED, self.inherited)
 

@@ -1,8 +1,7 @@
-"""The words of the two policies: what can happen to an instance, and what can be decided about it.
+"""Events that happen to an instance, decisions that follow from them, and the queue of events.
 
-``membership`` (the head's policy) and ``member`` (a worker's) take the events of this module in and give its decisions
-out; ``head`` and ``worker`` make the former out of sockets and processes, and carry the latter out. Nothing here does
-anything.
+``membership`` (the head's policy) and ``member`` (a worker's policy) take events and return decisions. ``head`` and
+``worker`` produce the events and carry out the decisions.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the bootstrap says: events on stdout, one line each, and remarks for people on stderr."""
+"""Write the bootstrap's output: events on stdout, one line each, and messages for people on stderr."""
 
 import sys
 

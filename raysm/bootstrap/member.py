@@ -1,7 +1,7 @@
-"""A worker's policy: how long it tries to join, how often it restarts Ray, what ends it and with what reason.
+"""A worker's policy: how long it tries to join, how often it restarts Ray, and what ends it.
 
-Pure, as the head's (``membership``): a frozen ``Member`` takes what happens and returns the next one and what is
-decided; ``worker`` carries it out.
+Like ``membership``, it has no side effects: a frozen ``Member`` takes an event and returns the next ``Member`` and
+decisions, which ``worker`` carries out.
 """
 
 from dataclasses import dataclass, replace

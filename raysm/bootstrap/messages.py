@@ -1,7 +1,7 @@
-"""What head and workers tell each other once they are connected: values on this side, small JSON objects on the line.
+"""Messages between head and workers: Python values here, small JSON objects on the connection.
 
-Every kind of message stands here once, with its writer and its reader. What is not known is passed over: it cannot be
-anybody else's, because every line is authenticated.
+Each kind of message has its writer and its reader here. Unknown kinds are ignored; they cannot come from a stranger,
+because every line is authenticated.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,9 @@
-"""Which Ray nodes are registered with the GCS, a fifth of a second after they are.
+"""Watch which Ray nodes are registered with the GCS, with a delay of at most 0.2 s.
 
-``ray status`` takes seconds; ``ray.init`` registers a driver. So the process that has started the head's node, which
-has imported Ray and lives as long as its GCS does, asks the GCS itself every 50 ms while somebody is connected to its
-socket, and sends one JSON line for each change: ``{host: {"id": node id, "address": IP}}`` of the nodes that are alive.
-The bootstrap's side, ``NodeWatcher``, connects when it wants to know and leaves when it does.
+``ray status`` takes seconds, and ``ray.init`` registers a driver. Therefore the process that started the head's Ray
+node, and has imported Ray already, asks the GCS every 50 ms while a client is connected to its socket. It sends one
+JSON line for each change: ``{host: {"id": node id, "address": IP}}`` of the nodes that are alive. ``NodeWatcher`` is
+the client in the bootstrap.
 """
 
 import asyncio

@@ -1,14 +1,11 @@
-"""One file of each name in what a job leaves, whichever instance it comes from.
+"""Keep outputs of several instances from overwriting each other, and warn about files that would be lost.
 
 SageMaker uploads the model and output folders of all instances to one prefix; "if multiple containers in a single
 training job write to this directory they should ensure no file/directory names clash"
-(https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html): of equal names the last
-writer wins. So each worker asks the head, at its end, which of its names the job has from another instance already; of
-the model it leaves its own out, and of the other outputs it keeps them below a folder of its own name. What only one
-instance has, the shards of a sharded checkpoint for one, stays where it is.
-
-What flows in are the two folders of an instance, what flows out are short keys of the files' names, and the folders
-without clashes.
+(https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html). The last writer of a name
+wins. Therefore each worker asks the head at its end which of its file names another instance has already. It removes
+these files from its model folder, and moves those of its output folder into a subfolder with its host name. Files that
+only one instance has, such as the shards of a checkpoint, stay where they are.
 """
 
 import hashlib

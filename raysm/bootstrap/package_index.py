@@ -1,8 +1,7 @@
-"""Where pip gets packages from, and whether there is a way to it from this instance.
+"""Find pip's package index and check that this instance can reach it.
 
-What flows in are the request's index and what the image tells pip; what flows out are pip's settings, or one sentence.
-In a VPC without NAT the packets to an index are dropped without an answer: pip would try for a minute and a half for
-every package, on every paid instance.
+In a VPC without NAT, packets to an index are dropped. pip would then try for a minute and a half for each package, on
+every instance that the user pays for.
 """
 
 import asyncio

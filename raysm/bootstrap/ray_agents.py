@@ -1,12 +1,13 @@
-"""The two agents that a raylet starts, and which most jobs never ask for: each is started when somebody does.
+"""Start a raylet's two agents only when they are needed; most jobs never need them.
 
-What flows in is the command line of a raylet, what flows out is the same with a ``stand_in`` for each agent, and a bell
-for the dashboard's. Together they take 2 s of a core on each node, and the raylet registers its node only behind them.
+``adapt`` replaces the agents on a raylet's command line by a ``stand_in`` each, and adds a FIFO that wakes up the
+dashboard's agent. Both agents together take 2 s of a core on each node, and the raylet registers its node only after
+they have started.
 
-- The dashboard's agent tells the dashboard of its node, and runs what is submitted to Ray's Jobs API. It begins with
-  the dashboard: on the head at once, elsewhere as soon as the GCS knows that it was started.
-- The agent of runtime environments makes what a task, an actor or a driver wants beyond what the image has. It begins
-  with the first that wants something.
+- The dashboard's agent reports its node to the dashboard and runs what is submitted to Ray's Jobs API. It starts with
+  the dashboard: on the head at once, on other nodes when the GCS knows that the dashboard was started.
+- The runtime environment agent prepares the runtime environment of a task, an actor or a driver. It starts with the
+  first one that has a runtime environment.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
-"""Every name of Ray's that is private, or may be renamed without a word, and what is done where it is missing.
+"""All private names of Ray that raysm uses, and what happens if the installed Ray does not have them.
 
-``python -m raysm.bootstrap.ray_internals`` prints them as a checklist for the installed Ray, and exits with 1 when
-something is missing: the first thing to run with a new Ray.
+``python -m raysm.bootstrap.ray_internals`` prints them as a checklist for the installed Ray, and exits with 1 if one is
+missing. Run it first with a new release of Ray.
 
-A name is *needed* (its absence is an error that names Ray's version) or *spared* (what it was good for is left out,
-with one warning). Nothing of Ray is imported before a name is looked for, and then no more than its module.
+Without a *needed* name there is an error that names Ray's version. Without any other name the feature that uses it is
+left out, with one warning. Looking for a name imports nothing of Ray but its module.
 """
 
 import functools

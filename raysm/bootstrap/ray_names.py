@@ -1,7 +1,6 @@
-"""How a name of Ray's is looked for: in its Python code, among the words of its source, among its settings.
+"""Look for names in the installed Ray: in its modules, in the text of its source, among its settings.
 
-Which names raysm uses stands in ``ray_internals``. What flows in is where a name is and what raysm does with it; what
-flows out is the name, or what the installed Ray lacks of it, in words.
+``ray_internals`` lists the names that raysm uses.
 """
 
 import importlib.util

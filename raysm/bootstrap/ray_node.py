@@ -1,7 +1,6 @@
-"""One Ray node as a child process: ``ray start --block``, its command line, its life, and why it ended.
+"""One Ray node as a child process of the bootstrap: its command line, its life, and the reason of its end.
 
-What flows in are the environment, the request and what was detected, what flows out are a command line (pure) and a
-running ``RayNode``. It is ended by signal, never by ``ray stop``, which would end every Ray of the machine.
+The node runs ``ray start --block``. It is ended by a signal, because ``ray stop`` would end every Ray on the machine.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""What this instance has: CPUs, memory, GPUs, shared memory, EFA, within the container's own limits.
+"""Detect what this instance has: CPUs, memory, GPUs, shared memory, EFA, within the container's limits.
 
-Everything is read below a root folder that is passed in, so that a fake tree can stand for any machine: cgroup v1 or
-v2, a Docker container with 64 MB of ``/dev/shm``, an instance with EFA.
+Everything is read below a root folder that is an argument, so that tests can use a fake tree for any machine.
 """
 
 import asyncio

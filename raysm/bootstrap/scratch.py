@@ -1,8 +1,6 @@
-"""Where an instance keeps its own large things: chosen once, by its first program, where it can write and has room.
+"""Choose the folder for an instance's temporary files: writable, private, and on the disk with the most room.
 
-What flows in are this process's variables and what the file systems say; what flows out are the variables with the
-folder in them, which every later process of the instance is told, and a line of the log with what there was to choose
-from.
+The first program of the instance chooses it, logs the choice, and passes it on to every later process in a variable.
 """
 
 import contextlib

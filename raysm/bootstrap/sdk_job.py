@@ -1,12 +1,11 @@
-"""A payload made inside the instance, for a job that the SageMaker SDK sent with ``distributed=raysm.sdk.Ray()``.
+"""Make the payload inside the instance, for a job sent by the SageMaker SDK with ``distributed=raysm.sdk.Ray()``.
 
-What flows in are the SDK's two channels, ``sm_drivers`` (raysm's driver folder in it, and what the job is) and
-``code``; what flows out is the same folder that raysm's own client would have sent, equal on every instance. The token
-is the one that travelled in the driver folder, ``sm_drivers/distributed_drivers/raysm``.
+The SDK sends two channels: ``sm_drivers``, which contains raysm's driver folder with the token, and ``code``. The
+payload equals what raysm's own client would have sent, and is the same on every instance.
 
-The SDK's own driver for plain scripts is the model for how the entry script is called: hyperparameters are its
-arguments, JSON values in JSON's spelling. A value that begins with ``-`` is one word with its name, ``--name=-1e-05``,
-because argparse takes a second word that begins so as another option.
+The entry script gets its arguments as the SDK's own driver for scripts passes them: hyperparameters as options, JSON
+values in JSON's spelling. A value that starts with ``-`` becomes one word with its name, ``--name=-1e-05``, because
+argparse would read a second word that starts so as another option.
 """
 
 from dataclasses import dataclass

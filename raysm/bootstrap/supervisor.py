@@ -1,7 +1,6 @@
-"""The life cycle of an instance, from its first line to its exit code.
+"""Run an instance from its first line to its exit code.
 
-What flows in are the environment variables and the files of the service, what flows out are an exit code, the failure
-file, and events on stdout. Whatever goes wrong, the failure file has one clear reason and never a traceback.
+Every error becomes one clear reason in the failure file, without a traceback.
 """
 
 import asyncio

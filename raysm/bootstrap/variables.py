@@ -1,9 +1,9 @@
-"""Variables for child processes: ``SM_*`` for user code, Ray's own, the network's, EFA's.
+"""Environment variables for child processes: ``SM_*`` for user code, and those for Ray, the network and EFA.
 
-Pure functions: what flows in is the environment and what was detected, what flows out are mappings that
-``environment.child_environment`` lays over this process's own. The ``SM_*`` variables are those of
-sagemaker-training-toolkit and of the container drivers of SageMaker's SDK v3: texts as they are, everything else as
-JSON with sorted keys. Hosts are in natural order, which is the order of ranks: ``algo-2`` before ``algo-10``.
+Pure functions return mappings, which ``environment.child_environment`` adds to this process's environment. The
+``SM_*`` variables are those of sagemaker-training-toolkit and of the container drivers of SageMaker's SDK v3: texts as
+they are, everything else as JSON with sorted keys. Hosts are in natural order, the order of ranks: ``algo-2`` before
+``algo-10``.
 """
 
 import json
@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from raysm.bootstrap import deferred
 from raysm.bootstrap.environment import Environment
 from raysm.contract import names
 from raysm.contract.names import TUNING_OBJECTIVE
@@ -24,7 +23,6 @@ __all__ = [
     "DRIVER",
     "DROPPED",
     "RAYS_JOB",
-    "import_variables",
     "network_variables",
     "ray_variables",
     "retold_variables",
@@ -115,16 +113,6 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         # Elsewhere than on Linux, Ray refuses several nodes unless it is told that they are wanted.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }
-
-
-def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return what keeps imports that nobody uses out of Ray's processes.
-
-    Args:
-        inherited: The environment variables, whose ``PYTHONPATH`` goes on to hold, and comes first.
-    """
-    # Not by the processes themselves: Ray starts its workers and agents by command lines of its own.
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [inherited.get("PYTHONPATH"), str(deferred.FOLDER)]))}
 
 
 def workload_variables(workload: Workload) -> dict[str, str]:

@@ -1,17 +1,17 @@
-"""What travels on the control channel: newline-terminated JSON, every line authenticated by the job's token.
+"""Handshake and lines of the control channel: newline-terminated JSON, authenticated with the job's token.
 
 ::
 
-    head    {"raysm": 1, "nonce": N}                    a fresh number, to anybody who connects
+    head    {"raysm": 1, "nonce": N}                    a fresh number, to everyone who connects
     worker  {"host": h, "nonce": M, "proof": P}         P = HMAC(token, "worker" N M h)
-    head    {"proof": Q}                                Q = HMAC(token, "head" N M h); only to one who has proved
+    head    {"proof": Q}                                Q = HMAC(token, "head" N M h), only after a valid P
     both    MAC {"kind": ..., ...}                      MAC = HMAC(key of this connection, direction, number, text)
 
-The token never crosses the wire, the head never answers a challenge of a stranger, a recorded line is worth nothing
-later (fresh nonces, numbered lines), and a line that was changed on its way ends the connection.
+The token is never sent. The head answers no challenge before the other side has proved that it has the token. Replaying
+a recorded line fails, because nonces are fresh and lines are numbered. A changed line ends the connection.
 
-It authenticates and does not encrypt: nothing secret is said, and TLS would need certificates for names that exist only
-while the job does. Who needs encryption has SageMaker's own, between containers.
+Lines are authenticated but not encrypted: they contain no secrets, and TLS would need certificates for names that
+exist only during the job. SageMaker can encrypt traffic between containers.
 """
 
 import asyncio

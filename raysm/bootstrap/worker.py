@@ -1,7 +1,7 @@
-"""A worker: it joins the head, runs a Ray node for it, and keeps that alive until the head says done.
+"""A worker instance: it joins the head, runs a Ray node, and keeps it alive until the head ends the job.
 
-As on the head, everything that happens arrives in one queue, ``member`` decides, purely, and this carries it out. What
-flows out is the ``ExitStatus`` of this instance.
+As on the head, all events arrive in one queue. ``member`` decides, without side effects, and this module carries the
+decisions out. The result is the ``ExitStatus`` of this instance.
 """
 
 import asyncio

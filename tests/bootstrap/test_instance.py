@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from raysm.bootstrap.commands import WAIT
-from raysm.bootstrap.deferred import FOLDER
 from raysm.bootstrap.instance import prepare
 from raysm.bootstrap.ray_node import LATER
 from raysm.contract.paths import Paths
@@ -47,12 +46,6 @@ def test_the_driver_is_told_its_cluster_and_nothing_of_another_one(tmp_path):
     assert "RAY_ADDRESS" not in instance.ray_environment()
 
 
-def test_ray_s_processes_and_the_driver_import_what_is_seldom_used_when_it_is_used(tmp_path):
-    instance = Cluster(tmp_path, request(1)).prepare("algo-1")
-    for told in (instance.ray_environment(), instance.driver_environment(None, "/record")):
-        assert told["PYTHONPATH"].split(os.pathsep)[-1] == str(FOLDER)
-
-
 @pytest.mark.parametrize("cluster", [{"coordinator_only": True}, {"min_instances": 2}])
 def test_a_job_with_fewer_instances_than_it_can_ever_use_does_not_begin(tmp_path, cluster):
     with pytest.raises(InvalidConfig, match="the job has 1 instances|no other instance to work"):
@@ -78,7 +71,6 @@ def test_what_an_instance_that_died_was_writing_among_the_checkpoints_is_removed
 
 PREPARE = """
 import json, sys
-from raysm.bootstrap.deferred import FOLDER
 from raysm.bootstrap.instance import prepare
 from raysm.errors import InvalidConfig
 try:

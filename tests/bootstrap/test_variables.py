@@ -7,9 +7,7 @@ from pathlib import Path
 
 from raysm import Script, Similarity, TorchScript
 from raysm.bootstrap import environment
-from raysm.bootstrap.deferred import FOLDER
 from raysm.bootstrap.variables import (
-    import_variables,
     network_variables,
     ray_variables,
     retold_variables,
@@ -124,11 +122,6 @@ def test_a_raylet_looks_for_its_store_as_long_as_ray_has_it_but_more_often():
     # Ray's own: ten attempts, a second apart.
     assert every_ms <= 50
     assert every_ms * attempts == 10 * 1000
-
-
-def test_what_is_seldom_used_is_imported_from_behind_what_the_user_has_set():
-    assert import_variables({}) == {"PYTHONPATH": str(FOLDER)}
-    assert import_variables({"PYTHONPATH": "/own:/more"}) == {"PYTHONPATH": f"/own:/more:{FOLDER}"}
 
 
 def test_what_the_tasks_of_the_similarity_import_is_there():
