@@ -7,7 +7,6 @@ they are, everything else as JSON with sorted keys. Hosts are in natural order, 
 """
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path

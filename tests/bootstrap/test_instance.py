@@ -1,7 +1,6 @@
 """An instance before it begins: what it was told, checked, and what its children are told."""
 
 import json
-import os
 import subprocess
 import sys
 

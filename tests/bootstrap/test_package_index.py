@@ -4,9 +4,9 @@ import os
 import stat
 
 import pytest
-from raysm.bootstrap.pip import Pip, PipFailed
 
 from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
+from raysm.bootstrap.packages import Pip, PipFailed
 from raysm.errors import InvalidRequest
 from raysm.request.external import CodeArtifact
 from tests.support.bootstraps import free_ports
