@@ -13,7 +13,7 @@ from raysm.request.targets import INSTANCE_KINDS
 
 __all__ = ["local_checks", "train_check"]
 
-LOCAL_PACKAGES = ("ray", "torch", "pyarrow", "numpy", "moto")
+LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 
 
 def local_checks() -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def local_checks() -> Iterator[Finding]:
 
 
 def train_check(load: Callable[[], object] = lambda: importlib.import_module("ray.train")) -> Finding:
-    """Look whether Ray Train can be imported: it needs packages (pandas …) that Ray without its extra does not bring.
+    """Check that Ray Train can be imported: it needs torch, pandas and others, which the extra ``train`` brings.
 
     Args:
         load: Imports it.

@@ -1,5 +1,6 @@
 """The embedded SageMaker as the client uses it: its server is found or started, and waited for."""
 
+import importlib.util
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,12 +12,15 @@ from raysm.client.polling import Polling
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import Clock, ServerRecord, home, scenario_file
 from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
+from raysm.contract.packages import name_of
 from raysm.contract.service_model import loader
-from raysm.errors import ServiceError
+from raysm.errors import MissingDependency, ServiceError
 from raysm.request import JobRequest, Local
 
 __all__ = ["LocalConnection"]
 
+EXTRAS = {"mlflow": "mlflow", "optuna": "sweep", "safetensors": "train", "sagemaker_mlflow": "mlflow", "torch": "train"}
+"""The extra of raysm that installs each package of a workload which the extra ``local`` does not."""
 POLL_S = 20
 """Seconds for which it is asked to say when a job ends, before it is asked again."""
 
@@ -74,7 +78,13 @@ class LocalConnection(Connection):
         return self.lists_quotas
 
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
-        """Return the target: it needs no image but what its kind of instance asks for."""
+        """Return the target: it needs no image but what its kind of instance asks for.
+
+        Raises:
+            MissingDependency: This Python, which instances of kind process and namespace use too, lacks a package.
+        """
+        if self._target.instance_kind != "docker":
+            _check_packages(request)
         return Resolved(target=self._target)
 
     def make_client(self, name: str) -> Any:
@@ -146,3 +156,16 @@ class LocalConnection(Connection):
         least_s = min(pause_s if changes is None else self.polling.first_s, most_s)
         time.sleep(max(0.0, began_s + least_s - time.monotonic()))
         return seen if changes is None else changes
+
+
+def _check_packages(request: JobRequest) -> None:
+    """Refuse a job whose instances would have to download packages such as torch, of gigabytes, for this job alone."""
+    required = {name_of(line) for line in request.requirements}
+    for package in request.packages:
+        extra = EXTRAS.get(package)
+        is_missing = importlib.util.find_spec(package) is None and package.replace("_", "-") not in required
+        if extra is not None and is_missing:
+            raise MissingDependency(
+                f"{type(request.workload).__name__} needs the package {package!r}, which this Python lacks: "
+                f"python3 -m pip install 'raysm[{extra}]'"
+            )

@@ -1,4 +1,6 @@
+import dataclasses
 import http.server
+import importlib.util
 import json
 import threading
 import time
@@ -11,8 +13,8 @@ from raysm.client.targets import Bucket
 from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord, scenario_file
 from raysm.contract.service_model import service_model
-from raysm.errors import ServiceError
-from raysm.request import Local
+from raysm.errors import MissingDependency, ServiceError
+from raysm.request import JobRequest, Local, TorchScript
 from tests.support.homes import serving
 
 GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
@@ -28,6 +30,17 @@ def test_nothing_is_asked_to_know_where_things_lie(tmp_path):
     assert local.region(None) == "us-east-1"
     assert local.bucket(None, None) == Bucket(name="raysm-local")
     assert local.data_root("s3://b/raysm") == (tmp_path / "data").as_uri()
+
+
+def test_a_job_whose_packages_this_python_lacks_is_refused_with_the_extra_that_brings_them(tmp_path, monkeypatch):
+    request = JobRequest(name="a", workload=TorchScript("train.py"))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+    with pytest.raises(MissingDependency, match=r"'torch'.*python3 -m pip install 'raysm\[train\]'"):
+        connection(tmp_path).resolve(request, lambda: "us-east-1")
+    # Packages that the request itself installs, or that a container image has, need not be here.
+    connection(tmp_path).resolve(dataclasses.replace(request, requirements=("torch==2.9",)), lambda: "us-east-1")
+    LocalConnection(Local(home=str(tmp_path), instance_kind="docker")).resolve(request, lambda: "us-east-1")
 
 
 def test_each_region_has_its_bucket_and_its_folder(tmp_path):
