@@ -12,22 +12,21 @@ if TYPE_CHECKING:
     from raysm import sdk as sdk
     from raysm import testing as testing
     from raysm import training as training
-    from raysm.client.batch import Batch
-    from raysm.client.batch_result import BatchResult
-    from raysm.client.data_parallel import DataParallel
     from raysm.client.experiments.experiment import Experiment
-    from raysm.client.function import Function
-    from raysm.client.job import Job, attach
+    from raysm.client.job.handle import Job, attach
     from raysm.client.project import load_options
-    from raysm.client.remote import remote
-    from raysm.client.result import Result
+    from raysm.client.results.batch import Batch, BatchResult
+    from raysm.client.results.result import Result
+    from raysm.client.results.similarity import SimilarityResult
     from raysm.client.session.handle import Session
-    from raysm.client.similarity_result import SimilarityResult
+    from raysm.client.source.data_parallel import DataParallel
+    from raysm.client.source.function import Function
+    from raysm.client.source.remote import remote
     from raysm.client.submit import submit
     from raysm.client.sweep import Sweep
     from raysm.client.sweep_result import SweepResult
+    from raysm.client.tuning.call import tune
     from raysm.client.tuning.handle import Tuning, attach_tuning
-    from raysm.client.tuning.send import tune
     from raysm.errors import JobFailed, JobStopped, RaysmError
     from raysm.grid.batch_job.asked import ControllerJob
     from raysm.grid.row import GridRow
@@ -134,23 +133,22 @@ _RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
 _IPYTHON = ("load_ipython_extension", "unload_ipython_extension")
 
 _HOMES = {
-    "raysm.client.batch": ("Batch",),
-    "raysm.client.batch_result": ("BatchResult",),
-    "raysm.client.data_parallel": ("DataParallel",),
+    "raysm.client.results.batch": ("Batch", "BatchResult"),
+    "raysm.client.source.data_parallel": ("DataParallel",),
     "raysm.client.experiments.experiment": ("Experiment",),
-    "raysm.client.function": ("Function",),
-    "raysm.client.job": ("Job", "attach"),
+    "raysm.client.source.function": ("Function",),
+    "raysm.client.job.handle": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
-    "raysm.client.ray_address": _RAY_ADDRESS,
-    "raysm.client.result": ("Result",),
-    "raysm.client.remote": ("remote",),
+    "raysm.client.tunnel.ray_address": _RAY_ADDRESS,
+    "raysm.client.results.result": ("Result",),
+    "raysm.client.source.remote": ("remote",),
     "raysm.client.session.handle": ("Session",),
     "raysm.client.submit": ("submit",),
     "raysm.client.sweep": ("Sweep",),
-    "raysm.client.similarity_result": ("SimilarityResult",),
+    "raysm.client.results.similarity": ("SimilarityResult",),
     "raysm.client.sweep_result": ("SweepResult",),
     "raysm.client.tuning.handle": ("Tuning", "attach_tuning"),
-    "raysm.client.tuning.send": ("tune",),
+    "raysm.client.tuning.call": ("tune",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.grid.batch_job.asked": ("ControllerJob",),
     "raysm.grid.row": ("GridRow",),

@@ -23,9 +23,9 @@ from traceback import format_exception
 from typing import Any, Literal
 
 from raysm.client.plan import Plan
-from raysm.client.polling import Polling
 from raysm.client.service import Service
-from raysm.client.storage import file_path
+from raysm.client.storage.s3 import file_path
+from raysm.client.targets.connection import Polling
 from raysm.contract import payload
 from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING, JobApi

@@ -1,8 +1,7 @@
 """Writes the table of AWS's PyTorch images anew: ``python -m tests.aws_images``.
 
-What flows in are the tables of the SageMaker SDK that is installed, what flows out is ``aws_images.json`` of
-``raysm.client.images``. What the SDK's tables do not say, the Python of an image and its CUDA, stands below, from AWS's
-own pages; an image that is not among them stops the script.
+From the tables of the installed SageMaker SDK, to ``aws_images.json`` of ``raysm.client.account``. The SDK's tables do
+not tell the Python of an image and its CUDA, which are below, from AWS's own pages; an unknown image stops the script.
 """
 
 import datetime
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-TABLE = Path(__file__).parents[1] / "raysm" / "client" / "aws_images.json"
+TABLE = Path(__file__).parents[1] / "raysm" / "client" / "account" / "aws_images.json"
 
 CHANGELOG = "https://aws.github.io/deep-learning-containers/pytorch/changelog/"
 RELEASES = "https://github.com/aws/deep-learning-containers/tree/main/docs/src/data (read at e0ecede, 2026-08-21)"

@@ -94,8 +94,15 @@ def test_an_instance_does_not_wait_before_its_bootstrap_for_what_only_that_or_an
 
 
 LATER = (
-    *("client.costs.bill", "client.follow", "client.metrics", "client.rendering", "client.result", "client.tracking"),
-    *("client.function", "contract.events", "contract.mirror"),
+    *(
+        "client.costs.bill",
+        "client.logs.stream",
+        "client.logs.metrics",
+        "client.logs.rendering",
+        "client.results.result",
+        "client.logs.tracking",
+    ),
+    *("client.source.function", "contract.events", "contract.mirror"),
 )
 """What only one method of a job's handle asks for, or few jobs."""
 

@@ -34,7 +34,7 @@ def test_outputs_are_not_kept_in_the_file():
 
 TOKEN = """
 import pathlib
-from raysm.client.token import token_of
+from raysm.client.job.handle import token_of
 pathlib.Path("token").write_text(token_of(session.job))"""
 
 

@@ -16,13 +16,12 @@ from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, check_timeout
 from raysm.cli.waiting import await_end
 from raysm.client.costs.bill import lines
-from raysm.client.finding import find_all, find_running
-from raysm.client.job import Job, attach
-from raysm.client.remote_debugging import session_commands, switch_remote_debugging
-from raysm.client.removal import check, descriptions, remove
+from raysm.client.job.handle import Job, attach, token_of
+from raysm.client.job.listing import find_all, find_running
+from raysm.client.job.removal import check, descriptions, remove
 from raysm.client.service import Service, connect
-from raysm.client.token import token_of
 from raysm.client.tuning.handle import Tuning, attach_tuning
+from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import Target

@@ -20,8 +20,8 @@ from raysm.cli.display import Display
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, follow
 from raysm.cli.times import Times
-from raysm.client.job import Job
-from raysm.client.result import Result
+from raysm.client.job.handle import Job
+from raysm.client.results.result import Result
 from raysm.client.submit import submit
 from raysm.request import Cluster, Similarity
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from raysm.client.rendering import Rendering
+from raysm.client.logs.rendering import Rendering
 from raysm.contract import events
 
 __all__ = ["Display"]

@@ -20,10 +20,10 @@ from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import follow, prepared, send
 from raysm.cli.this_machine import local_checks
 from raysm.cli.times import Times
+from raysm.client.account.permissions import ROLE, USER, policy
 from raysm.client.costs.forecast import most_expensive
 from raysm.client.doctor import Case, Finding, State, examine, intent_of, probe
 from raysm.client.doctor.rights import names_of
-from raysm.client.permissions import ROLE, USER, policy
 from raysm.client.service import Service
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare

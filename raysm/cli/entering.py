@@ -7,8 +7,8 @@ from rich.console import Console
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
-from raysm.client.finding import find_job
-from raysm.client.job import Job
+from raysm.client.job.handle import Job
+from raysm.client.job.listing import find_job
 from raysm.client.service import Service, connect
 from raysm.client.tunnel.opening import run_command
 

@@ -15,10 +15,10 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.cores import vcpus_of
 from raysm.cli.submitting import cluster
+from raysm.client.account.images import Processor, processor_of
+from raysm.client.checks import check_instance_type
 from raysm.client.costs.forecast import Forecast, forecast
 from raysm.client.costs.prices import price_of, price_of_user
-from raysm.client.images import Processor, processor_of
-from raysm.client.service_model_check import check_instance_type
 from raysm.client.settings import Settings
 from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest, MissingDependency

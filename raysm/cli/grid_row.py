@@ -7,7 +7,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.console import Console
-from raysm.client.description import Status
+from raysm.client.job.description import Status
 from raysm.errors import InvalidRequest
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.row_job import RowJob, RowJobs, slice_of

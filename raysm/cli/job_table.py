@@ -12,8 +12,8 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.console import Console
-from raysm.client.listing import Listed
-from raysm.client.listing import jobs as list_jobs
+from raysm.client.job.listing import Listed
+from raysm.client.job.listing import jobs as list_jobs
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 from raysm.views.experiments.columns import check_columns, differing, metric_columns, parameter_columns, shown

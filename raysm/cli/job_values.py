@@ -5,7 +5,7 @@ Apart from the commands about jobs: who sends one with ``--json`` needs this, an
 
 from typing import Any
 
-from raysm.client.job import Job
+from raysm.client.job.handle import Job
 
 __all__ = ["described"]
 

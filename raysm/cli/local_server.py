@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.client import endpoint
-from raysm.client.listing import jobs
-from raysm.client.removal import check, descriptions, removable, remove, usage
+from raysm.client.job.listing import jobs
+from raysm.client.job.removal import check, descriptions, removable, remove, usage
 from raysm.client.service import connect
+from raysm.client.targets import endpoint
 from raysm.contract.home import ServerRecord, home, log_file, scenario_file, sdk_config_file
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError

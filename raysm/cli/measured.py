@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.client.job import Job
-from raysm.client.metrics import Metrics
-from raysm.client.rendering import metric_value
+from raysm.client.job.handle import Job
+from raysm.client.logs.metrics import Metrics
+from raysm.client.logs.rendering import metric_value
 
 __all__ = ["print_metrics"]
 

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Callable
 
-from raysm.client.finding import find_running
-from raysm.client.job import Job, attach
+from raysm.client.job.handle import Job, attach
+from raysm.client.job.listing import find_running
 from raysm.client.service import Service
 from raysm.errors import JobNotFound
 

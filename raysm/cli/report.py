@@ -12,9 +12,8 @@ from rich.text import Text
 from raysm.cli.times import Times
 from raysm.client.costs import bill as costs
 from raysm.client.costs.bill import Bill
-from raysm.client.job import Job
-from raysm.client.result import Result
-from raysm.client.result_folder import earlier_result
+from raysm.client.job.handle import Job
+from raysm.client.results.result import Result, earlier_result
 from raysm.contract.result import ResultFile
 from raysm.request.codec import to_json
 from raysm.request.workload import Workload, built_in_kind

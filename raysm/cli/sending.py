@@ -13,11 +13,11 @@ from raysm.cli.job_values import described
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared, send
 from raysm.cli.times import Times
-from raysm.client.endpoint import answering
-from raysm.client.pending import Silence
+from raysm.client.logs.pending import Silence
 from raysm.client.prepared import Prepared
-from raysm.client.result_folder import check_folder
+from raysm.client.results.result import check_folder
 from raysm.client.sweep_result import SweepResult
+from raysm.client.targets.endpoint import answering
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import JobFailed, RaysmError
 

@@ -15,7 +15,7 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.console import Console
 from raysm.cli.submitting import cluster, options_of
-from raysm.client.rendering import sentence
+from raysm.client.logs.rendering import sentence
 from raysm.client.service import Service, connect
 from raysm.client.session.card import detached, rows
 from raysm.client.session.finding import sessions

@@ -14,12 +14,12 @@ from raysm.cli.console import say_last
 from raysm.cli.display import Display
 from raysm.cli.interrupts import interruptible
 from raysm.client.costs.forecast import most_expensive
-from raysm.client.job import Job, attach
+from raysm.client.job.handle import Job, attach
+from raysm.client.logs.pending import reasons_told
 from raysm.client.options import default_of
-from raysm.client.pending import reasons_told
 from raysm.client.prepared import Prepared
 from raysm.client.project import absolute
-from raysm.client.result_folder import check_folder
+from raysm.client.results.result import check_folder
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare
 from raysm.contract.packages import without_credentials

@@ -6,8 +6,8 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from raysm.client import endpoint
 from raysm.client.doctor.case import Finding, bad, good
+from raysm.client.targets import endpoint
 from raysm.contract.home import home
 from raysm.request.targets import INSTANCE_KINDS
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raysm.client.description import Description, SecondaryStatus
+from raysm.client.job.description import Description, SecondaryStatus
 
 __all__ = ["Times"]
 

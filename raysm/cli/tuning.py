@@ -12,11 +12,10 @@ from raysm.cli.console import Console, say_last
 from raysm.cli.interrupts import interruptible
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import as_request, check_output, facts, prepared
-from raysm.client.result_folder import check_folder
+from raysm.client.results.result import check_folder
 from raysm.client.settings import Settings
-from raysm.client.tuning.call import TuningOptions
+from raysm.client.tuning.call import TuningOptions, prepare_tuning
 from raysm.client.tuning.handle import Tuning
-from raysm.client.tuning.send import prepare_tuning
 from raysm.contract.events import Trial
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest

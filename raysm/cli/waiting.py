@@ -6,8 +6,8 @@ from rich.console import Console
 
 from raysm.cli.console import say_last
 from raysm.cli.display import Display
-from raysm.client.follow import JobStream
-from raysm.client.job import Job
+from raysm.client.job.handle import Job
+from raysm.client.logs.stream import JobStream
 from raysm.contract import events
 from raysm.errors import NotDone
 

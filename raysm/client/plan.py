@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.calls import call_of
-from raysm.client.calls.parts import Parts
-from raysm.client.places import Places
+from raysm.client.calls import Parts, call_of
+from raysm.client.storage.places import Places
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.names import INSTANCE_TYPE_TAG
 from raysm.contract.seal import Seal

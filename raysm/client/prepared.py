@@ -1,43 +1,132 @@
-"""A job that is ready to be sent: uploads, payload, call and record, in this order. What flows out is the job's handle.
+"""A job that is ready to be sent: uploads, payload, call and record, in this order.
 
 Whatever goes wrong on the way, the service has the job and the user its handle, or nothing is left of it: a payload
-holds the token of its job.
+holds the token of its job. Of two jobs with one state, the second waits for the end of the first.
 """
 
 import contextlib
 import functools
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from raysm import __version__
-from raysm.client import records, sending_payload, uploads
-from raysm.client.chain import Chain
-from raysm.client.description import Status
-from raysm.client.job import Job, attach
-from raysm.client.payload_place import payload_uri
+from raysm.client.checks import check_volume
+from raysm.client.job import records
+from raysm.client.job.chain import Chain, Patience
+from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.client.job.handle import Job, attach
 from raysm.client.plan import Plan
-from raysm.client.predecessor import await_predecessor
-from raysm.client.python_version import python_version
 from raysm.client.service import Service
-from raysm.client.storage import Storage
-from raysm.client.volume_check import check_volume
+from raysm.client.storage.inputs import Upload, carry_out
+from raysm.client.storage.payload import payload_uri, upload_payload
+from raysm.client.storage.s3 import Storage
+from raysm.client.units import python_version
 from raysm.contract import payload
+from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import TRACKING_TAG
 from raysm.contract.source import Source
-from raysm.errors import JobNotFound, ServiceError
+from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import Input, JobRequest
 
-__all__ = ["Prepared"]
+__all__ = ["Prepared", "await_predecessor", "state_of"]
+
+_log = logging.getLogger("raysm")
+
+
+ENDING = (SecondaryStatus.UPLOADING, SecondaryStatus.STOPPING, SecondaryStatus.MAX_RUNTIME_EXCEEDED)
+"""What a job does that ends by itself within minutes."""
+
+
+def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) -> str | None:
+    """Return the prefix of a job's checkpoints: the one given, that of the task's latest job, or a new one.
+
+    Returns:
+        None where the API has none, or the workload keeps none.
+
+    Raises:
+        InvalidRequest: It is to be gone on with, and there is none.
+    """
+    api = api_of(request.kind)
+    if not api.has_checkpoints:
+        if resume:
+            raise InvalidRequest(
+                f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
+            )
+        if getattr(request.workload, "in_state", False):
+            raise InvalidRequest(
+                f"a {api.title} job has no state for in_state; submit with kind={TRAINING.kind!r}, or drop in_state"
+            )
+        return None
+    if request.checkpoint_uri is not None:
+        return request.checkpoint_uri
+    if not request.workload.keeps_state:
+        if resume:
+            raise InvalidRequest(
+                f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) to resume from; "
+                "drop resume, or give checkpoint_uri"
+            )
+        return None
+    prefix = service.places.records(request.project, task)
+    latest = records.latest_of_state(prefix, Storage(service)) if resume else None
+    return service.places.state(request.project, task, request.name) if latest is None else latest.state
+
+
+def await_predecessor(prefix: str, state: str, service: Service) -> None:
+    """Wait until the last job that had a state writes there no more, where that is soon.
+
+    Args:
+        prefix: Of the records of the task: another task's jobs are not known here.
+        state: Prefix of the checkpoints.
+        service: Where the jobs are.
+
+    Raises:
+        InvalidRequest: The job runs, and nobody knows for how long.
+        ServiceError: The service refuses to tell, or has been away for minutes.
+    """
+    latest = records.latest_of_state(prefix, Storage(service), state)
+    if latest is not None:
+        _await_end(latest.job, service)
+
+
+def _await_end(job: str, service: Service) -> None:
+    # A Training job, whatever the new one is: no other has checkpoints.
+    chain, patience, is_told = Chain(job, service=service, api=TRAINING), Patience(service, job), False
+    for pause_s in service.polling.pauses():
+        try:
+            # Of a chain to which nobody has sent the next job, the last one has ended: this one goes on in its place.
+            if chain.ended(send=False) or chain.known().status.is_terminal:
+                return
+            patience.heard()
+            _refuse_running(chain.known())
+            if not is_told:
+                _log.warning("waiting until %s has saved its state, with which the new job goes on", chain.name)
+                is_told = True
+        # Whoever removed it could do so only once it had ended.
+        except JobNotFound:
+            return
+        except ServiceError as error:
+            patience.bear(error)
+        service.wait_for_end(chain.name, pause_s, math.inf)
+
+
+def _refuse_running(job: Description) -> None:
+    if job.status is Status.STOPPING or job.secondary in ENDING:
+        return
+    raise InvalidRequest(
+        f"{job.name} is {job.secondary or job.status}, and writes the state that this job would go on with: each would "
+        f"destroy what the other one saves; stop it (raysm stop {job.name}), wait for its end (raysm result "
+        f"{job.name}), or begin with a state of its own: without resume, with another checkpoint_uri"
+    )
+
 
 MOST_LISTED = 10_000
 """Objects of the inputs that are looked at for a job that nobody wants to skip: ten calls, about a second. A million
 took minutes, and money, before the job was even sent."""
 
 FORBIDS_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug)"
-
-_log = logging.getLogger("raysm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +145,7 @@ class Prepared:
     """Whether another job may have had that prefix before."""
     service: Service
     """Where it goes."""
-    uploads: tuple[uploads.Upload, ...]
+    uploads: tuple[Upload, ...]
     """Local data that goes to S3 first."""
     source: Source | None
     """What travels of the user's source."""
@@ -138,7 +227,7 @@ class Prepared:
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         chain = Chain(self.request.name, service=self.service, api=self.plan.api, tags=sent_tags)
         if TRACKING_TAG in sent_tags:
-            from raysm.client.tracking import tracker_of
+            from raysm.client.logs.tracking import tracker_of
 
             tracker_of(chain, self.request.workload.parameters)
         return Job(chain, source=self.source)
@@ -153,7 +242,7 @@ class Prepared:
         storage = self._storage
         storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:
-            uploads.carry_out(upload, storage, self.request.security.output_kms_key)
+            carry_out(upload, storage, self.request.security.output_kms_key)
         prefix = self.service.places.payload(self.request.project, self.request.name)
         try:
             self._send_payload(prefix)
@@ -175,7 +264,7 @@ class Prepared:
                 _log.warning(self.source.warning)
             _log.info("%s is sent with %s", name, self.source.summary)
         kms_key = self.request.security.output_kms_key
-        sending_payload.send(self.contents, prefix, self.shared, self._storage, kms_key)
+        upload_payload(self.contents, prefix, self.shared, self._storage, kms_key)
 
     def _create(self) -> None:
         try:

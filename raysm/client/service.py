@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
-from raysm.client.polling import Polling
+from raysm.client.storage.places import Places, places_in
 from raysm.client.targets import SET_REGION, Bucket, Clients, Resolved, connection_to
+from raysm.client.targets.connection import Polling
 from raysm.contract.home import Clock
 from raysm.contract.job_api import JobApi
 from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError

@@ -10,27 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from raysm.client import data_inputs, records, uploads
-from raysm.client.first_look import check_inputs
-from raysm.client.job import Job, attach
+from raysm.client.checks import check as check_plan
+from raysm.client.checks import check_inputs, check_ray
+from raysm.client.job import records
+from raysm.client.job.handle import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
-from raysm.client.package import Package, Wrapped, package_of
 from raysm.client.plan import plan
-from raysm.client.predecessor import state_of
-from raysm.client.prepared import Prepared
-from raysm.client.ray_requirement import check_ray
+from raysm.client.prepared import Prepared, state_of
 from raysm.client.service import Service, connect
-from raysm.client.service_model_check import check as check_plan
-from raysm.client.tags import tags_of
+from raysm.client.source.package import Package, Wrapped, package_of
+from raysm.client.storage.inputs import is_data, locate, save
+from raysm.client.units import python_version
 from raysm.contract import payload
 from raysm.contract.keywords import documents_options
+from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.payload import Parted
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
 
-__all__ = ["prepare", "submit"]
+__all__ = ["job_tags", "prepare", "submit"]
 
 REFERENCE = "job:"
 """How an input that another job left begins: ``job:NAME/data``."""
@@ -113,11 +113,11 @@ def prepare(
     }
     # First: for AWS, the next step reads every byte of them for its digests.
     check_inputs(package.workload, channels)
-    located, needed = uploads.locate(channels, service.target, service.places)
+    located, needed = locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
     if "tracking" in fields:
         # With it come MLflow's words and the reading of a log: most jobs are not copied anywhere.
-        from raysm.client.tracking import absolute_place
+        from raysm.client.logs.tracking import absolute_place
 
         fields["tracking"] = absolute_place(fields["tracking"], on=service.target)
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
@@ -138,7 +138,7 @@ def prepare(
         target=target,
         places=service.places,
         state=state,
-        tags=tags_of(request, task),
+        tags=job_tags(request, task),
         seal=contents.seal,
         shared=shared,
     )
@@ -167,7 +167,7 @@ def _check_types(options: Mapping[str, Any]) -> None:
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidRequest(f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}")
     for channel, item in (inputs or {}).items():
-        if not (isinstance(item, (str, Path, Input)) or data_inputs.is_data(item)):
+        if not (isinstance(item, (str, Path, Input)) or is_data(item)):
             raise InvalidRequest(
                 f"the channel {channel!r} must be a path, a URI, raysm.Input(…), a NumPy array, a torch tensor, or a "
                 f"pandas or polars data frame, got a {type(item).__name__}; save the data to a file and give its path"
@@ -193,8 +193,8 @@ def _task(name: str | None, title: str) -> str:
 
 
 def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str]) -> Input:
-    if data_inputs.is_data(item):
-        return Input(str(data_inputs.save(channel, item, service.home, id_columns)))
+    if is_data(item):
+        return Input(str(save(channel, item, service.home, id_columns)))
     if isinstance(item, Input):
         if not item.uri.startswith(REFERENCE):
             return item
@@ -225,3 +225,15 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"
         )
+
+
+def job_tags(request: JobRequest, task: str) -> Mapping[str, str]:
+    """Return the tags by which another process recognizes the job. Whoever may describe the job can read them."""
+    tags = {PROJECT_TAG: request.project, TASK_TAG: task, WORKLOAD_TAG: request.workload.kind}
+    if request.workload.returns_value:
+        tags[PYTHON_TAG] = request.workload.pickled_by or python_version()
+    if request.tracking is not None and not request.is_tracked_by_head:
+        tags[TRACKING_TAG] = request.tracking
+    if request.limits.max_restarts:
+        tags[MAX_RESTARTS_TAG] = str(request.limits.max_restarts)
+    return tags

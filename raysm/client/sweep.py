@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from raysm.client.function import name_of, pickled_call
-from raysm.client.job import Job
-from raysm.client.own_modules import late_source
-from raysm.client.python_version import python_version
+from raysm.client.job.handle import Job
+from raysm.client.source.function import name_of, pickled_call
+from raysm.client.source.package import late_source
 from raysm.client.sweep_result import SweepResult
+from raysm.client.units import python_version
 from raysm.contract.keywords import check_names
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysm.client.rendering import metric_value
-from raysm.client.result import Result
+from raysm.client.logs.rendering import metric_value
+from raysm.client.results.result import Result
 from raysm.client.sweep_text import sparkline, where_good_lies
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.errors import InvalidRequest, MissingDependency

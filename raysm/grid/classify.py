@@ -7,7 +7,7 @@ matches nothing is UNKNOWN, which has an action of its own, so that no new word 
 import re
 from dataclasses import dataclass
 
-from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.endings import ENDINGS, Ending
 

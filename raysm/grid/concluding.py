@@ -6,7 +6,7 @@ All of it is one transaction: a controller that is killed has done the whole of 
 from dataclasses import replace
 from typing import Any
 
-from raysm.client.description import Description
+from raysm.client.job.description import Description
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.classify import Verdict, same_reason
 from raysm.grid.endings import ending

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raysm.client.package import Package
+from raysm.client.source.package import Package
 from raysm.errors import InvalidRequest
 from raysm.grid.place import Place
 from raysm.grid.rows.template import check_names, fill, names_in

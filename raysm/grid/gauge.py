@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from raysm.client.description import Description
+from raysm.client.job.description import Description
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import RATES_PAGE, Region
 from raysm.grid.store import Store

@@ -8,8 +8,8 @@ https://docs.aws.amazon.com/general/latest/gr/sagemaker.html
 import re
 from collections.abc import Collection, Mapping
 
+from raysm.client.account.quotas import listed_quotas
 from raysm.client.service import Service
-from raysm.client.service_quotas import listed_quotas
 from raysm.grid.place import Place, Quota
 
 __all__ = ["all_quotas", "quota_place", "read_quotas"]

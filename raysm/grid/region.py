@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from raysm.client.description import Description, Status
+from raysm.client.job.description import Description, Status
 from raysm.grid.attempt import Attempt
 from raysm.grid.task import Task
 

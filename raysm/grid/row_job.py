@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raysm.client.description import Status
-from raysm.client.job import Job, attach
+from raysm.client.job.description import Status
+from raysm.client.job.handle import Job, attach
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.grid.attempt import Attempt

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from raysm.client.job import attach
+from raysm.client.job.handle import attach
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState

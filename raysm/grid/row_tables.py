@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from raysm.client.result import Result
+from raysm.client.results.result import Result
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.grid.attempt import TaskState

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from raysm.client.description import Description, Status, read
-from raysm.client.metrics import PERIOD_S
-from raysm.client.payload_place import remove_payload
+from raysm.client.job.description import Description, Status, read
+from raysm.client.logs.metrics import PERIOD_S
 from raysm.client.prepared import Prepared
 from raysm.client.service import Service
+from raysm.client.storage.payload import remove_payload
 from raysm.contract.job_api import TRAINING
 from raysm.grid.attempt import Attempt
 from raysm.grid.region import Listed, Page

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raysm.client.service import Service, connect
-from raysm.client.storage import Storage, Stored, file_path, in_parallel, split
+from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel, split
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
 from raysm.grid.task import Value

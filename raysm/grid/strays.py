@@ -4,7 +4,7 @@ There are two kinds. A Create whose answer was lost, that was refused when it wa
 a job of a store that was lost, and made anew from an older copy.
 """
 
-from raysm.client.description import Description
+from raysm.client.job.description import Description
 from raysm.grid.attempt import Attempt
 from raysm.grid.concluding import billed_s
 from raysm.grid.ledger import settle_stray

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 from typing import Any, NamedTuple
 
-from raysm.client.description import Description, SecondaryStatus
+from raysm.client.job.description import Description, SecondaryStatus
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end

@@ -36,7 +36,7 @@ class BatchInference(PickledWorkload):
     """
 
     runner: ClassVar[str] = "raysm.workloads.runners.batch:BatchRunner"
-    reader: ClassVar[str] = "raysm.client.batch_result:BatchResult"
+    reader: ClassVar[str] = "raysm.client.results.batch:BatchResult"
     label: ClassVar[str] = "the batch inference"
     keeps: ClassVar[str] = "the predictions"
     wrapper: ClassVar[Wrapper | None] = Wrapper("predictor", "raysm.Batch(Classifier, batch_size=256)")

@@ -32,7 +32,7 @@ class Similarity(Workload):
     """
 
     runner: ClassVar[str] = "raysm.workloads.runners.similarity:SimilarityRunner"
-    reader: ClassVar[str] = "raysm.client.similarity_result:SimilarityResult"
+    reader: ClassVar[str] = "raysm.client.results.similarity:SimilarityResult"
     label: ClassVar[str] = "the similarity"
     keeps: ClassVar[str] = "the similarities"
     channels: ClassVar[tuple[str, ...]] = (MATRIX,)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.experiments.curves import MAX_POINTS, Curve, curves_of, thinned
-from raysm.client.job import Job
-from raysm.client.rendering import metric_value
+from raysm.client.job.handle import Job
+from raysm.client.logs.rendering import metric_value
 from raysm.client.sweep_result import SweepResult, TrialTable
 from raysm.errors import InvalidRequest, MissingDependency
 

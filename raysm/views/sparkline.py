@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Sequence
 
-from raysm.client.rendering import metric_value
+from raysm.client.logs.rendering import metric_value
 
 __all__ = ["sparkline"]
 

@@ -58,7 +58,7 @@ def main():
         os.environ[VARIABLE] = str(home)
         begin_s = time.time()
         raysm.Local()
-        from raysm.client import endpoint
+        from raysm.client.targets import endpoint
 
         endpoint.ensure(home)
         print(f"start of the embedded SageMaker: {time.time() - begin_s:.2f} s")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import hypothesis  # noqa: F401
 import pytest
 
-from raysm.client.endpoint import ensure
-from raysm.client.job import Job, attach
+from raysm.client.job.handle import Job, attach
 from raysm.client.submit import submit
+from raysm.client.targets.endpoint import ensure
 from raysm.request import Cluster, Script
 from raysm.views.dashboard.dashboard import Dashboard
 from tests.support import browsers

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.client.token import token_of
+from raysm.client.job.handle import token_of
 from tests.support.browsers import WAIT_MS, looking
 from tests.support.dashboard_head import Answer, serving_head
 from tests.support.jobs import FORMING_S

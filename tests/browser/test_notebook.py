@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from raysm.client.finding import find_job
+from raysm.client.job.handle import token_of
+from raysm.client.job.listing import find_job
 from raysm.client.service import connect
-from raysm.client.token import token_of
 from tests.support.browsers import looking
 from tests.support.jupyter import KERNEL, WAIT_MS
 from tests.test_notebook import EXAMPLES, NOTEBOOK

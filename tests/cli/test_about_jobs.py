@@ -7,7 +7,7 @@ from rich.console import Console
 
 from raysm.cli import about_jobs
 from raysm.cli.arguments import parse
-from raysm.client.records import task_of
+from raysm.client.job.records import task_of
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobNotFound, NotDone

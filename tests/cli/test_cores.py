@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.cli.cores import vcpus_of
-from raysm.client.service_model_check import instance_types
+from raysm.client.checks import instance_types
 from raysm.contract.job_api import TRAINING
 
 

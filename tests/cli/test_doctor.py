@@ -14,7 +14,7 @@ from raysm.cli.choosing import read_settings
 from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.doctor import State
 from raysm.client.doctor.case import bad, good, unknown
-from raysm.client.endpoint import ensure
+from raysm.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest
 from tests.support import aws_account, sagemaker
 from tests.support.homes import in_home

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from raysm.cli import entering
 from raysm.cli.arguments import parse
-from raysm.client.records import task_of
+from raysm.client.job.records import task_of
 from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import SOON_S, Server, port_of

@@ -12,7 +12,7 @@ from raysm.cli.console import Console
 from raysm.cli.display import Display
 from raysm.cli.interrupts import Interrupts, interruptible
 from raysm.cli.submitting import follow
-from raysm.client.logs import LogLine
+from raysm.client.logs.stream import LogLine
 
 
 class Terminal(io.StringIO):

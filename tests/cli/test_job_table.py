@@ -9,7 +9,7 @@ from rich.console import Console
 
 from raysm.cli.arguments import parse
 from raysm.cli.job_table import print_jobs
-from raysm.client.job import attach
+from raysm.client.job.handle import attach
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.cli.main import main
-from raysm.client import endpoint
+from raysm.client.targets import endpoint
 
 pytestmark = pytest.mark.usefixtures("home")
 

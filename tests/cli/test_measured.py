@@ -9,7 +9,7 @@ from rich.console import Console
 
 from raysm.cli.arguments import parse
 from raysm.cli.measured import print_metrics
-from raysm.client.job import attach
+from raysm.client.job.handle import attach
 from raysm.contract import events
 from tests.support.commands import tell
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from raysm.cli.report import print_result
 from raysm.cli.times import Times
-from raysm.client.result import Result
+from raysm.client.results.result import Result
 from raysm.contract.result import Manifest, ResultFile
 
 NEIGHBORS = ResultFile(

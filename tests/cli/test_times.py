@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from raysm.cli.times import Times
-from raysm.client.description import Description, Status
+from raysm.client.job.description import Description, Status
 from raysm.contract.job_api import TRAINING
 
 

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 import raysm
-from raysm.client.batch import Batch
-from raysm.client.package import package_of
+from raysm.client.results.batch import Batch
+from raysm.client.source.package import package_of
 from raysm.errors import InvalidRequest
 
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.client.batch_result import BatchResult
-from raysm.client.result import read_as
+from raysm.client.results.batch import BatchResult
+from raysm.client.results.result import read_as
 from raysm.contract.result import Manifest, ResultFile
 from raysm.errors import InvalidRequest
 

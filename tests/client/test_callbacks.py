@@ -2,7 +2,7 @@
 
 import threading
 
-from raysm.client.callbacks import Callbacks
+from raysm.client.job.log import Callbacks
 from raysm.errors import JobNotFound, ServiceError
 
 

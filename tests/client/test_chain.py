@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from raysm.client.chain import Chain, Patience
-from raysm.client.description import Status
-from raysm.client.job import attach
+from raysm.client.job.chain import Chain, Patience
+from raysm.client.job.description import Status
+from raysm.client.job.handle import attach
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING

@@ -2,9 +2,9 @@
 
 import pytest
 
-from raysm.client.channel_objects import objects_of
-from raysm.client.records import with_inputs
-from raysm.client.storage import Storage
+from raysm.client.job.records import with_inputs
+from raysm.client.storage.inputs import objects_of
+from raysm.client.storage.s3 import Storage
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidInput
 from raysm.request import Input

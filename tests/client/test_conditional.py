@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from raysm.client.conditional import Outdated, read_versioned, write_versioned
-from raysm.client.storage import Storage
+from raysm.client.storage.s3 import Outdated, Storage, read_versioned, write_versioned
 from raysm.errors import ServiceError
 from tests.support.sagemaker import fake_aws
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.dashboard_place import Place, last_place, place_told
+from raysm.client.tunnel.dashboard import Place, last_place, place_told
 from raysm.contract.events import Metric, State
 
 

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.client.data_inputs import KEPT_S, save
+from raysm.client.storage.inputs import KEPT_S, save
 from raysm.client.submit import prepare
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request import Local, Similarity

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from raysm.client.deadline import deadline
+from raysm.client.units import deadline
 from raysm.errors import InvalidRequest
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raysm.client.description import SecondaryStatus, Status, outputs_of, read
+from raysm.client.job.description import SecondaryStatus, Status, outputs_of, read
 from raysm.contract.job_api import PROCESSING, TRAINING
 
 

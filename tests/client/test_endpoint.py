@@ -13,8 +13,8 @@ import time
 import pytest
 
 from raysm import __version__
-from raysm.client import endpoint
 from raysm.client.service import Service
+from raysm.client.targets import endpoint
 from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import ServiceError
 from raysm.request import Local

@@ -8,15 +8,15 @@ import pytest
 from botocore import xform_name
 
 import raysm.client
+from raysm.client.account.permissions import UNGUARDED, USER, covered
 from raysm.client.costs.prices import fetch_prices
 from raysm.client.doctor import Intent
-from raysm.client.job import attach
-from raysm.client.listing import jobs
-from raysm.client.permissions import UNGUARDED, USER, covered
-from raysm.client.remote_debugging import switch_remote_debugging
+from raysm.client.job.handle import attach
+from raysm.client.job.listing import jobs
 from raysm.client.service import Service
-from raysm.client.storage import SMALL, Storage
+from raysm.client.storage.s3 import SMALL, Storage
 from raysm.client.submit import submit
+from raysm.client.tunnel.opening import switch_remote_debugging
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.errors import ServiceError
 from raysm.grid.batch_job.asked import ControllerJob

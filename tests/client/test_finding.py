@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raysm.client.finding import find_all, find_job, find_running
+from raysm.client.job.listing import find_all, find_job, find_running
 from raysm.client.submit import submit
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Script

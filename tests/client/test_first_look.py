@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from raysm.client.first_look import check_inputs
+from raysm.client.checks import check_inputs
 from raysm.errors import InvalidInput
 from raysm.request import Input
 

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from raysm.client.chain import Chain
-from raysm.client.follow import EventLog, JobStream
-from raysm.client.job import attach
+from raysm.client.job.chain import Chain
+from raysm.client.job.handle import attach
+from raysm.client.logs.stream import EventLog, JobStream
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract import events

@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from raysm.client.function import pickled_call
+from raysm.client.source.function import pickled_call
 from raysm.errors import InvalidRequest
 
 

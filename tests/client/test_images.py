@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from raysm.client.images import (
+from raysm.client.account.images import (
     MIN_PYTHON,
     Processor,
     check_python,

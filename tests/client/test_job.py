@@ -4,12 +4,11 @@ import threading
 
 import pytest
 
-from raysm.client.chain import Chain
-from raysm.client.description import Status, read
-from raysm.client.job import Job, attach
-from raysm.client.listing import jobs
-from raysm.client.records import task_of
-from raysm.client.restart import next_name
+from raysm.client.job.chain import Chain, next_name
+from raysm.client.job.description import Status, read
+from raysm.client.job.handle import Job, attach
+from raysm.client.job.listing import jobs
+from raysm.client.job.records import task_of
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract.job_api import PROCESSING, TRAINING

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from raysm.client.job_log import JobLog
+from raysm.client.job.log import JobLog
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raysm.client.description import Description, SecondaryStatus, Status
-from raysm.client.job import attach
-from raysm.client.job_repr import html, text
+from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.client.job.handle import attach
+from raysm.client.job.text import html, text
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
 from raysm.request import Cluster, Local, Script

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.job_views import JobViews
+from raysm.client.job.log import JobViews
 from raysm.client.submit import submit
 from raysm.errors import InvalidRequest
 from raysm.request import Script

@@ -1,6 +1,6 @@
 """The jobs that there are."""
 
-from raysm.client.listing import jobs
+from raysm.client.job.listing import jobs
 from raysm.client.submit import submit
 from raysm.request import Script
 from tests.support.client_jobs import M5

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.logs import LogReader
+from raysm.client.logs.stream import LogReader
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError

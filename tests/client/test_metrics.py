@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from raysm.client.metrics import Metrics
+from raysm.client.logs.metrics import Metrics
 from raysm.contract.events import Metric
 
 CURVE = Metrics(
@@ -77,7 +77,7 @@ def test_a_wide_frame_has_a_row_for_each_step():
 def test_without_pandas_it_is_said_what_to_install():
     code = (
         "import sys; sys.modules['pandas'] = None\n"
-        "from raysm.client.metrics import Metrics\n"
+        "from raysm.client.logs.metrics import Metrics\n"
         "from raysm.errors import MissingDependency\n"
         "try: Metrics().to_frame()\n"
         "except MissingDependency as error: print(error)"

@@ -6,9 +6,9 @@ import re
 import pytest
 
 import raysm
-from raysm.client.function import Function
-from raysm.client.job import attach
-from raysm.client.storage import file_path
+from raysm.client.job.handle import attach
+from raysm.client.source.function import Function
+from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
 from raysm.errors import JobFailed
 from raysm.request import Cluster, Limits, Local, Script

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from raysm.client.function import pickled_call
-from raysm.client.own_modules import late_source, own_modules, source_of_kind
+from raysm.client.source.function import pickled_call
+from raysm.client.source.package import late_source, own_modules, source_of_kind
 from raysm.request import Workload
 from raysm.request.workload import KINDS
 from tests.support.kinds import imported_from

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.pace import duration, rate
+from raysm.client.units import duration, rate
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import raysm
-from raysm.client.package import package_of
+from raysm.client.source.package import package_of
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script
 from tests.support.kinds import imported_from

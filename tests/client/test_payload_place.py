@@ -2,9 +2,9 @@
 
 import pytest
 
-from raysm.client.job import attach
-from raysm.client.payload_place import payload_uri, remove_payload
-from raysm.client.storage import Storage
+from raysm.client.job.handle import attach
+from raysm.client.storage.payload import payload_uri, remove_payload
+from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare, submit
 from raysm.request import Script
 from tests.support.client_jobs import COMPLETED, M5, long_job

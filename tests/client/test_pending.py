@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.client.description import SecondaryStatus, Status
-from raysm.client.pending import JobWait, Silence, reasons_told
+from raysm.client.job.description import SecondaryStatus, Status
+from raysm.client.logs.pending import JobWait, Silence, reasons_told
 from raysm.contract.events import State, line
 from raysm.errors import ServiceError
 

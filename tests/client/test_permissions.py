@@ -4,8 +4,8 @@ import inspect
 import json
 import re
 
+from raysm.client.account.permissions import ROLE, USER, Grant, covered, policy, resources_of, trust
 from raysm.client.doctor.rights import placeholders
-from raysm.client.permissions import ROLE, USER, Grant, covered, policy, resources_of, trust
 from raysm.contract import mirror
 
 

@@ -1,6 +1,6 @@
 """Where the things of a job lie."""
 
-from raysm.client.places import places_in
+from raysm.client.storage.places import places_in
 
 AWS = places_in("b", lambda root: root)
 HERE = places_in("b", lambda root: "file:///home/data")

@@ -1,7 +1,7 @@
 import itertools
 
-from raysm.client.polling import Polling
 from raysm.client.targets.aws import AWSConnection
+from raysm.client.targets.connection import Polling
 
 
 def test_pauses_grow_up_to_their_limit_and_never_end():

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from raysm.client.job import attach
-from raysm.client.predecessor import await_predecessor, state_of
+from raysm.client.job.handle import attach
+from raysm.client.prepared import await_predecessor, state_of
 from raysm.client.submit import prepare, submit
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, JobRequest, Limits, Script

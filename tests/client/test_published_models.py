@@ -13,7 +13,7 @@ from botocore.validate import ParamValidator
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from raysm.client.permissions import covered
+from raysm.client.account.permissions import covered
 from raysm.contract.job_api import APIS
 from raysm.contract.service_model import Rule, service_model, violations_in
 from raysm.request.workload import KINDS

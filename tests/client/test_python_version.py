@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from raysm.client.python_version import check_python, python_version
+from raysm.client.units import check_python, python_version
 from raysm.errors import InvalidRequest
 
 

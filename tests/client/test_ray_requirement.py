@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.ray_requirement import check_ray
+from raysm.client.checks import check_ray
 from raysm.client.submit import prepare
 from raysm.errors import InvalidRequest
 from raysm.request import Script

@@ -10,11 +10,11 @@ import pytest
 from botocore.stub import Stubber
 
 from raysm import errors
-from raysm.client.description import Status, outputs_of, read
-from raysm.client.logs import LogReader
+from raysm.client.checks import check
+from raysm.client.job.description import Status, outputs_of, read
+from raysm.client.logs.stream import LogReader
 from raysm.client.plan import Plan
 from raysm.client.service import Service
-from raysm.client.service_model_check import check
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.unwritten_rules import breaches
 from raysm.local.server.api_error import ApiError

@@ -4,9 +4,9 @@ import hashlib
 import os
 import tracemalloc
 
-from raysm.client.records import Record, job_name, keep, latest_of_state, recorded, with_inputs
+from raysm.client.job.records import Record, job_name, keep, latest_of_state, recorded, with_inputs
 from raysm.client.service import Service
-from raysm.client.storage import Storage
+from raysm.client.storage.s3 import Storage
 from raysm.request import Input
 from tests.support.crowd import Crowd
 from tests.support.sagemaker import aws

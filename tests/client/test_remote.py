@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import raysm
-from raysm.client.remote import RemoteFunction
+from raysm.client.source.remote import RemoteFunction
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from raysm.client.remote_debugging import session_commands, switch_remote_debugging
 from raysm.client.submit import submit
+from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Script, Security
 from tests.support.client_jobs import M5

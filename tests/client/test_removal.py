@@ -4,12 +4,12 @@ import datetime
 
 import pytest
 
-from raysm.client.description import SecondaryStatus, Status
-from raysm.client.job import attach
-from raysm.client.listing import Listed
-from raysm.client.places import shared_mark
-from raysm.client.removal import check, chosen, descriptions, remove, usage
-from raysm.client.storage import Storage
+from raysm.client.job.description import SecondaryStatus, Status
+from raysm.client.job.handle import attach
+from raysm.client.job.listing import Listed
+from raysm.client.job.removal import check, chosen, descriptions, remove, usage
+from raysm.client.storage.places import shared_mark
+from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare, submit
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest

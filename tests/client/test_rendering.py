@@ -1,6 +1,6 @@
 """A job's log for people."""
 
-from raysm.client.rendering import Rendering
+from raysm.client.logs.rendering import Rendering
 from raysm.contract.events import Metric, Progress, State, line
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from raysm.client.description import read
-from raysm.client.restart import MAX_NAME, follow_up, is_follow_up, names_until, next_name
+from raysm.client.job.chain import MAX_NAME, follow_up, is_follow_up, names_until, next_name
+from raysm.client.job.description import read
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import FIRST_TAG, MAX_RESTARTS_TAG, RESTART_TAG
 

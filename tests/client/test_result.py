@@ -8,10 +8,9 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from raysm.client.function import Function
-from raysm.client.job import attach
-from raysm.client.result import Result
-from raysm.client.result_folder import begin_result, check_folder
+from raysm.client.job.handle import attach
+from raysm.client.results.result import Result, begin_result, check_folder
+from raysm.client.source.function import Function
 from raysm.client.submit import submit
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile
 from raysm.errors import InvalidRequest, JobFailed, ServiceError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.result_folder import (
+from raysm.client.results.result import (
     Earlier,
     begin_result,
     check_folder,

@@ -2,10 +2,9 @@
 
 import pytest
 
-from raysm.client import sending_payload
-from raysm.client.job import attach
-from raysm.client.payload_place import payload_uri, remove_payload
-from raysm.client.storage import Storage
+from raysm.client.job.handle import attach
+from raysm.client.storage.payload import payload_uri, remove_payload, upload_payload
+from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare
 from raysm.contract.job_api import TRAINING
 from raysm.contract.payload import JOB, TOKEN
@@ -86,6 +85,6 @@ def test_what_is_shared_with_nobody_lies_below_the_jobs_own_prefix_alone(fake, t
     prepared = prepare(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=fake.service)
     storage, own = Storage(fake.service), f"s3://{fake.service.bucket.name}/own"
     storage.ensure_bucket(fake.service.bucket, fake.service.region)
-    sending_payload.send(prepared.contents, own, None, storage)
+    upload_payload(prepared.contents, own, None, storage)
     assert {item.name for item in storage.folder(own)} == {*prepared.contents.files, DIGESTS}
     assert keys(fake, "") == keys(fake, "own/")

@@ -11,8 +11,8 @@ from botocore.config import Config
 from botocore.stub import Stubber
 
 from raysm.client.plan import plan
-from raysm.client.polling import Polling
 from raysm.client.service import Service, connect, translated
+from raysm.client.targets.connection import Polling
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 from raysm.request import Cluster, JobRequest, Local, Script
@@ -116,7 +116,8 @@ def test_nothing_is_asked_of_aws_for_a_target_alone(tmp_path):
 
 def test_importing_the_client_pulls_in_neither_boto3_nor_cloudpickle():
     code = (
-        "import sys, raysm.client.submit, raysm.client.job, raysm.client.listing, raysm.client.function;"
+        "import sys, raysm.client.submit, raysm.client.job.handle;"
+        "import raysm.client.job.listing, raysm.client.source.function;"
         "heavy = {'boto3', 'botocore', 'cloudpickle', 'ray', 'torch', 'numpy', 'pyarrow', 'rich'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from raysm.client.checks import check, instance_types
 from raysm.client.plan import Plan, plan
-from raysm.client.service_model_check import check, instance_types
 from raysm.contract.job_api import APIS, TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from raysm.client.service_quotas import listed_quotas
+from raysm.client.account.quotas import listed_quotas
 from raysm.errors import ServiceError
 from tests.support.quotas import QuotaPages
 from tests.support.sagemaker import refusal

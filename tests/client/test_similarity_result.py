@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.client.result import read_as
-from raysm.client.similarity_result import SimilarityResult
-from raysm.client.stacked_rows import StackedRows
+from raysm.client.results.result import read_as
+from raysm.client.results.rows import StackedRows
+from raysm.client.results.similarity import SimilarityResult
 from raysm.contract.result import Manifest, ResultFile
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raysm.client.stacked_rows import StackedRows
+from raysm.client.results.rows import StackedRows
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ import pytest
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
-from raysm.client.conditional import read_versioned
 from raysm.client.service import Service
-from raysm.client.storage import Storage, split
+from raysm.client.storage.s3 import Storage, read_versioned, split
 from raysm.client.targets import Bucket
 from raysm.errors import InvalidRequest, ServiceError
 from tests.support.sagemaker import KEYS, REGION, aws

@@ -13,15 +13,15 @@ import cloudpickle
 import pytest
 from botocore.stub import Stubber
 
-from raysm.client.data_parallel import DataParallel
-from raysm.client.function import Function
-from raysm.client.job import attach
-from raysm.client.python_version import python_version
-from raysm.client.remote import remote
+from raysm.client.job.handle import attach
 from raysm.client.service import Service
-from raysm.client.storage import Storage
+from raysm.client.source.data_parallel import DataParallel
+from raysm.client.source.function import Function
+from raysm.client.source.remote import remote
+from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare, submit
 from raysm.client.targets import Bucket
+from raysm.client.units import python_version
 from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest
@@ -505,7 +505,7 @@ def test_a_function_of_a_notebook_brings_the_modules_of_its_folder(tmp_path):
     (tmp_path / "early.py").write_text("def one():\n    return 1\n")
     (tmp_path / "late.py").write_text("def two():\n    return 2\n")
     code = (
-        "import base64, early; from raysm.client.function import Function\n"
+        "import base64, early; from raysm.client.source.function import Function\n"
         "def indirect():\n    from late import two\n    return two()\n"
         "def run():\n    return early.one() + indirect()\n"
         "f = Function(run); print(sorted(f.source().files), base64.b64encode(f.pickled()).decode())"

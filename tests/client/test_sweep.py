@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 import raysm
-from raysm.client.package import package_of
+from raysm.client.source.package import package_of
 from raysm.client.sweep import Sweep
 from raysm.client.sweep_result import SweepResult
 from raysm.contract.events import Trial, Trials

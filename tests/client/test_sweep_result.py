@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.result import Result, read_as
+from raysm.client.results.result import Result, read_as
 from raysm.client.sweep_result import SweepResult, TrialTable
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.contract.result import Manifest

@@ -2,9 +2,9 @@
 
 import pytest
 
-from raysm.client.payload_place import payload_uri
-from raysm.client.storage import Storage
-from raysm.client.token import token_of
+from raysm.client.job.handle import token_of
+from raysm.client.storage.payload import payload_uri
+from raysm.client.storage.s3 import Storage
 from raysm.errors import JobNotFound
 from tests.support.client_jobs import COMPLETED, long_job
 

@@ -4,9 +4,9 @@ import fcntl
 
 import pytest
 
-from raysm.client.job import attach
+from raysm.client.job.handle import attach
+from raysm.client.logs.tracking import absolute_place, complete, tracker_of
 from raysm.client.submit import prepare, submit
-from raysm.client.tracking import absolute_place, complete, tracker_of
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Local, Script

@@ -6,8 +6,8 @@ import types
 import cloudpickle
 import pytest
 
-from raysm.client.function import pickled_call, pickled_value
-from raysm.client.unpicklable import culprit_of_call
+from raysm.client.source.function import pickled_call, pickled_value
+from raysm.client.source.package import culprit_of_call
 from raysm.errors import InvalidRequest
 
 LOCK = threading.Lock()

@@ -3,8 +3,8 @@ import os
 
 import pytest
 
-from raysm.client.storage import SMALL, Storage
-from raysm.client.uploads import carry_out, locate
+from raysm.client.storage.inputs import carry_out, locate
+from raysm.client.storage.s3 import SMALL, Storage
 from raysm.errors import InvalidRequest
 from raysm.request import Input, Local
 

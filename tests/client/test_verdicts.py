@@ -7,8 +7,8 @@ from botocore.validate import ParamValidator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raysm.client.checks import check
 from raysm.client.plan import plan
-from raysm.client.service_model_check import check
 from raysm.contract.service_model import service_model
 from raysm.errors import InvalidRequest
 from raysm.local.server.api_error import ApiError

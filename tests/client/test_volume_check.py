@@ -2,9 +2,9 @@
 
 import pytest
 
+from raysm.client.checks import GIB, check_volume
 from raysm.client.service import Service
 from raysm.client.submit import submit
-from raysm.client.volume_check import GIB, check_volume
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script
 from tests.support.crowd import Crowd

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from raysm.client.dashboard_place import Place
 from raysm.client.submit import submit
-from raysm.client.ways import SOON_S, Reached, place_of, tell, waiting_for, way_to
+from raysm.client.tunnel.dashboard import SOON_S, Place, Reached, place_of, tell, waiting_for, way_to
 from raysm.contract.events import State, line
 from raysm.errors import ForeignListener, InvalidRequest, NotDone
 from raysm.request import Script

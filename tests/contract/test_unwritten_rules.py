@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from raysm.client.checks import check
 from raysm.client.plan import Plan
-from raysm.client.service_model_check import check
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING
 from raysm.contract.service_model import service_model, violations
 from raysm.contract.unwritten_rules import GUIDE, MODEL, RULES, breaches

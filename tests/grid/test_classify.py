@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.description import Description, SecondaryStatus, Status, read
+from raysm.client.job.description import Description, SecondaryStatus, Status, read
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.classify import LearnedQuota, of_end, of_refusal, quota_in, same_reason, shortened

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.description import Description, Status
+from raysm.client.job.description import Description, Status
 from raysm.contract.job_api import TRAINING
 from raysm.grid.attempt import AGAIN, TaskState
 from raysm.grid.classify import Verdict

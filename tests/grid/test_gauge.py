@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from raysm.client.description import Description, Status
+from raysm.client.job.description import Description, Status
 from raysm.contract.events import Metric, line
 from raysm.contract.job_api import TRAINING
 from raysm.grid import gauge

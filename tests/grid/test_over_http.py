@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.client.job import attach
+from raysm.client.job.handle import attach
 from raysm.errors import InvalidRequest
 from raysm.grid.ledger import money
 from raysm.grid.opening import opened

@@ -1,6 +1,6 @@
 """What List says of a job, and the fake of the one seam, which stands for every region in these tests."""
 
-from raysm.client.description import Status
+from raysm.client.job.description import Status
 from raysm.grid.region import Listed
 from tests.support.grid_world import Clock, FakeRegion
 

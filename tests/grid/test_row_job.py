@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from raysm.client.description import Status
+from raysm.client.job.description import Status
 from raysm.contract.home import VARIABLE
 from raysm.errors import InvalidRequest
 from raysm.grid.row_job import RowJobs, slice_of

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from raysm.client.description import Status
+from raysm.client.job.description import Status
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt
 from raysm.grid.service_region import ServiceRegion, token_of

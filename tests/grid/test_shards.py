@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import raysm
-from raysm.client.storage import Storage, Stored
+from raysm.client.storage.s3 import Storage, Stored
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.columns import tasks_of

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import raysm
+from raysm.client.job.handle import token_of
 from raysm.client.session.starting import place_of
-from raysm.client.token import token_of
-from raysm.client.ways import place_of as dashboard_place_of
+from raysm.client.tunnel.dashboard import place_of as dashboard_place_of
 from raysm.errors import RaysmError, SessionEnded
 from tests.support.another_user import needs_two_users, thief
 from tests.support.bootstraps import Cluster, request

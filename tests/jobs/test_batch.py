@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import raysm
-from raysm.client.batch import Batch
+from raysm.client.results.batch import Batch
 from raysm.contract.events import Progress, parse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, JobRequest

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import raysm
-from raysm.client import endpoint
+from raysm.client.targets import endpoint
 from tests.support.leftovers import assert_nothing_left
 from tests.support.processes import await_watched, inside, one
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import raysm
-from raysm.client import endpoint
-from raysm.client.description import Status
+from raysm.client.job.description import Status
+from raysm.client.targets import endpoint
 from raysm.contract.home import scenario_file
 from raysm.errors import ServiceError
 from raysm.workloads.training.results.model_file import MODEL_FILE

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import raysm
-from raysm.client.description import Status
-from raysm.client.storage import file_path
+from raysm.client.job.description import Status
+from raysm.client.storage.s3 import file_path
 from raysm.contract.home import scenario_file
 from tests.support import docker, reference
 from tests.support.homes import serving

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from raysm.client.job.handle import token_of
 from raysm.client.submit import submit
-from raysm.client.token import token_of
 from raysm.request import Cluster, Script
 from tests.support.jobs import ENDS_S, FORMING_S
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import raysm
-from raysm.client import endpoint
-from raysm.client.description import Status
+from raysm.client.job.description import Status
+from raysm.client.targets import endpoint
 from raysm.workloads.similarity.sizing.sizing import BLOCK_ROWS, MERGED_TILES
 from tests.support import reference
 from tests.support.homes import end, serving

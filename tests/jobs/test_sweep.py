@@ -9,7 +9,7 @@ import time
 import pytest
 
 import raysm
-from raysm.client.package import package_of
+from raysm.client.source.package import package_of
 from raysm.contract.events import Trial, Trials
 from raysm.contract.result import Manifest
 from raysm.local.checkpoints import FolderStore

@@ -9,7 +9,6 @@ import textwrap
 import warnings
 
 import raysm
-from raysm.client.printable import printable
 from tests.reference import declared
 from tests.reference.docstrings import cell, code, read, table
 
@@ -165,7 +164,7 @@ def _members(cls):
             continue
         if isinstance(value, property):
             properties[name] = value.fget
-        elif isinstance(value, printable | staticmethod | classmethod) or inspect.isfunction(value):
+        elif isinstance(value, staticmethod | classmethod) or inspect.isfunction(value):
             methods[name] = getattr(cls, name)
     return properties, methods
 

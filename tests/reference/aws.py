@@ -2,9 +2,9 @@
 
 import json
 
+from raysm.client.account.permissions import ROLE, USER, policy, trust
 from raysm.client.doctor import CHECKS
 from raysm.client.doctor.rights import placeholders
-from raysm.client.permissions import ROLE, USER, policy, trust
 from tests.reference.docstrings import cell, code, read, table
 
 AUTHORIZATION = "https://docs.aws.amazon.com/service-authorization/latest/reference/reference_policies_actions-resources-contextkeys.html"

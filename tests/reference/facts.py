@@ -9,7 +9,7 @@ from pathlib import Path
 from raysm import errors
 from raysm.bootstrap import environment
 from raysm.bootstrap.variables import user_variables
-from raysm.client import places
+from raysm.client.storage import places
 from raysm.contract import events, home, names, payload, result
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths

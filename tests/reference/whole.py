@@ -2,7 +2,7 @@
 
 from raysm.cli import arguments
 from raysm.cli.grid_arguments import UNNAMED
-from raysm.client import pending
+from raysm.client.logs import pending
 from raysm.client.session import files, handle, mapping, wire
 from raysm.client.tunnel import plugin
 from raysm.contract import session

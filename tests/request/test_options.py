@@ -6,12 +6,12 @@ import typing
 from collections.abc import Mapping
 
 import pytest
-
-from raysm.client.description import read
-from raysm.client.plan import plan
-from raysm.client.records import digest_of
-from raysm.client.restart import follow_up
 from raysm.client.tags import tags_of
+
+from raysm.client.job.chain import follow_up
+from raysm.client.job.description import read
+from raysm.client.job.records import digest_of
+from raysm.client.plan import plan
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import MAX_RESTARTS_TAG
 from raysm.errors import InvalidRequest

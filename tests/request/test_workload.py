@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import raysm
-from raysm.client.result import Result
+from raysm.client.results.result import Result
 from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import Script, Similarity, TorchScript, TrainLoop, Workload

@@ -9,8 +9,8 @@ import json
 
 from moto import mock_aws
 
+from raysm.client.account.permissions import covered
 from raysm.client.doctor import Case, Intent, examine
-from raysm.client.permissions import covered
 from raysm.client.service import Service
 from raysm.request import Cluster
 from tests.support.sagemaker import (
@@ -199,4 +199,4 @@ def account(**options):
         made.fill()
         yield made
         lacking = made.operations() - covered()
-        assert not lacking, f"add to the policies of raysm.client.permissions what these calls need: {sorted(lacking)}"
+        assert not lacking, f"add to policies.json what these calls need: {sorted(lacking)}"

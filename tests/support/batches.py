@@ -2,7 +2,7 @@
 
 import shutil
 
-from raysm.client.package import package_of
+from raysm.client.source.package import package_of
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import Input, JobRequest

@@ -2,7 +2,7 @@
 
 import time
 
-from raysm.client.storage import Storage
+from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
 from raysm.request import Cluster, Limits, Script
 

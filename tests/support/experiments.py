@@ -1,8 +1,8 @@
 """Rows of the table of experiments, for tests."""
 
-from raysm.client.description import SecondaryStatus, Status
 from raysm.client.experiments.curves import Summary
 from raysm.client.experiments.experiment import Experiment
+from raysm.client.job.description import SecondaryStatus, Status
 
 
 def row(**fields):

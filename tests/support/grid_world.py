@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.contract.job_api import TRAINING
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.region import Listed, Page

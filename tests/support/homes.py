@@ -7,7 +7,7 @@ import time
 
 import psutil
 
-from raysm.client import endpoint
+from raysm.client.targets import endpoint
 from raysm.contract.home import ServerRecord
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from raysm.bootstrap import environment
-from raysm.client.python_version import python_version
+from raysm.client.units import python_version
 from raysm.contract.names import LABEL_HOST
 from raysm.request import Workload
 from raysm.request.options import decides

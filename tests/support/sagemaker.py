@@ -20,11 +20,11 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from moto import mock_aws
 
-from raysm.client.permissions import covered
-from raysm.client.places import places_in
-from raysm.client.polling import Polling
+from raysm.client.account.permissions import covered
 from raysm.client.service import Service
+from raysm.client.storage.places import places_in
 from raysm.client.targets import connection_to
+from raysm.client.targets.connection import Polling
 from raysm.request import AWS, Local
 
 REGION = "eu-west-1"
@@ -294,4 +294,4 @@ def _checked(clients):
     yield clients
     assert all(failure.happened.is_set() for failure in clients.failures)
     lacking = clients.operations() - covered() - OF_INSTANCES - ON_THIS_MACHINE
-    assert not lacking, f"add to the policies of raysm.client.permissions what these calls need: {sorted(lacking)}"
+    assert not lacking, f"add to policies.json what these calls need: {sorted(lacking)}"

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 
-from raysm.client.conditional import Outdated, Versioned
+from raysm.client.storage.s3 import Outdated, Versioned
 from raysm.errors import ServiceError
 from raysm.grid.controller import Controller
 from raysm.grid.limiter import Limiter

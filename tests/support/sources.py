@@ -13,7 +13,7 @@ class Module:
     """One file of the package."""
 
     name: str
-    """``raysm.client.job``; of a package ``raysm.client``."""
+    """``raysm.client.job.handle``; of a package ``raysm.client``."""
     path: Path
     text: str
     tree: ast.Module

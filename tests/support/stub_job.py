@@ -4,7 +4,7 @@ import contextlib
 import types
 from pathlib import Path
 
-from raysm.client.description import Status
+from raysm.client.job.description import Status
 from raysm.client.session.handle import Session
 from raysm.contract.events import State, line, parse
 from raysm.contract.session import SERVING

@@ -3,10 +3,9 @@
 import datetime
 
 import raysm
-from raysm.client.polling import Polling
 from raysm.client.service import Service
-from raysm.client.tuning.handle import Tuning
-from raysm.client.tuning.sought import of_sweep
+from raysm.client.targets.connection import Polling
+from raysm.client.tuning.handle import Tuning, of_sweep
 
 BEGAN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 SPACE = {"lr": raysm.uniform(0, 1), "depth": raysm.choice([2, None])}

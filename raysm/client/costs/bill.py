@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
-from raysm.client.description import Description
+from raysm.client.job.description import Description
 
 __all__ = ["Bill", "Share", "bill_of", "dollars", "lines", "usd_so_far"]
 

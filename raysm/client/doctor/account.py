@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from raysm.client.account.quotas import listed_quotas
+from raysm.client.checks import instance_types
 from raysm.client.doctor.case import Case, Finding, bad, good, one_suffices, unknown
-from raysm.client.service_model_check import instance_types
-from raysm.client.service_quotas import listed_quotas
 from raysm.client.targets.aws import AWS_HOSTS
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.contract.service_model import may_be_newer

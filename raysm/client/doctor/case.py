@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from raysm.client.images import default_image
+from raysm.client.account.images import default_image
 from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.client.targets import Bucket

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from raysm.client.channel_objects import manifest_at
+from raysm.client.account.images import registry_in
+from raysm.client.account.permissions import ROLE, ROLE_ARN, SERVICE, USER, Grant, Names, policy, resources_of, trust
 from raysm.client.doctor.case import Case, Finding, bad, good, unknown
-from raysm.client.images import registry_in
-from raysm.client.permissions import ROLE, ROLE_ARN, SERVICE, USER, Grant, Names, policy, resources_of, trust
-from raysm.client.storage import Storage, split
+from raysm.client.storage.inputs import manifest_at
+from raysm.client.storage.s3 import Storage, split
 from raysm.errors import InvalidRequest, RaysmError, ServiceError
 from raysm.request import Input
 from raysm.request.external import CodeArtifact, place_of

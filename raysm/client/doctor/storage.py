@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from raysm.client.account.images import registry_in
 from raysm.client.doctor.case import Case, Finding, bad, good, unknown
-from raysm.client.images import registry_in
-from raysm.client.storage import Storage, file_path, split
+from raysm.client.storage.s3 import Storage, file_path, split
 from raysm.errors import ServiceError
 
 __all__ = ["check_bucket", "check_image", "check_inputs", "check_keys"]

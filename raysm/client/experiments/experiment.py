@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from raysm.client.description import SecondaryStatus, Status
 from raysm.client.experiments.curves import Summary, goal_of
+from raysm.client.job.description import SecondaryStatus, Status
 
 __all__ = ["Experiment", "Value"]
 

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from raysm.client.costs.prices import price_of
-from raysm.client.description import Status
 from raysm.client.experiments.cache import Cache
 from raysm.client.experiments.experiment import Experiment
 from raysm.client.experiments.pages import listed
 from raysm.client.experiments.reading import read_job
-from raysm.client.records import RUN
+from raysm.client.job.description import Status
+from raysm.client.job.records import RUN
 from raysm.client.service import Service
-from raysm.client.storage import in_parallel
+from raysm.client.storage.s3 import in_parallel
 from raysm.contract.job_api import APIS, JobApi, api_of
 from raysm.errors import InvalidRequest
 

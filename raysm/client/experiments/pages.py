@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from raysm.client.service import Service
-from raysm.client.storage import in_parallel
+from raysm.client.storage.s3 import in_parallel
 from raysm.contract.job_api import JobApi
 
 __all__ = ["Stretch", "listed", "stretches"]

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from raysm.client import records
 from raysm.client.costs.bill import bill_of, usd_so_far
-from raysm.client.description import Description, read
 from raysm.client.experiments.curves import Curve, Summary, curves_of, summary_of, thinned
 from raysm.client.experiments.experiment import Experiment
 from raysm.client.experiments.trials import trial_rows
-from raysm.client.logs import LogReader
+from raysm.client.job import records
+from raysm.client.job.description import Description, read
+from raysm.client.logs.stream import LogReader
 from raysm.client.service import Service
-from raysm.client.storage import Storage
+from raysm.client.storage.s3 import Storage
 from raysm.contract.events import Metric, Trial, parse
 from raysm.contract.job_api import JobApi
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG

@@ -5,9 +5,9 @@ Pure: a sweep's row and what its log told of its trials flow in, a row for each 
 
 from collections.abc import Iterable
 
-from raysm.client.description import Status
 from raysm.client.experiments.curves import Summary
 from raysm.client.experiments.experiment import Experiment
+from raysm.client.job.description import Status
 from raysm.contract.events import Trial
 
 __all__ = ["trial_rows"]

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
-from raysm.client.deadline import deadline
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.client.session.wire import NoSuchCall, Wire
+from raysm.client.units import deadline
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, RemoteError, unframe
 from raysm.errors import CallCancelled, NotDone, RaysmError

@@ -8,7 +8,7 @@ import html
 import pkgutil
 from typing import Any
 
-from raysm.client.job import Job
+from raysm.client.job.handle import Job
 from raysm.client.session.card import text
 from raysm.client.session.opened import Opened
 from raysm.contract.session import SessionState

@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.client.service import Service
 from raysm.client.session.calls import WAIT_S, Line
-from raysm.client.storage import Storage, Stored, split
+from raysm.client.storage.s3 import Storage, Stored, split
 from raysm.contract.store import files_below, replacing
 from raysm.errors import InvalidRequest
 

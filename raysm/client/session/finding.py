@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from raysm.client.description import Status
-from raysm.client.job import Job, attach
-from raysm.client.records import kept_of, task_of
+from raysm.client.job.description import Status
+from raysm.client.job.handle import Job, attach
+from raysm.client.job.records import kept_of, task_of
 from raysm.client.service import Service
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG

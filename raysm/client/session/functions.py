@@ -8,11 +8,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from raysm.client.function import Function, pickled_call
 from raysm.client.session.arguments import check_whole
 from raysm.client.session.calls import Call
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import MapOptions, Mapped
+from raysm.client.source.function import Function, pickled_call
 from raysm.contract.session import CALL, CELL, CallRequest
 from raysm.errors import InvalidRequest
 

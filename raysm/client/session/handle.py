@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from raysm.client.job import Job
+from raysm.client.job.handle import Job
 from raysm.client.options import SubmitOptions, default_of
 from raysm.client.service import Service, connect
 from raysm.client.session.arguments import check_instance, check_number, check_text

@@ -8,11 +8,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raysm.client.function import pickled_call
 from raysm.client.session.arguments import check_instance, check_text
 from raysm.client.session.calls import Call
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.outcomes import Shown
+from raysm.client.source.function import pickled_call
 from raysm.contract.session import CELL, DONE, PULL, PUSH, CallRequest
 from raysm.errors import InvalidRequest
 

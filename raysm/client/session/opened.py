@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from raysm.client.function import pickled_value
-from raysm.client.job import Job
+from raysm.client.job.handle import Job, token_of
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
 from raysm.client.session.mapping import MapOptions
@@ -22,7 +21,7 @@ from raysm.client.session.rays_objects import culprit_among, reader
 from raysm.client.session.starting import why_ended
 from raysm.client.session.way import way_to_server
 from raysm.client.session.wire import Wire
-from raysm.client.token import token_of
+from raysm.client.source.function import pickled_value
 from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG

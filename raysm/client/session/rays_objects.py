@@ -12,8 +12,8 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raysm.client.function import pickling
-from raysm.client.unpicklable import Culprit, culprit_of_call
+from raysm.client.source.function import pickling
+from raysm.client.source.package import Culprit, culprit_of_call
 from raysm.errors import CallFailed
 
 __all__ = ["RaysObject", "culprit_among", "reader"]

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.client.costs.prices import price_of, price_of_user, volume_usd_per_hour
-from raysm.client.job import Job
-from raysm.client.pending import AFTER_S, reasons_told
+from raysm.client.job.handle import Job
+from raysm.client.logs.pending import AFTER_S, reasons_told
+from raysm.client.logs.rendering import sentence
 from raysm.client.prepared import Prepared
-from raysm.client.rendering import sentence
 from raysm.client.service import Service
 from raysm.client.session.arguments import check_number, check_whole
 from raysm.client.submit import prepare

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
-from raysm.client.job import Job
+from raysm.client.job.handle import Job
 from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from raysm.client.images import with_image
-from raysm.client.polling import Polling
-from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Resolved, client_options
+from raysm.client.account.images import with_image
+from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Polling, Resolved, client_options
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import AWS, JobRequest

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raysm.client import endpoint
-from raysm.client.polling import Polling
-from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
+from raysm.client.targets import endpoint
+from raysm.client.targets.connection import Bucket, Clients, Connection, Polling, Resolved, client_options
 from raysm.contract.home import Clock, ServerRecord, home, scenario_file
 from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
 from raysm.contract.packages import name_of

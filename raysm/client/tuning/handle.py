@@ -1,21 +1,85 @@
-"""The handle on a tuning job: what the service says of it and of its trials flows in, a table and the best flow out.
+"""A tuning job of SageMaker: what it looks for, its trials and its best one."""
 
-As with a job, nothing lives in the handle: another process has all of it by the tuning job's name.
-"""
-
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.job import Job, attach
+from raysm.client.job.handle import Job, attach
 from raysm.client.service import Service, connect
 from raysm.client.sweep_result import TrialTable
-from raysm.client.tuning.sought import Sought, described
 from raysm.contract.events import Trial
-from raysm.errors import JobFailed, JobNotFound, NotDone, ServiceError
+from raysm.errors import InvalidRequest, JobFailed, JobNotFound, NotDone, ServiceError
 from raysm.request import Target
+from raysm.request.space import Value
+from raysm.request.sweep import SweepWorkload
 
-__all__ = ["Tuning", "attach_tuning"]
+__all__ = [
+    "Sought",
+    "Tuning",
+    "attach_tuning",
+    "described",
+    "of_sweep",
+]
+
+
+MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sought:
+    """What counts, and what is varied."""
+
+    metric: str
+    """What counts."""
+    mode: str
+    """``min`` or ``max``."""
+    read: Mapping[str, Callable[[str], Value]]
+    """Of each parameter by its name: returns the value that the service writes so."""
+
+
+def of_sweep(sweep: SweepWorkload) -> Sought:
+    """Return what a sweep looks for."""
+    return Sought(
+        metric=sweep.metric, mode=sweep.mode, read={name: parameter.read for name, parameter in sweep.space.items()}
+    )
+
+
+def described(answer: Mapping[str, Any]) -> Sought:
+    """Return what a tuning job looks for, by what Describe answers.
+
+    Raises:
+        InvalidRequest: It has several definitions, which raysm sends none of.
+    """
+    config = answer["HyperParameterTuningJobConfig"]
+    objective = config.get("HyperParameterTuningJobObjective")
+    if objective is None:
+        raise InvalidRequest(
+            f"the tuning job {answer['HyperParameterTuningJobName']} has several definitions with an objective each; "
+            "look at it by the SDK that sent it"
+        )
+    kinds: Mapping[str, Callable[[str], Value]] = {
+        "IntegerParameterRanges": int,
+        "ContinuousParameterRanges": float,
+        "CategoricalParameterRanges": _category,
+    }
+    ranges = config.get("ParameterRanges") or {}
+    return Sought(
+        metric=objective["MetricName"],
+        mode=MODES[objective["Type"]],
+        read={item["Name"]: read for kind, read in kinds.items() for item in ranges.get(kind) or ()},
+    )
+
+
+def _category(text: str) -> Value:
+    # Of a sweep a text that would read as JSON is written in quotation marks; what is no JSON is a text.
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if value is None or isinstance(value, str | int | float) else text
+
 
 NAME = "HyperParameterTuningJobName"
 FINAL = ("Completed", "Failed", "Stopped")

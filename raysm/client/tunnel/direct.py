@@ -12,9 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.client.service import Service
-from raysm.client.tunnel.access import InstanceAccess
 from raysm.client.tunnel.terminal import SHELL, Terminal
-from raysm.client.tunnel.tunnel import Tunnel
+from raysm.client.tunnel.tunnel import InstanceAccess, Tunnel
 from raysm.contract.connections import connect_to_own
 from raysm.errors import ServiceError
 

@@ -1,29 +1,81 @@
-"""Open a tunnel or a shell: check what can be checked first, and switch remote debugging on where it is off."""
+"""Opening tunnels and shells into a running job.
+
+On AWS, SageMaker starts its session agent in the containers:
+https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
+"""
 
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from raysm.client.chain import Chain
-from raysm.client.description import Description, SecondaryStatus
-from raysm.client.remote_debugging import switch_remote_debugging
+from raysm.client.job.chain import Chain
+from raysm.client.job.description import Description, SecondaryStatus
 from raysm.client.service import Service
-from raysm.client.tunnel.access import InstanceAccess
 from raysm.client.tunnel.direct import DirectAccess
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.client.tunnel.terminal import Terminal
-from raysm.client.tunnel.tunnel import Tunnel
-from raysm.errors import InvalidRequest
+from raysm.client.tunnel.tunnel import InstanceAccess, Tunnel
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.request import Ports
 
-__all__ = ["ACCESS", "open_tunnel", "run_command"]
+__all__ = [
+    "ACCESS",
+    "open_tunnel",
+    "run_command",
+    "session_commands",
+    "switch_remote_debugging",
+]
+
+_log = logging.getLogger("raysm")
+
+
+SWITCHABLE = (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING)
+"""While a job does these, the page above says, it may be switched."""
+
+
+def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
+    """Switch the remote debugging of a job that runs.
+
+    Raises:
+        InvalidRequest: Its API has no remote debugging, the job is isolated, or it is not running just now.
+        ServiceError: The service refused.
+    """
+    name, description = chain.name, chain.describe()
+    if chain.api.update is None:
+        raise InvalidRequest(f"{name} is a {chain.api.title} job, which has no remote debugging; a Training job has")
+    if enabled and description.answer.get("EnableNetworkIsolation"):
+        raise InvalidRequest(f"{name} has no network (security.isolation), so remote debugging cannot work")
+    if description.secondary not in SWITCHABLE:
+        raise InvalidRequest(
+            f"{name} is {description.secondary or description.status}: remote debugging is switched while a job is "
+            f"{' or '.join(SWITCHABLE)}"
+        )
+    try:
+        chain.service.update(chain.api, name, RemoteDebugConfig={"EnableRemoteDebug": enabled})
+    except ServiceError as error:
+        # An account that forbids remote debugging refuses by the same code as one that has not granted the call.
+        if not error.code.startswith("AccessDenied"):
+            raise
+        raise ServiceError(
+            f"{error}; that is sagemaker:UpdateTrainingJob, which an account may allow only where "
+            "sagemaker:EnableRemoteDebug is false",
+            code=error.code,
+        ) from error
+
+
+def session_commands(job: str) -> tuple[str, str]:
+    """Return the commands that open a shell in the first instance of ``job``, and that bring its dashboard here."""
+    port = Ports().dashboard
+    shell = f"aws ssm start-session --target sagemaker-training-job:{job}_algo-1"
+    parameters = f'{{"portNumber":["{port}"],"localPortNumber":["{port}"]}}'
+    return shell, f"{shell} --document-name AWS-StartPortForwardingSession --parameters '{parameters}'"
+
 
 ACCESS: Mapping[str, Callable[[Service], InstanceAccess]] = {"aws": PluginAccess, "local": DirectAccess}
 """By the kind of target."""
 
 HOST = re.compile(r"algo-([1-9]\d{0,3})")
 HEAD = "algo-1"
-
-_log = logging.getLogger("raysm")
 
 
 def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: int = 0) -> Tunnel:

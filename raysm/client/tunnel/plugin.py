@@ -17,10 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from raysm.client.service import Service
-from raysm.client.tunnel.access import InstanceAccess
-from raysm.client.tunnel.exit_code import MarkedCommand
-from raysm.client.tunnel.terminal import Terminal
-from raysm.client.tunnel.tunnel import LOOPBACK, Tunnel
+from raysm.client.tunnel.terminal import MarkedCommand, Terminal
+from raysm.client.tunnel.tunnel import LOOPBACK, InstanceAccess, Tunnel
 from raysm.contract.connections import connect_to_own
 from raysm.contract.job_api import TRAINING
 from raysm.errors import MissingDependency, ServiceError

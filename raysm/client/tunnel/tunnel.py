@@ -1,22 +1,25 @@
-"""A port of this machine's loopback that leads to a port of an instance."""
+"""A tunnel from a port of this machine, and the access to instances that makes one."""
 
+import abc
 import contextlib
 import logging
 import socket
 import socketserver
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from raysm.client.tunnel.terminal import Terminal
 from raysm.contract.session import relay
 from raysm.errors import InvalidRequest, RaysmError
 
-__all__ = ["LOOPBACK", "Tunnel"]
+__all__ = ["InstanceAccess", "LOOPBACK", "Tunnel"]
+
+_log = logging.getLogger("raysm")
+
 
 # Only IPv4: some machines have no ::1.
 LOOPBACK = "127.0.0.1"
-
-_log = logging.getLogger("raysm")
 
 
 class Tunnel:
@@ -121,3 +124,38 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         self.server.carry(self.request)
+
+
+class InstanceAccess(abc.ABC):
+    """Access to the instances of jobs of one target."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Check what this machine needs for it.
+
+        Raises:
+            MissingDependency: A program is not installed; the message says how to install it.
+        """
+
+    @abc.abstractmethod
+    def open_tunnel(self, job: str, host: str, port: int, local_port: int) -> Tunnel:
+        """Return a tunnel to ``port`` on the loopback of the instance ``host`` of a running job.
+
+        Raises:
+            InvalidRequest: The local port is taken.
+            ServiceError: The instance cannot be reached.
+        """
+
+    @abc.abstractmethod
+    def run(self, job: str, host: str, command: Sequence[str], terminal: Terminal) -> int:
+        """Run a command in the instance before the user's terminal; return its exit code.
+
+        Args:
+            job: The job's name.
+            host: The instance, ``algo-1``.
+            command: Its words; empty is a shell.
+            terminal: The user's. If it is no terminal, the command reads nothing.
+
+        Raises:
+            ServiceError: The instance cannot be reached, or the session ended before the command did.
+        """

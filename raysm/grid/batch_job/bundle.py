@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from raysm.client.package import Package, package_of
+from raysm.client.source.package import Package, package_of
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.grid.batch_job.handover import SOURCE, WHEELS, Handover, handover_of, wheels_of
 from raysm.grid.planning import Planned

@@ -9,7 +9,7 @@ import functools
 from pathlib import Path
 
 from raysm.client.service import Service
-from raysm.client.storage import Storage
+from raysm.client.storage.s3 import Storage
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.batch_job.bundle import unpack

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.conditional import Outdated, Versioned, read_versioned, write_versioned
 from raysm.client.service import Service
-from raysm.client.storage import Storage
+from raysm.client.storage.s3 import Outdated, Storage, Versioned, read_versioned, write_versioned
 from raysm.errors import InvalidConfig, RaysmError, ServiceError
 from raysm.grid.database import LeaseLost
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from raysm.client.conditional import Outdated
-from raysm.client.description import Description
+from raysm.client.job.description import Description
 from raysm.client.service import Service
+from raysm.client.storage.s3 import Outdated
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import AGAIN, Attempt

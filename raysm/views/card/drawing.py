@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from raysm.client import job_repr
 from raysm.client.costs.bill import dollars
-from raysm.client.description import Description
 from raysm.client.experiments.curves import goal_of
-from raysm.client.rendering import metric_value
+from raysm.client.job import text as job_repr
+from raysm.client.job.description import Description
+from raysm.client.logs.rendering import metric_value
 from raysm.request import Target
 from raysm.views.card.watched import CONTROL, Seen
 from raysm.views.sparkline import sparkline

@@ -8,7 +8,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from raysm.client.rendering import Phase, sentence
+from raysm.client.logs.rendering import Phase, sentence
 from raysm.contract.events import Metric, Progress, State, parse
 
 __all__ = ["CONTROL", "Seen", "Watched", "clean"]

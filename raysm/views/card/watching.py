@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from raysm.client.costs.bill import bill_of, usd_so_far
-from raysm.client.description import Description, Status
-from raysm.client.follow import FOLLOW_S, JobStream
-from raysm.client.job import Job
+from raysm.client.job.description import Description, Status
+from raysm.client.job.handle import Job
+from raysm.client.logs.stream import FOLLOW_S, JobStream
 from raysm.errors import RaysmError
 from raysm.views.card.drawing import Moment, card, words
 from raysm.views.card.live_card import LiveCard

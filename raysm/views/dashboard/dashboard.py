@@ -11,11 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from raysm.client.dashboard_place import Place, place_told
-from raysm.client.follow import JobStream
-from raysm.client.job import Job
-from raysm.client.token import token_of
-from raysm.client.ways import Say, tell, waiting_for, way_to
+from raysm.client.job.handle import Job, token_of
+from raysm.client.logs.stream import JobStream
+from raysm.client.tunnel.dashboard import Place, Say, place_told, tell, waiting_for, way_to
 from raysm.contract.events import Metric, parse
 from raysm.errors import InvalidRequest, NotDone, RaysmError
 from raysm.views.dashboard.charts import PRELOAD, Timeline, charts_site

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from raysm.client.costs.bill import dollars
 from raysm.client.experiments.curves import Summary
 from raysm.client.experiments.experiment import FACTS, Experiment, Value
-from raysm.client.pace import duration
-from raysm.client.rendering import metric_value
+from raysm.client.logs.rendering import metric_value
+from raysm.client.units import duration
 from raysm.errors import InvalidRequest
 
 __all__ = [

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from raysm.client.description import Status
 from raysm.client.experiments.experiment import Experiment
 from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
 from raysm.client.experiments.reading import read_job
-from raysm.client.job_repr import COLORS
+from raysm.client.job.description import Status
+from raysm.client.job.text import COLORS
 from raysm.client.service import Service, connect
 from raysm.contract.job_api import api_of
 from raysm.errors import InvalidRequest, MissingDependency

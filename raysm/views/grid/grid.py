@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from raysm.client.options import SubmitOptions
-from raysm.client.package import Package, Wrapped, package_of
 from raysm.client.service import Service, connect
+from raysm.client.source.package import Package, Wrapped, package_of
 from raysm.contract.keywords import check_names
 from raysm.grid.batch_job.asked import ControllerJob
 from raysm.grid.batch_job.sending import send

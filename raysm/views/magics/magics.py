@@ -11,8 +11,8 @@ from typing import Any, NoReturn, Protocol
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from raysm.client.logs.rendering import sentence
 from raysm.client.project import load_options
-from raysm.client.rendering import sentence
 from raysm.client.session.current import current_session
 from raysm.client.session.handle import Session
 from raysm.contract import events

@@ -1,7 +1,6 @@
 import pytest
 
-from raysm.client.calls import call_of
-from raysm.client.calls.parts import Parts, join_path, present
+from raysm.client.calls import Parts, call_of, join_path, present
 from raysm.contract.job_api import APIS
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Local, Script

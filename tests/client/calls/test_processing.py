@@ -2,8 +2,7 @@
 
 import pytest
 
-from raysm.client.calls.parts import Parts
-from raysm.client.calls.processing import CALL
+from raysm.client.calls import PROCESSING_CALL, Parts
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, Script, Security
 from tests.support.sagemaker import aws, places_of
@@ -15,7 +14,7 @@ def request(**fields):
 
 
 def parameters(**fields):
-    return CALL.parameters(
+    return PROCESSING_CALL.parameters(
         Parts(request=request(**fields), target=aws(), places=places_of(aws()), state=None, tags={"a": "b"}, seal=None)
     )
 
@@ -58,18 +57,18 @@ def test_keys_and_the_network_go_where_the_api_has_them():
 
 def test_what_processing_lacks_is_refused():
     with pytest.raises(InvalidRequest, match="spot"):
-        CALL.check(request(limits=Limits(spot=True)))
-    CALL.check(request())
+        PROCESSING_CALL.check(request(limits=Limits(spot=True)))
+    PROCESSING_CALL.check(request())
 
 
 def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_that_is_said(caplog):
-    CALL.check(request(security=Security(isolation=True)))
-    CALL.check(request(cluster=Cluster("ml.m5.large", count=3)))
+    PROCESSING_CALL.check(request(security=Security(isolation=True)))
+    PROCESSING_CALL.check(request(cluster=Cluster("ml.m5.large", count=3)))
     assert caplog.records == []
-    CALL.check(request(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True)))
+    PROCESSING_CALL.check(request(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True)))
     assert "its 3 instances" in caplog.text
     assert "kind='training'" in caplog.text
 
 
 def test_a_job_of_others_that_leaves_nothing_has_no_outputs():
-    assert CALL.outputs("job", {}) == ""
+    assert PROCESSING_CALL.outputs("job", {}) == ""

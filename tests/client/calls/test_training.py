@@ -2,8 +2,7 @@
 
 import pytest
 
-from raysm.client.calls.parts import Parts
-from raysm.client.calls.training import CALL
+from raysm.client.calls import TRAINING_CALL, Parts
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Script, Security
 from tests.support.sagemaker import aws, places_of
 
@@ -11,7 +10,7 @@ from tests.support.sagemaker import aws, places_of
 def parameters(state=None, **fields):
     fields = {"cluster": Cluster("ml.m5.large"), **fields}
     request = JobRequest(name="job", workload=Script("x.py"), **fields)
-    return CALL.parameters(
+    return TRAINING_CALL.parameters(
         Parts(request=request, target=aws(), places=places_of(aws()), state=state, tags={}, seal=None)
     )
 
@@ -65,7 +64,7 @@ def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():
 
 def test_a_job_whose_artifacts_are_an_archive_has_its_outputs_beside_it():
     answer = {"ModelArtifacts": {"S3ModelArtifacts": "s3://b/out/job/output/model.tar.gz"}}
-    assert CALL.outputs("job", answer) == "s3://b/out/job/output"
+    assert TRAINING_CALL.outputs("job", answer) == "s3://b/out/job/output"
 
 
 def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():

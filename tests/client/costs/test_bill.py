@@ -6,7 +6,7 @@ import pytest
 
 from raysm.client.costs.bill import bill_of, dollars, lines
 from raysm.client.costs.prices import Price
-from raysm.client.description import read
+from raysm.client.job.description import read
 from raysm.contract.job_api import PROCESSING, TRAINING
 
 BEGUN = datetime(2026, 11, 22, tzinfo=UTC)

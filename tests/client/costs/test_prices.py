@@ -6,6 +6,7 @@ from datetime import date
 
 import pytest
 
+from raysm.client.checks import instance_types
 from raysm.client.costs.prices import (
     PriceTable,
     RegionPrices,
@@ -18,7 +19,6 @@ from raysm.client.costs.prices import (
     volume_usd_per_hour,
 )
 from raysm.client.service import Service
-from raysm.client.service_model_check import instance_types
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import AWS

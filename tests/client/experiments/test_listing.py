@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from raysm.client.costs.prices import RegionPrices, save_prices
-from raysm.client.description import Status
 from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
+from raysm.client.job.description import Status
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, Trial, line
 from raysm.contract.job_api import TRAINING

@@ -1,8 +1,8 @@
 """The trials of a sweep as rows of the table."""
 
-from raysm.client.description import Status
 from raysm.client.experiments.experiment import Experiment
 from raysm.client.experiments.trials import trial_rows
+from raysm.client.job.description import Status
 from raysm.contract.events import Trial
 from tests.support.experiments import FULL, row
 

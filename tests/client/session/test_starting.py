@@ -6,7 +6,7 @@ import pytest
 
 import raysm
 from raysm.client.costs.prices import known_prices, volume_usd_per_hour
-from raysm.client.description import SecondaryStatus, Status
+from raysm.client.job.description import SecondaryStatus, Status
 from raysm.client.service import Service
 from raysm.client.session.starting import SessionLimits, place_of, prepared, usd_per_hour, why_ended
 from raysm.contract.events import State, line

@@ -4,8 +4,7 @@ import time
 from pathlib import Path
 
 from raysm import __version__
-from raysm.client.polling import Polling
-from raysm.client.targets.connection import Bucket, Connection, Resolved, client_options
+from raysm.client.targets.connection import Bucket, Connection, Polling, Resolved, client_options
 
 
 class Least(Connection):

@@ -5,8 +5,8 @@ import datetime
 import pytest
 
 import raysm
-from raysm.client.polling import Polling
 from raysm.client.service import Service
+from raysm.client.targets.connection import Polling
 from raysm.client.tuning.handle import attach_tuning
 from raysm.errors import JobFailed, JobNotFound, NotDone
 from tests.support.sagemaker import refusal

@@ -6,8 +6,7 @@ import pytest
 
 import raysm
 from raysm.client.submit import prepare
-from raysm.client.tuning.call import TuningOptions
-from raysm.client.tuning.send import LONGEST_NAME, _name, prepare_tuning, tune
+from raysm.client.tuning.call import LONGEST_NAME, TuningOptions, _name, prepare_tuning, tune
 from raysm.errors import InvalidRequest
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import raysm
-from raysm.client.tuning.sought import described, of_sweep
+from raysm.client.tuning.handle import described, of_sweep
 from raysm.errors import InvalidRequest
 
 

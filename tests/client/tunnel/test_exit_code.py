@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysm.client.tunnel.exit_code import MarkedCommand
+from raysm.client.tunnel.terminal import MarkedCommand
 
 
 def output_of(marked):

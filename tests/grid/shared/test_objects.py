@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.conditional import Outdated
+from raysm.client.storage.s3 import Outdated
 from raysm.grid.shared.lease import Objects
 from raysm.grid.shared.sharing import objects_of
 from tests.support.grid_world import Clock

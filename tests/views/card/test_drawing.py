@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.contract.events import Metric, Progress, State, line
 from raysm.contract.job_api import TRAINING
 from raysm.request import Local

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.client.token import token_of
+from raysm.client.job.handle import token_of
 from raysm.contract.events import Metric, State, line
 from raysm.errors import InvalidRequest, NotDone, ServiceError
 from raysm.views.dashboard.dashboard import Watch, open_dashboard

@@ -2,8 +2,8 @@
 
 import pytest
 
-from raysm.client.description import Status
 from raysm.client.experiments.curves import Summary
+from raysm.client.job.description import Status
 from raysm.errors import InvalidRequest
 from raysm.views.experiments.columns import (
     check_columns,

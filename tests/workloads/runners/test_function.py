@@ -6,7 +6,7 @@ import platform
 import pytest
 
 from raysm.bootstrap.exit_status import exception_beside
-from raysm.client.function import pickled_call
+from raysm.client.source.function import pickled_call
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE

@@ -1,0 +1,1 @@
+"""The AWS account: IAM policies, images and quotas."""

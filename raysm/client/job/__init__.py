@@ -1,0 +1,1 @@
+"""Jobs: their handle, records, listing and removal."""

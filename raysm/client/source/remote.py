@@ -1,0 +1,101 @@
+"""``raysm.remote``: a function that is called as before, or submitted as a job.
+
+What flows in is a function with the options of its jobs, what flows out is a RemoteFunction, whose ``submit`` returns a
+Job.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from raysm.client.job.handle import Job
+from raysm.client.options import SubmitKeywords, SubmitOptions, check_names, default_of
+from raysm.client.session.calls import Call
+from raysm.client.session.current import current_session
+from raysm.client.source.function import Function, name_of
+from raysm.client.submit import submit
+from raysm.contract.keywords import documents_options
+from raysm.errors import InvalidRequest
+
+__all__ = ["RemoteFunction", "remote"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RemoteFunction(Generic[P, R]):
+    """A function that can also run as a job: called as before, or ``.submit(…)``ted."""
+
+    def __init__(self, fn: Callable[P, R], options: SubmitKeywords) -> None:
+        """Keep the options that every submission has."""
+        # To help and inspect it stays the function that it was.
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it here, in this process."""
+        return self._fn(*args, **kwargs)
+
+    @documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
+    def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
+        """Return the same with other options of ``raysm.submit`` laid over its own.
+
+        Args:
+            options: As ``SubmitKeywords`` says.
+
+        Raises:
+            InvalidRequest: ``raysm.submit`` takes no such option.
+        """
+        check_names(options)
+        return RemoteFunction(self._fn, {**self._options, **options})
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Job | Call[R]":
+        """Submit the call as a job; ``result()`` is the function's value, or raises its exception.
+
+        Inside ``with raysm.Session(…)`` it is a call in that session, whose instances it uses: its own options, which
+        are those of a job, do not count there.
+        """
+        session = current_session()
+        if session is not None:
+            call: Call[R] = session.submit(self._fn, *args, **kwargs)
+            return call
+        # All that is given goes to the function, whose arguments may be named as options are.
+        return submit(Function(self._fn, *args, **kwargs), **self._options)
+
+    def __repr__(self) -> str:
+        return f"<raysm remote function {name_of(self._fn)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By parts: a function that calls itself by its global name brings its decorated self along.
+        return RemoteFunction, (self._fn, self._options)
+
+
+@overload
+def remote(fn: Callable[P, R], /) -> RemoteFunction[P, R]: ...
+
+
+@overload
+def remote(**options: Unpack[SubmitKeywords]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+
+
+@documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
+def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeywords]) -> Any:
+    """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
+
+    Args:
+        fn: The function, where the decorator has no options.
+        options: As ``SubmitKeywords`` says.
+
+    Raises:
+        InvalidRequest: ``raysm.submit`` takes no such option.
+    """
+    # Now, not at the first submit: the traceback leads to the line of the decorator.
+    check_names(options)
+
+    def decorate(fn: Callable[P, R]) -> RemoteFunction[P, R]:
+        if not callable(fn):
+            raise InvalidRequest(f"raysm.remote decorates a function, got {fn!r}")
+        return RemoteFunction(fn, options)
+
+    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,1 @@
+"""S3: objects, inputs, payloads, and the keys of each."""

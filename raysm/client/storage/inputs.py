@@ -1,0 +1,343 @@
+"""A job's inputs: data frames and arrays are written to files, local files are uploaded, manifests are read."""
+
+import hashlib
+import json
+import os.path
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from raysm.client.storage.places import Places
+from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel
+from raysm.contract.job_api import InputManifest
+from raysm.contract.store import PARTIAL, files_below, sha256_of
+from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, ServiceError, option
+from raysm.request import Input, Target
+
+__all__ = [
+    "KEPT_S",
+    "Upload",
+    "carry_out",
+    "is_data",
+    "locate",
+    "manifest_at",
+    "objects_of",
+    "save",
+    "send_folder",
+]
+
+
+def objects_of(source: Input, storage: Storage) -> Iterator[Stored]:
+    """Yield the objects, while they are listed, in an order that is the same each time.
+
+    Raises:
+        InvalidInput: A manifest is none, or lists what is not there.
+    """
+    if not source.manifest:
+        yield from storage.walk(source.uri)
+        return
+    manifest = manifest_at(source.uri, storage)
+    missing = set(manifest.names)
+    for stored in _listed(manifest, storage):
+        missing.discard(stored.name)
+        yield stored
+    if missing:
+        raise InvalidInput(
+            f"of {len(set(manifest.names))} objects that the manifest {source.uri} lists {len(missing)} are not there, "
+            f"{manifest.prefix}{min(missing)} first; write it anew"
+        )
+
+
+def manifest_at(uri: str, storage: Storage) -> InputManifest:
+    """Return the manifest at a URI.
+
+    Raises:
+        InvalidInput: There is none.
+    """
+    content = storage.read(uri)
+    if content is None:
+        raise InvalidInput(f"there is no manifest at {uri}; check the address")
+    return InputManifest.of(content, uri)
+
+
+def _listed(manifest: InputManifest, storage: Storage) -> Iterator[Stored]:
+    prefix, names = manifest.prefix, sorted(set(manifest.names), key=str.encode)
+    if not prefix.startswith("s3://"):
+        for name in names:
+            for stored in storage.walk(str(file_path(prefix) / name)):
+                yield replace(stored, name=name)
+        return
+    uris = {prefix + name: name for name in names}
+    # A listing has a thousand in one call, and most manifests are neighbours: Head would be a call for each.
+    for stored in storage.walk_from(os.path.commonprefix(list(uris)), next(iter(uris))):
+        if stored.uri in uris:
+            yield replace(stored, name=uris.pop(stored.uri))
+        if not uris:
+            return
+
+
+KEPT_S = 30 * 24 * 3600
+"""How long a file stays after it was last given to a job, in seconds."""
+
+CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
+"""Packages and their classes that can be inputs; none of them is imported here unless the caller has done so."""
+
+
+def is_data(item: object) -> bool:
+    """Return whether an input is an array, a tensor or a data frame."""
+    return _package(item) is not None
+
+
+def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) -> Path:
+    """Save data as ``.npy`` or Parquet; the same content is the same file.
+
+    Args:
+        channel: The input that it is, which names the file.
+        item: A NumPy array, a torch tensor, or a pandas or polars data frame.
+        home: Root folder of this client's files.
+        id_columns: Columns that name the rows; they may be levels of a pandas index.
+
+    Returns:
+        The file.
+
+    Raises:
+        InvalidInput: The data cannot be saved without losing something: a pandas index that carries information, a
+            mask, Python objects.
+        MissingDependency: pyarrow is not installed, which writes data frames.
+    """
+    inputs = home / "inputs"
+    inputs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _remove_old(inputs)
+    with tempfile.TemporaryDirectory(prefix=".", dir=inputs) as scratch:
+        match _package(item):
+            case "pandas":
+                file = _save_table(channel, _pandas_table(channel, item, id_columns), Path(scratch))
+            case "polars":
+                file = _save_table(channel, item.to_arrow(), Path(scratch))
+            case package:
+                file = _save_array(channel, _numpy_array(channel, item) if package == "torch" else item, Path(scratch))
+        kept = inputs / sha256_of(file)[:40] / file.name
+        kept.parent.mkdir(exist_ok=True)
+        # The time of the folder says when a job was last given the file.
+        kept.parent.touch()
+        file.replace(kept)
+    return kept
+
+
+def _package(item: object) -> str | None:
+    for package, name in CLASSES:
+        # The object's class exists only if its package is imported.
+        kind = getattr(sys.modules.get(package), name, None)
+        if kind is not None and isinstance(item, kind):
+            return package
+    return None
+
+
+def _save_array(channel: str, array: Any, folder: Path) -> Path:
+    import numpy as np
+
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidInput(f"the input {channel!r} is a masked array; give numbers for what is masked: array.filled(…)")
+    file = folder / f"{channel}.npy"
+    try:
+        np.save(file, array, allow_pickle=False)
+    except ValueError as error:
+        raise InvalidInput(
+            f"the input {channel!r} is an array of {array.dtype}; give numbers: array.astype('float32')"
+        ) from error
+    return file
+
+
+def _numpy_array(channel: str, tensor: Any) -> Any:
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided:
+        raise InvalidInput(f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()")
+    tensor = tensor.detach().cpu()
+    # NumPy has no bfloat16 and no float8, whose values float32 can hold.
+    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+        tensor = tensor.float()
+    return tensor.resolve_conj().resolve_neg().numpy()
+
+
+def _save_table(channel: str, table: Any, folder: Path) -> Path:
+    import pyarrow.parquet as pq
+
+    file = folder / f"{channel}.parquet"
+    pq.write_table(table, file)
+    return file
+
+
+def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingDependency("a data frame as an input needs pyarrow: python3 -m pip install pyarrow") from error
+    if frame.columns.nlevels > 1:
+        raise InvalidInput(f"the input {channel!r} has columns of several levels; give each column one name")
+    names = list(frame.index.names)
+    keeps_index = names != [None] and all(name in id_columns for name in names)
+    if not keeps_index and not _only_counts(frame.index):
+        named = "without a name" if names == [None] else ", ".join(map(repr, names))
+        give = "frame.reset_index(names='id')" if names == [None] else "the frame as it is"
+        column = option("id_column", "id" if names == [None] else names[0])
+        raise InvalidInput(
+            f"the data frame of the input {channel!r} has an index {named} that is not 0, 1, 2 … (it begins with "
+            f"{frame.index[:1].tolist()}), which would be lost; if it names the rows, give {give} and {column}; if "
+            "not, give frame.reset_index(drop=True)"
+        )
+    try:
+        table = pa.Table.from_pandas(frame.reset_index() if keeps_index else frame, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidInput(f"the data frame of the input {channel!r} cannot be saved: {error}") from error
+    # What pandas notes about its own types is of no use here, and differs between its versions.
+    return table.replace_schema_metadata(None)
+
+
+def _only_counts(index: Any) -> bool:
+    """Return whether an index of pandas is the default 0, 1, 2 … without a name, which carries no information."""
+    import pandas as pd
+
+    return isinstance(index, pd.RangeIndex) and index.name is None and (index.start, index.step) == (0, 1)
+
+
+def _remove_old(inputs: Path) -> None:
+    for folder in inputs.iterdir():
+        try:
+            if time.time() - folder.stat().st_mtime > KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
+        except FileNotFoundError:
+            # Another process has just removed it.
+            continue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upload:
+    """Local data that has to be in S3 before the job is sent."""
+
+    channel: str
+    """The input that it is."""
+    root: Path
+    """The file or folder."""
+    files: Mapping[str, str]
+    """Name relative to the prefix, and SHA-256."""
+    prefix: str
+    """Where they go, with a slash at its end."""
+    index: str
+    """URI of what the last upload of this path left."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(self.path(name).stat().st_size for name in self.files)
+
+    def path(self, name: str) -> Path:
+        """Return the local file of ``name``."""
+        return self.root if self.root.is_file() else self.root / name
+
+
+def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple[dict[str, Input], list[Upload]]:
+    """Give every input a URI that the service can read; nothing is sent yet.
+
+    Returns:
+        The inputs by URI, and what has to be uploaded for them.
+
+    Raises:
+        InvalidRequest: Local data is not there, a folder is empty, or a manifest would have to be uploaded.
+    """
+    located: dict[str, Input] = {}
+    uploads: list[Upload] = []
+    for channel, source in inputs.items():
+        if source.uri.startswith("s3://"):
+            located[channel] = source
+            continue
+        if "://" in source.uri and not source.uri.startswith("file:///"):
+            raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}; give s3://…, file:///… or a path")
+        path = file_path(source.uri).absolute()
+        if not path.exists():
+            raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}, and nothing is there: check the path")
+        if target.takes_files:
+            located[channel] = replace(source, uri=path.as_uri())
+            continue
+        if source.manifest:
+            raise InvalidRequest(
+                f"the manifest of the channel {channel!r} is {source.uri!r}, a file of this machine that lists what "
+                "lies in S3; bring it there too (aws s3 cp), and give its s3://bucket/key"
+            )
+        upload = _plan_upload(channel, path, places)
+        uploads.append(upload)
+        uri = upload.prefix + path.name if path.is_file() else upload.prefix
+        located[channel] = replace(source, uri=uri)
+    return located, uploads
+
+
+def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
+    # What somebody is still writing is no part of the input: it may be gone before it is sent.
+    paths = sorted(path for path in files_below(root) if not path.name.endswith(PARTIAL))
+    if not paths:
+        raise InvalidRequest(f"the channel {channel!r} is the folder {root}, which holds no files")
+    names = [path.name if path == root else path.relative_to(root).as_posix() for path in paths]
+    files = dict(zip(names, in_parallel(sha256_of, paths), strict=True))
+    # Names and contents alone: a file that was only touched is the same.
+    digest = hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
+    return Upload(
+        channel=channel,
+        root=root,
+        files=files,
+        prefix=f"{places.inputs()}/{digest[:40]}/",
+        index=f"{places.inputs()}/index/{hashlib.sha256(str(root).encode()).hexdigest()[:40]}.json",
+    )
+
+
+def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> int:
+    """Bring the files of ``upload`` to their prefix.
+
+    Returns:
+        The number of files that were sent; the others were there, or were copied inside S3.
+    """
+    sizes = {item.name: item.size for item in storage.below(upload.prefix)}
+    # Their sizes will do, since the prefix is named by the content.
+    missing = [name for name in upload.files if sizes.get(name) != upload.path(name).stat().st_size]
+    if not missing:
+        return 0
+    digests = _index(storage, upload)
+    is_sent = in_parallel(lambda name: _bring(upload, name, digests, storage, kms_key), missing)
+    index = {digest: upload.prefix + name for name, digest in upload.files.items()}
+    # Last, so that it names nothing that did not arrive.
+    storage.write(upload.index, json.dumps(index).encode(), kms_key)
+    return sum(is_sent)
+
+
+def _index(storage: Storage, upload: Upload) -> dict[str, str]:
+    try:
+        index = json.loads(storage.read(upload.index) or b"{}")
+    except ValueError:
+        # The index only saves time: without a readable one, everything is sent.
+        return {}
+    return index if isinstance(index, dict) else {}
+
+
+def _bring(upload: Upload, name: str, index: Mapping[str, str], storage: Storage, kms_key: str | None) -> bool:
+    """Copy or send one file; return whether it was sent."""
+    target = upload.prefix + name
+    source = index.get(upload.files[name])
+    # The index may name the very place from which the file was removed.
+    if source is not None and source != target:
+        try:
+            if storage.size(source) == upload.path(name).stat().st_size:
+                storage.copy(source, target, kms_key)
+                return False
+        except (ServiceError, InvalidRequest):
+            pass  # it was removed meanwhile, or may not be read: send it
+    storage.upload(upload.path(name), target, kms_key)
+    return True
+
+
+def send_folder(folder: Path, prefix: str, storage: Storage, kms_key: str | None = None) -> None:
+    """Upload every file of ``folder`` below ``prefix``: the payload of one job."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    in_parallel(lambda path: storage.upload(path, f"{prefix}/{path.relative_to(folder).as_posix()}", kms_key), paths)

@@ -1,0 +1,191 @@
+"""Where the dashboard of a job answers, and the way to it.
+
+Ray starts its dashboard some seconds after the first request.
+"""
+
+import contextlib
+import http.client
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
+
+from raysm.client.job.handle import Job
+from raysm.client.logs.stream import JobStream
+from raysm.contract.connections import connect_to_own, has_own_listener
+from raysm.contract.events import Event, State, parse
+from raysm.errors import InvalidRequest, NotDone
+
+if TYPE_CHECKING:
+    from raysm.client.tunnel.tunnel import Tunnel
+
+__all__ = [
+    "Place",
+    "Reached",
+    "Say",
+    "last_place",
+    "place_of",
+    "place_told",
+    "tell",
+    "waiting_for",
+    "way_to",
+]
+
+
+ANSWERS = "dashboard"
+"""The state in which it answers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a dashboard is."""
+
+    host: str
+    """The instance, ``algo-1``."""
+    port: int
+    """There, on its loopback too."""
+    address: str
+    """As the instance's network knows it, ``10.0.0.7:8265``."""
+
+
+def place_told(event: Event) -> Place | None:
+    """Return the place that an event tells; None where it tells none."""
+    match event:
+        case State(name=name, address=str(url), host=host) if name == ANSWERS:
+            parts = urlsplit(url)
+            return None if parts.port is None else Place(host=host, port=parts.port, address=parts.netloc)
+    return None
+
+
+def last_place(events: Iterable[Event]) -> Place | None:
+    """Return the last place that is told: a follow-up job's, where one goes on."""
+    places = [place for place in map(place_told, events) if place is not None]
+    return places[-1] if places else None
+
+
+Say: TypeAlias = Callable[[str], object]
+"""Is told, in one line, that somebody has to wait."""
+
+LIMIT_S = 60.0
+"""Seconds from the first question to the first answer; on two busy cores it takes about ten."""
+PROBE_S = 0.3
+ANSWER_S = 20.0
+"""Of one answer: through a tunnel the first connection takes a handshake of several seconds."""
+SOON_S = 2.0
+"""After so long without an answer, the user is told that the dashboard is being started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a way leads to."""
+
+    address: str
+    """``HOST:PORT``, as this machine reaches it."""
+
+
+def tell(text: str) -> None:
+    """Write a line to stderr: stdout is for what was asked for, ``ray list nodes --format json``."""
+    sys.stderr.write(f"raysm: {text}\n")
+    sys.stderr.flush()
+
+
+def waiting_for(job: Job) -> str:
+    """Return what somebody is told who asks for the dashboard of a job that has none yet."""
+    return f"{job.name} has no dashboard yet ({job.secondary_status or job.status}); waiting for it"
+
+
+def place_of(job: Job, *, say: Say = tell) -> Place:
+    """Return where the dashboard of a job is; one that still starts is waited for.
+
+    Args:
+        job: It runs, or will.
+        say: Is told that it waits.
+
+    Raises:
+        InvalidRequest: The job has ended.
+        ServiceError: The service refuses, or has been away for minutes.
+    """
+    stream = JobStream(job.chain)
+    # A job that has ended need not be read: it may have gigabytes of log.
+    if not job.done():
+        # The last one: a driver that was started again has another port.
+        events = (parse(line.text) for line in stream.new_lines())
+        place = last_place(event for event in events if event is not None) or _await_place(job, stream, say)
+        if place is not None:
+            return place
+    raise InvalidRequest(f"{job.name} has ended ({job.status}), and its cluster with it")
+
+
+def _await_place(job: Job, stream: JobStream, say: Say) -> Place | None:
+    """Return the first place that the job tells from now on; None where it ends without."""
+    say(waiting_for(job))
+    for line in stream.follow():
+        event = parse(line.text)
+        place = None if event is None else place_told(event)
+        if place is not None:
+            return place
+    return None
+
+
+@contextlib.contextmanager
+def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell) -> Iterator[Reached]:
+    """Yield how a job's dashboard is reached from here, once it answers there: the first question starts it.
+
+    Args:
+        job: It runs.
+        place: Where it said that its dashboard is.
+        limit_s: Seconds that the dashboard may take to come up.
+        say: Is told that it waits.
+
+    Raises:
+        ForeignListener: The instances share this machine, and another user's process has the dashboard's port.
+        InvalidRequest: The job lets nobody in.
+        NotDone: The dashboard has not come up in time.
+        ServiceError: The service refuses.
+    """
+    with _tunnel(job, place) as tunnel:
+        _await_answer(job, tunnel.address, limit_s, say)
+        yield Reached(tunnel.address)
+
+
+def _tunnel(job: Job, place: Place) -> "Tunnel":
+    if not job.service.target.is_billed:
+        # What connects to the tunnel sends the token, and would learn of a refusal only that nothing answers.
+        has_own_listener(place.address.rpartition(":")[0], place.port)
+    if job.api.update is not None or job.service.target.is_billed:
+        return job.tunnel(place.port, on=place.host or None)
+    # SageMaker lets nobody into a Processing job; here its instances are in this machine's own networks.
+    from raysm.client.tunnel.tunnel import Tunnel
+
+    host = place.address.rpartition(":")[0]
+    # A tunnel all the same: whose process listens is checked for each connection.
+    return Tunnel(lambda: connect_to_own(host, place.port, ANSWER_S))
+
+
+def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:
+    deadline_s, is_told, answer_s = time.monotonic() + limit_s, False, SOON_S
+    while not _answers(address, answer_s):
+        if job.done():
+            # What the caller asks next fails at once, and says so better.
+            return
+        if not is_told:
+            # Only now: of a dashboard that is up nobody waits for anything.
+            say(f"waiting for the dashboard of {job.name} to answer: it starts at the first request")
+            is_told, answer_s = True, ANSWER_S
+        if time.monotonic() >= deadline_s:
+            raise NotDone(f"the dashboard of {job.name} has not come up within {limit_s:g} s; the job goes on")
+        time.sleep(PROBE_S)
+
+
+def _answers(address: str, limit_s: float) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=limit_s)
+    try:
+        connection.request("HEAD", "/")
+        connection.getresponse()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
