@@ -6,12 +6,12 @@ import typing
 from collections.abc import Mapping
 
 import pytest
-from raysm.client.tags import tags_of
 
 from raysm.client.job.chain import follow_up
 from raysm.client.job.description import read
 from raysm.client.job.records import digest_of
 from raysm.client.plan import plan
+from raysm.client.submit import job_tags
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import MAX_RESTARTS_TAG
 from raysm.errors import InvalidRequest
@@ -217,7 +217,7 @@ def whole(**fields):
 
 def test_a_follow_up_is_the_same_call_under_the_next_name():
     request = whole(checkpoint_uri="s3://b/ck", output_uri="s3://b/out")
-    tags = {**tags_of(request, "task"), **request.tags}
+    tags = {**job_tags(request, "task"), **request.tags}
     sent = plan(request, target=aws(), places=places_of(aws()), tags=tags).request
     answer = {key: item for key, item in sent.items() if key != "Tags"} | {
         "TrainingJobArn": "arn:aws:sagemaker:eu-west-1:123456789012:training-job/job",
