@@ -31,7 +31,7 @@ def test_the_base_is_an_argument(dockerfile):
 
 
 def test_versions_are_those_of_the_project_alone(dockerfile):
-    assert '"/tmp/raysm[local,train]"' in dockerfile
+    assert '"/tmp/raysm[interactive,local,train]"' in dockerfile
     assert not re.search(r"\b(ray|torch|numpy)\b\S*[=<>]=", dockerfile)
 
 

@@ -76,7 +76,7 @@ def _address(interface: str) -> str | None:
 
 
 def default_route(routes: Path = ROUTES) -> str | None:
-    """Return the name of the interface by which this instance reaches what is far away; None where there is none."""
+    """Return the name of the interface of the default route; None without one."""
     candidates: list[tuple[int, str]] = []
     with contextlib.suppress(OSError):
         for line in routes.read_text(encoding="ascii", errors="replace").splitlines()[1:]:
@@ -96,7 +96,7 @@ def choose_interface(
     Args:
         interfaces: All of this instance, in the kernel's order.
         named: The one that the service names; a Processing job is told none.
-        own_name: The address that this host's name resolves to here; None where it does not, or nobody asked.
+        own_name: The address that this host's name resolves to here; None if it does not resolve or was not looked up.
         default: The one of the default route.
     """
     reachable = [item for item in interfaces if not item.address.startswith("127.")]
@@ -115,13 +115,13 @@ FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 1.0
 CONNECT_TIMEOUT_S = 5.0
 OWN_NAME_S = 2.0
-"""Seconds for an instance's own name: on SageMaker it stands in /etc/hosts, and elsewhere the interface will do."""
+"""Seconds to resolve an instance's own name. On SageMaker it is in /etc/hosts; without it the interface's address is used."""
 PEER_NAME_S = 10.0
-"""Seconds for one look-up of another's: a resolver that hangs is asked again."""
+"""Seconds to resolve another instance's name before trying again."""
 
 
 class MisleadingName(OSError):
-    """A name resolves, but to an address that cannot be meant."""
+    """A name resolves to an address that cannot be right."""
 
 
 def backoff(attempt: int) -> float:
@@ -140,9 +140,9 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
 
 
 async def look_up(host: str, lookup: Callable[[str], T]) -> T:
-    """Return what ``lookup`` makes of a host's name.
+    """Return ``lookup(host)``.
 
-    It runs in a thread that nobody waits for: a resolver may hang for longer than the job has left.
+    It runs in a daemon thread, because a resolver can hang for longer than the rest of the job.
 
     Raises:
         OSError: It is not known, yet.
@@ -166,7 +166,7 @@ async def look_up(host: str, lookup: Callable[[str], T]) -> T:
             cause = error
         except UnicodeError as error:  # of a name that DNS cannot carry, too long or with an empty part
             cause = OSError(str(error))
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants the answer any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the answer is no longer needed
             loop.call_soon_threadsafe(settle, address, cause)
 
     # asyncio's own getaddrinfo runs in the executor, whose threads the interpreter waits for at its end.

@@ -397,9 +397,9 @@ async def join(
         clock: Seconds that never go back.
 
     Raises:
-        TokenRefused: The two do not know the same token.
-        Refused: The head knows this worker, but does not take it; the message is its reason.
-        OSError, asyncio.TimeoutError, ProtocolError: Nobody answers, or not the head: try again later.
+        TokenRefused: Head and worker have different tokens.
+        Refused: The head refuses this worker; the message is its reason.
+        OSError, asyncio.TimeoutError, ProtocolError: The head does not answer, or something else does. Try again later.
     """
     reader, writer = await connect()
     try:
@@ -407,7 +407,7 @@ async def join(
         line.send({"kind": "hello", **asdict(identity)})
         answer = await asyncio.wait_for(line.receive(), WELCOME_TIMEOUT_S)
     except BaseException:
-        # Who is cancelled by a deadline must not leave the connection open, either.
+        # Also if a deadline cancels this coroutine.
         writer.close()
         raise
     if answer.get("kind") != "welcome":

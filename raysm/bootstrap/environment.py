@@ -48,7 +48,7 @@ class Environment:
     paths: Paths
     """Where everything is; they know of which API's jobs."""
     job_name: str
-    """The job's name; ``job`` where nobody says."""
+    """The job's name; ``job`` if it is not known."""
     current_host: str
     """The name of this instance."""
     hosts: tuple[Host, ...]
@@ -66,7 +66,7 @@ class Environment:
     input_data_config: Mapping[str, Any]
     """``inputdataconfig.json`` as it was; empty in a Processing job."""
     payload: Path
-    """Folder of the payload: the channel ``raysm``, unless whoever started this instance says otherwise."""
+    """Folder of the payload: the channel ``raysm``, unless a variable names another."""
     port_overrides: Mapping[str, int]
     """Ports that replace those of the request, by the names of ``Ports``."""
     addresses: Mapping[str, str]
@@ -82,7 +82,7 @@ class Environment:
     failure_record: Path | None
     """Where the driver writes its Failure; None outside of the driver."""
     began_s: float | None = None
-    """When the first program of this instance began, in seconds since the epoch; None where nobody says."""
+    """When the first program of this instance began, in seconds since the epoch; None if not known."""
 
     @property
     def current(self) -> Host:
@@ -131,7 +131,7 @@ def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
 
 
 def warm_pool_cache(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the folder that the next job of a warm pool finds again; None where there is none, or it is not ours."""
+    """Return the folder that a warm pool keeps for its next job; None if there is none or it cannot be written."""
     folder = Path(environ.get(WARM_POOL_CACHE) or base_paths(environ).warm_pool_cache)
     return folder if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else None
 

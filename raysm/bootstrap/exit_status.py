@@ -32,10 +32,10 @@ __all__ = [
 
 
 STOPPED = 128 + signal.SIGTERM
-"""Exit code after a stop that user code did not survive in time."""
+"""Exit code of a job that was stopped before user code ended."""
 
 RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
-"""A line of Ray's log that is its process's last: a check of its own has failed. Behind it come the frames."""
+"""The line of a failed check (RAY_CHECK) in Ray's log; stack frames follow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class ExitStatus:
     exit_code: int
     """Of the instance's first process."""
     reason: str | None = None
-    """At most MAX_REASON characters, the exception first; None where nothing failed."""
+    """At most MAX_REASON characters, the exception first; None if nothing failed."""
     stopped: bool = False
-    """True where the end was asked for."""
+    """True if the service asked for the end."""
 
     @property
     def headline(self) -> str:
-        """The reason's first line, for those who can read the rest of it in the head's log."""
+        """The first line of the reason; the log has the rest."""
         return (self.reason or "").split("\n")[0]
 
     def write(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class ExitStatus:
 
 
 def exit_by_signal(number: int, frame: FrameType | None) -> None:
-    """Handle a signal as a shell shows it, by 128 and its number, once Python has unwound."""
+    """Handle a signal by an exit with code 128 plus its number, after Python has unwound."""
     raise SystemExit(128 + number)
 
 
@@ -90,18 +90,18 @@ def exit_status_of_error(error: BaseException) -> ExitStatus:
 def exit_status_of_driver(
     status: int, failure: Failure | None, stderr_tail: str, memory_bytes: int, oom_kills: int | None
 ) -> ExitStatus:
-    """Return the exit status that the driver's end makes.
+    """Return the exit status of the instance for the end of its driver.
 
     Args:
         status: Its exit code, or minus the signal that killed it.
-        failure: What it has recorded of it; None where it could not.
-        stderr_tail: The last of what it wrote to stderr.
+        failure: The failure that the driver recorded; None if there is none.
+        stderr_tail: The end of its stderr.
         memory_bytes: The memory limit of this instance.
-        oom_kills: Processes that the kernel killed for want of memory while it ran; None where that is not known.
+        oom_kills: Processes that the kernel killed for lack of memory during the run; None if not known.
     """
     if status == 0:
         return ExitStatus(0)
-    # As shells have it: SageMaker shows it beside the reason, and 137 is what people look for.
+    # As in a shell. SageMaker shows it beside the reason, and people search for 137.
     exit_code = status if status > 0 else 128 - status
     if failure is not None:
         return ExitStatus(exit_code, failure.reason())
@@ -112,7 +112,7 @@ def exit_status_of_driver(
     if status == -signal.SIGKILL:
         text += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
         text += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
-        # Who is killed so says nothing of it: what it wrote last is about something else.
+        # A process killed by SIGKILL cannot log the reason; its last lines are about something else.
         return ExitStatus(exit_code, text)
     return ExitStatus(exit_code, _with_tail(text, stderr_tail))
 
@@ -123,7 +123,7 @@ def _with_tail(text: str, tail: str) -> str:
     if checks := RAY_CHECK.findall(tail):
         tail = checks[-1][:room]
     if len(tail) > room:
-        # Of a traceback or a log the end says what went wrong.
+        # The end of a traceback or log contains the error.
         tail = "…" + tail[len(tail) - room + 1 :]
     return f"{text}\n{tail}".strip()
 
@@ -137,21 +137,21 @@ def signal_name(number: int) -> str:
 
 
 def exception_beside(record: Path) -> Path:
-    """Return where the exception of a function lies, pickled, whose failure is recorded in ``record``."""
+    """Return the path of a function's pickled exception, beside the record of its failure."""
     return record.with_name(Path(EXCEPTION).name)
 
 
 def read_failure(record: Path) -> Failure | None:
-    """Return the failure that the driver has recorded; None where there is none that can be read."""
+    """Return the failure that the driver recorded; None if there is none or it cannot be read."""
     with contextlib.suppress(InvalidConfig, InvalidRequest):
         return Failure.read(record)
     return None
 
 
 def blames_cluster(failure: Failure) -> bool:
-    """Whether the driver says that Ray or an instance failed it, of which the bootstraps know more than it does.
+    """Return whether the driver failed because of Ray or an instance; the bootstrap knows the cause of these better.
 
-    What a task raised comes as Ray's error too, but is the user's own.
+    An exception of a user's task is an error of Ray's too, but not such a failure.
     """
     kind = failure.error_type
     of_ray = kind.startswith("ray.exceptions.") and not kind.startswith("ray.exceptions.RayTaskError")
@@ -159,17 +159,17 @@ def blames_cluster(failure: Failure) -> bool:
 
 
 def publish_failure(record: Path, outputs: Path) -> None:
-    """Copy the record, and the exception that may lie beside it, to where a job's outputs are."""
+    """Copy the record, and a pickled exception beside it, to the job's outputs."""
     for source, name in ((record, FAILURE), (exception_beside(record), EXCEPTION)):
         with contextlib.suppress(OSError):  # on a full disk the failure file and the exit code still say it
             put(outputs / name, source.read_bytes())
 
 
 def report_startup_failure(error: Exception, environ: Mapping[str, str]) -> ExitStatus:
-    """Say why this instance cannot begin; return the exit status that this makes."""
+    """Log why this instance cannot start, write the failure file, and return the exit status."""
     status = exit_status_of_error(error)
     remark(status.reason or "")
-    # The folder itself may be what cannot be used; the exit code and the log still say it.
+    # The output folder itself may be unusable; the exit code and the log still have the reason.
     with contextlib.suppress(OSError, ValueError):
         status.write(base_paths(environ).failure)
     return status

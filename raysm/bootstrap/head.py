@@ -114,7 +114,7 @@ class Head:
                     case End(cause):
                         return self._conclude(cause)
                 self._carry_out(decision)
-            # After every event, as a state and not as a decision: nobody can forget to end the process that asks.
+            # After every event and by the state, so that the process that polls is always ended.
             self._watch_nodes(membership.watches_nodes)
             event = await self._inbox.take(membership.wakes_at_s) or Tick(self._control.silent)
             membership, decisions = membership.take(event, time.monotonic())
@@ -153,7 +153,7 @@ class Head:
                         self._settle_outputs(host, keys, size_bytes)
                     case messages.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
-                    # A kind of message that a later version may send: the line is authenticated, so nobody's else.
+                    # A kind of message of a later version. It is authenticated, so it comes from a worker of this job.
                     case None:
                         pass
                     case event:
@@ -241,7 +241,7 @@ class Head:
 
     async def _listen(self) -> None:
         named = self._instance.environment.addresses.get(self._instance.name)
-        # Nobody from elsewhere has to come in: then the port is open to nobody from elsewhere.
+        # Without workers the port accepts connections from this machine only.
         local = is_loopback(named) if named else len(self._rules.hosts) == 1
         port = self._instance.ports.control
         try:

@@ -23,27 +23,27 @@ PRINTABLE = "a text of printable characters"
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A value of a configuration file, with its place."""
+    """A value of a configuration file, with its position."""
 
     value: Any
-    """As ``json.loads`` returned it; None too where the file has nothing there."""
+    """As returned by ``json.loads``; None also if it is missing."""
     file: str
-    """Where it was read, for people."""
+    """The file's name, for messages."""
     way: str = ""
-    """The way to it in the file, ``instance_groups[0].hosts``; empty is the whole of it."""
+    """The path in the file, ``instance_groups[0].hosts``; empty for the whole file."""
 
     def refusal(self, expected: str) -> InvalidConfig:
-        """Return the error that says what the value should have been."""
+        """Return an error that names the expected value."""
         where = f"{self.file}: {self.way}" if self.way else self.file
         return InvalidConfig(f"{where}: expected {expected}, got {shown(self.value)}")
 
     def expect(self, kind: type[T], expected: str) -> T:
-        """Return the value, which must be a ``kind``; ``expected`` says for people what that is.
+        """Return the value, which must be a ``kind``; ``expected`` describes it in the error.
 
         Raises:
-            InvalidConfig: It is something else; so do all methods that read.
+            InvalidConfig: It has another type. All methods that read raise this.
         """
-        # The one place that asks for a type, so that no answer forgets the file, the way and the value.
+        # The only type check, so that each error names the file, the path in it and the value.
         if not isinstance(self.value, kind):
             raise self.refusal(expected)
         return self.value
@@ -53,7 +53,7 @@ class ConfigValue:
         return {key: self._member(key, item) for key, item in self.expect(dict, expected).items()}
 
     def member(self, key: str, expected: str = "a JSON object") -> "ConfigValue":
-        """Return one member of an object; its value is None where there is none."""
+        """Return one member of an object; its value is None if it is missing."""
         return self._member(key, self.expect(dict, expected).get(key))
 
     def items(self, expected: str) -> list["ConfigValue"]:
@@ -62,14 +62,14 @@ class ConfigValue:
         return [ConfigValue(item, self.file, f"{self.way}[{i}]") for i, item in items]
 
     def text(self) -> str:
-        """Return a text that a log can show as it is."""
+        """Return a non-empty text of printable characters."""
         text = self.expect(str, PRINTABLE)
         if not text or not text.isprintable():
             raise self.refusal(PRINTABLE)
         return text
 
     def _member(self, key: str, item: Any) -> "ConfigValue":
-        # Whoever wrote the file chose the key: a newline in it must not break the one line of a reason.
+        # A newline in a key must not break the reason, which is one line.
         name = key if key.isprintable() else shown(key)
         return ConfigValue(item, self.file, f"{self.way}.{name}" if self.way else name)
 
@@ -117,7 +117,7 @@ class ResourceConfig:
 
 
 def read_resource_config(data: Any, path: Path) -> ResourceConfig:
-    """Check what ``resourceconfig.json`` holds.
+    """Check the content of ``resourceconfig.json``.
 
     Args:
         data: The parsed JSON.
@@ -137,7 +137,7 @@ def read_resource_config(data: Any, path: Path) -> ResourceConfig:
         raise InvalidConfig(f"{path}: current_host {shown(current)} is not one of the hosts {shown(sorted(names))}")
     interface = _optional_text(config.member("network_interface_name"))
     groups = _groups(config.member("instance_groups"), names, path)
-    # The service writes no groups for a plain job, and user code that asks for its group is to find one all the same.
+    # The service writes no groups for a plain job; user code that asks for its group finds this one.
     default = (HOMOGENEOUS, _optional_text(config.member("current_instance_type")))
     hosts = tuple(Host(name, *groups.get(name, default)) for name in sorted(names, key=natural))
     own_group = config.member("current_group_name").value
@@ -150,7 +150,7 @@ def read_resource_config(data: Any, path: Path) -> ResourceConfig:
 
 
 def _optional_text(config: ConfigValue) -> str:
-    """Return a text, or an empty one where the service says nothing: it never writes an empty one itself."""
+    """Return a text, or an empty one if it is missing."""
     return "" if config.value is None else config.text()
 
 
@@ -191,7 +191,7 @@ def _groups(config: ConfigValue, names: frozenset[str], path: Path) -> dict[str,
                 raise InvalidConfig(f"{path}: {hosts.way}: {host!r} is in the group {groups_by_host[host][0]!r} too")
             groups_by_host[host] = (group, kind)
     lost = sorted(names - groups_by_host.keys(), key=natural)
-    # An empty list of groups says no more than none.
+    # An empty list of groups means no groups.
     if groups_by_host and lost:
         raise InvalidConfig(f"{path}: instance_groups: the host {lost[0]!r} is in no group")
     return groups_by_host

@@ -33,31 +33,31 @@ __all__ = ["Instance", "prepare"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
-    """Everything that the life cycle needs to know."""
+    """Everything that head and worker need to know about this instance."""
 
     environment: Environment
-    """What the service told."""
+    """The configuration from the service."""
     payload: Payload
-    """What the user asked for, verified."""
+    """The verified payload with the user's request."""
     ports: Ports
-    """Where the cluster listens, overrides applied."""
+    """Ports of the cluster, with overrides applied."""
     identity: Identity
-    """What must be the same in every instance."""
+    """Versions that must be the same in every instance."""
     capacity: Capacity
     """What this instance offers to Ray."""
     commands: Commands
-    """What it runs."""
+    """The commands that it runs."""
     inherited: Mapping[str, str]
     """The environment variables of this process."""
 
     @property
     def request(self) -> JobRequest:
-        """What the user asked for."""
+        """The user's request."""
         return self.payload.request
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that is asked for."""
+        """The requested cluster."""
         return self.payload.request.cluster
 
     @property
@@ -71,7 +71,7 @@ class Instance:
         return self.environment.head(self.cluster).name
 
     def at(self, address: str) -> "Instance":
-        """Return this instance, told by which interface the others reach it.
+        """Return this instance with the network interface that has ``address``.
 
         Args:
             address: Its own, as the others use it. A Processing job is told no interface, and the one that a Training
@@ -137,16 +137,16 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
     environment = environments.read(environ)
     payload = payloads.load(environment.payload)
     cluster = payload.request.cluster
-    # For its error: else all would wait until the deadline for a head that is not there.
+    # Raises if there is no head: otherwise all instances would wait for it until the deadline.
     head = environment.head(cluster)
     if environment.current == head:
         _check_outputs(environment)
     if environment.has_checkpoints:
-        # Brought back by the service, which takes over all that lies there when an instance dies.
+        # The service restores this folder, including files that an instance had not finished when it died.
         remove_unfinished(environment.paths.checkpoints)
         with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
             environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
-    # Asked again of the instances that there are: the request was checked against those that were wanted.
+    # The client checked the requested number of instances; this checks the actual number.
     if cluster.coordinator_only and len(environment.hosts) < 2:
         raise InvalidConfig("the head only coordinates, but there is no other instance to work")
     if cluster.min_instances is not None and cluster.min_instances > len(environment.hosts):
@@ -167,7 +167,7 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
 
 
 def _check_outputs(environment: Environment) -> None:
-    """Refuse a container whose user cannot write the result, before hours are spent on it."""
+    """Raise if the container's user cannot write the result, before hours are spent."""
     for folder in (environment.paths.model, environment.paths.output_data):
         # Neither need be there yet: then it is made in the first that is.
         existing = next(path for path in (folder, *folder.parents) if path.exists())

@@ -64,7 +64,7 @@ class Node:
 # What happens, to the head and to workers
 
 
-# It comes to all instances at once: nobody waits to be told by the head.
+# The service sends it to all instances at once, so they do not wait for the head.
 @dataclass(frozen=True, slots=True)
 class StopRequested:
     """The service wants the job to end: SIGTERM."""
@@ -83,7 +83,7 @@ class Tick:
     """Nothing has happened but time."""
 
     silent: frozenset[str] = frozenset()
-    """Workers whose last heartbeats are missing; nobody knows yet whether they are lost."""
+    """Workers whose last heartbeats are missing, but which are not lost yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Joined:
     host: str
 
 
-# Apart from Lost: whoever says goodbye has done what was to be done, and its end is no loss.
+# Not Lost: a worker that says goodbye has finished.
 @dataclass(frozen=True, slots=True)
 class Left:
     """A worker has said goodbye."""
@@ -113,7 +113,7 @@ class Left:
     host: str
 
 
-# Not one that is refused and forgotten: who knows the token was meant to be of this job, and never will fit.
+# It has the job's token, so it was meant to join, and it never can.
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """A worker knows the token, but is not of this job: another payload, Python or Ray."""

@@ -78,7 +78,7 @@ class Member:
     is_stopping: bool = False
     """Whether the service has asked for the end."""
     head_lost: bool = False
-    """Whether there is nobody any more to say goodbye to."""
+    """Whether the head is gone."""
     has_ended: bool = False
     """Whether the end is decided, after which nothing is."""
 
@@ -182,8 +182,8 @@ class Member:
             return self._end(Stopped())
         if self.is_stopping:
             return self, ()
-        # Ray stays until the head says done: user code may need what lies in this instance for its checkpoint. Who is
-        # to stop need not join any more, so that this deadline replaces the other.
+        # Ray runs until the head says done, because user code may need objects of this instance for its checkpoint. A
+        # stopping instance need not join any more, so this deadline replaces the one for joining.
         grace_s = min(self.rules.grace_s + STOP_MARGIN_S, SERVICE_GRACE_S)
         return replace(self, is_stopping=True, wakes_at_s=now_s + grace_s), ()
 

@@ -76,7 +76,7 @@ class Rules:
     @property
     def needed(self) -> int:
         """The fewest instances, the head among them, with which the job may begin."""
-        # A head that only coordinates would wait for ever for somebody to work.
+        # Without a worker, a head that only coordinates would wait for ever.
         return max(self.cluster.min_instances or len(self.hosts), 2 if self.cluster.coordinator_only else 1)
 
 

@@ -59,14 +59,14 @@ class NodeWatcher:
             self._task = asyncio.create_task(self._run(report))
 
     def stop(self) -> None:
-        """Leave; nobody asks the GCS any more."""
+        """Disconnect; the GCS is not asked any more."""
         if self._task:
             self._task.cancel()
         self._task = None
 
     async def _run(self, report: Callable[[NodesChanged | Failed], None]) -> None:
         while True:
-            # What is told may be torn, and there may be nobody to tell yet: it is asked again, whatever happened.
+            # A line may be incomplete, or the server may not listen yet: connect again in any case.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 await self._ask(report)
             # The GCS may be too young to answer, or too busy: the caller's deadline ends this.
@@ -130,7 +130,7 @@ def _tell(caller: socket.socket, address: str) -> None:
     def pause() -> None:
         # It says nothing: what can be read is that it has left.
         if select.select([caller], [], [], POLL_S)[0]:
-            raise ConnectionAbortedError("nobody wants to know any more")
+            raise ConnectionAbortedError("the client has disconnected")
 
     host, _, port = address.rpartition(":")
     # Ray's client sends the token to whatever listens there.
@@ -167,7 +167,7 @@ def await_first(address: str, limit_s: float) -> None:
     # A worker is told the address once the GCS listens there: on this machine, as a process of this user.
     if not has_own_listener(host, int(port)):
         raise ConnectionRefusedError(f"the GCS no longer listens at {address}")
-    with contextlib.suppress(Exception):  # whoever waits asks for more next, and says then what is wrong
+    with contextlib.suppress(Exception):  # the next read reports the error
         client = ray_internals.GCS_CLIENT.find()(address=address)
         while not client.get_all_node_info(timeout=CALL_TIMEOUT_S) and time.monotonic() < until:
             time.sleep(FIRST_POLL_S)

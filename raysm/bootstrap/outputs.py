@@ -32,25 +32,25 @@ __all__ = [
 
 
 PIECE = 200
-"""Keys of one message, which has at most 8 KiB."""
+"""Keys in one message, which has at most 8 KiB."""
 SHOWN = 3
-"""Names of files that are told to people; of more, the number is."""
+"""File names in a message; of further files it gives the number."""
 
 
 class Owners:
-    """Which instance each file of the outputs comes from: whoever is first; the head is before all others."""
+    """The instance that owns each output file: the first one that claims it; the head comes first."""
 
     def __init__(self, head: str, keys: Iterable[str]) -> None:
-        """Give the head its own."""
+        """Assign the head's files to it."""
         self._owners = dict.fromkeys(keys, head)
 
     def claim(self, host: str, keys: Iterable[str]) -> list[str]:
-        """Give ``host`` what nobody has; return what others have."""
+        """Assign unowned keys to ``host``; return the keys that other instances own."""
         return [key for key in keys if self._owners.setdefault(key, host) != host]
 
 
 def read_outputs(paths: Paths) -> dict[str, Path]:
-    """Return the files that the service collects of this instance, by the keys of their names."""
+    """Return the files that the service uploads from this instance, by the keys of their names."""
     files = {}
     # Numbered: the two go to archives of their own, so that a name in both is no clash.
     for number, folder in enumerate((paths.model, paths.output_data)):
@@ -65,7 +65,7 @@ def model_key(name: str) -> str:
 
 
 def complete_manifest(model: Path, files: Iterable[ResultFile]) -> None:
-    """Add the files that workers leave to the manifest of the head; there is none if it lists no file at all.
+    """Add the workers' files to the head's manifest; remove a manifest that would list no file.
 
     Args:
         model: The head's model folder. The manifest in it may be the user's own, which stays as it is.
@@ -88,14 +88,14 @@ def _key(folder: int, name: bytes) -> str:
 
 
 def in_pieces(keys: Iterable[str]) -> Iterator[list[str]]:
-    """Yield as many keys at a time as one message takes."""
+    """Yield lists of keys that each fit into one message."""
     ordered = list(keys)
     for start in range(0, len(ordered), PIECE):
         yield ordered[start : start + PIECE]
 
 
 def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[str]) -> list[str]:
-    """Let the files of other instances be the job's; return what there is to say of it.
+    """Remove or move files whose names other instances own; return messages about them.
 
     Args:
         paths: Of this instance.
@@ -138,13 +138,13 @@ def _named(files: Sequence[Path], folder: Path) -> str:
 
 
 LISTED = 5
-"""So many files are named; of more, their number is told."""
+"""File names in a warning; of further files it gives the number."""
 
 CACHE = "__pycache__"
 
 
 def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
-    """Return a warning that names the files that the script left in its working folder; None where it left none.
+    """Return a warning that names files which the script left in its working folder; None if there are none.
 
     Args:
         instance: This instance, whose user code has ended.
@@ -174,6 +174,6 @@ def _written_since(folder: Path, since_s: float) -> Iterator[str]:
         for name in files:
             path = Path(root, name)
             status = path.lstat()
-            # A link leads to the source or to a channel, of which nothing is lost.
+            # A link leads to the source or to a channel, which are not lost.
             if stat.S_ISREG(status.st_mode) and status.st_mtime >= since_s:
                 yield path.relative_to(folder).as_posix()

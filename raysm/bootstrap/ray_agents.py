@@ -40,7 +40,7 @@ class RayAgents:
     """The agents of the node that this process starts.
 
     Attributes:
-        bell: The end at which the bell of the dashboard's agent is rung; None as long as there is none.
+        bell: The descriptor that wakes up the dashboard's agent; None before there is one.
     """
 
     def __init__(self, look_s: float = LOOK_S) -> None:
@@ -49,7 +49,7 @@ class RayAgents:
         self._look_s = look_s
 
     def postpone(self) -> None:
-        """Have Ray start a raylet that has stand-ins, unless the installed Ray does anything of it in another way."""
+        """Make Ray start raylets with stand-ins, if the installed Ray has all the names that this needs."""
         # All or nothing: a raylet whose agent does not come up ends, and its node with it.
         if has_all([*ray_internals.AGENT_PORTS, *ray_internals.AGENT_TEXTS]):
             ray_internals.START_PROCESS.replace(self.adapt_start)

@@ -313,10 +313,10 @@ TEXTS = (
     *AGENT_TEXTS,
     *DASHBOARD_TEXTS,
     Text(words=f'"{GCS_PORT}', module="ray._private.services", purpose="see whose process the GCS's port has"),
-    # The calls, not only the methods: what nobody calls any more would be postponed for ever.
+    # The calls, not only the methods: a method that is never called would be postponed for ever.
     Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor when it is wanted"),
     Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard when it is wanted"),
-    # An attribute of instances, which no class shows, and which nobody else must set before __init__ has begun.
+    # An attribute that is set in __init__, so only the source shows it.
     Text(words="self.all_processes", module="ray._private.node", purpose="watch a dashboard that came after the node"),
     Text(
         words="DatasetsCallback(",
@@ -339,7 +339,7 @@ TEXTS = (
 EVENTS = "ray.dashboard.modules.event.event_consts"
 TRAIN = "ray.train.v2._internal.constants"
 SETTINGS = (
-    Setting(name="RAY_AUTH_MODE", purpose="let in nobody without the token"),
+    Setting(name="RAY_AUTH_MODE", purpose="refuse connections without the token"),
     Setting(name="RAY_AUTH_TOKEN_PATH", purpose="pass the token as a file"),
     Setting(name="RAY_AUTH_TOKEN", purpose="drop the token of another cluster"),
     Setting(name="RAY_NAMESPACE", purpose="drop that of another cluster", module="ray._private.ray_constants"),

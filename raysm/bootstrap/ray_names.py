@@ -115,7 +115,7 @@ def has_all(entries: "Iterable[Internal | Text | Setting]") -> bool:
 
 
 def _source(module: str) -> str:
-    """Return a module's source without importing it; empty where there is none."""
+    """Return a module's source without importing it; empty if it does not exist."""
     # find_spec imports the parents alone: some of these modules would start threads, or need a cluster.
     try:
         spec = importlib.util.find_spec(module)

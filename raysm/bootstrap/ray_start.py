@@ -7,8 +7,8 @@ command:
 - ``N`` workers are started ahead of the first task, instead of one for each CPU: the others would wait for nothing,
   and each wakes a hundred times a second.
 - What only shows and tells (the dashboard, the log monitor, the autoscaler's monitor) lets others go first, and is
-  killed at the end, where Ray would ask it to leave and wait for it. So is the GCS, behind the raylet: of what it keeps
-  nobody reads anything any more, and it may take a second to leave.
+  killed at the end, where Ray would ask it to leave and wait for it. So is the GCS, after the raylet: its data is not
+  needed any more, and it can take a second to leave.
 - The dashboard and the autoscaler's monitor are started for the first caller at the dashboard's port, on which this
   process listens from the start, see ``dashboard_port``: Ray would wait for two seconds until the dashboard answers
   before it starts the raylet, and both take 5 s of a core to come up, which is more than most short jobs compute.
@@ -118,10 +118,10 @@ def main() -> None:
 
 
 def _read_address() -> str:
-    """Return the line that whoever has started this process writes once it knows the cluster."""
+    """Return the line with the cluster's address, which the parent process writes to stdin."""
     address = sys.stdin.readline().strip()
     if not address:
-        sys.exit("raysm: nobody says which cluster to join")
+        sys.exit("raysm: stdin was closed before the address of the cluster arrived")
     # What Ray starts inherits it: none of that is to hold a pipe of the bootstrap's.
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -244,11 +244,11 @@ def postpone_dashboard(port: DashboardPort | None, agents: RayAgents) -> None:
     Ray watches the dashboard once it answers: one that does not come up is left out, one that ends later ends the node.
 
     Args:
-        port: Its first caller wants the dashboard. None: nobody can call, and all is started with the node.
+        port: The first connection to it starts the dashboard. None starts the dashboard with the node.
         agents: Those of the node.
     """
     parts = (ray_internals.INITIALIZE, ray_internals.START_MONITOR, ray_internals.START_DASHBOARD)
-    # All of them or none: a part alone would leave a dashboard that nobody starts.
+    # All of them or none: with a part alone the dashboard would never start.
     if any(part.find() is None for part in parts):
         return
     waiting: list[Callable[[Any], object]] = []
@@ -303,9 +303,9 @@ def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: Da
 
 
 def _publish(node: Any, port: DashboardPort) -> None:
-    """Tell the cluster where the dashboard answers: whoever asks there waits until it is started.
+    """Publish the dashboard's address in the GCS: a client that connects waits until the dashboard has started.
 
-    Ray's State API, and what Ray Train asks by it, would else fail until somebody looks at the dashboard.
+    Without the address, Ray's State API, which Ray Train uses, fails until the dashboard has started.
     """
     client, key, namespace = (
         part.find()

@@ -43,14 +43,14 @@ OBJECT_STORE_SHARE = 0.3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectStore:
-    """Where Ray's object store lies, and how large it is."""
+    """Size and folder of Ray's object store."""
 
     bytes: int
     """Its size."""
     folder: Path | None
     """A folder on a disk instead of ``/dev/shm``; None is ``/dev/shm``."""
     warning: str | None = None
-    """What to say to the user about it."""
+    """A warning for the user."""
 
 
 def count_cpus(root: Path = ROOT, affinity: int | None = None) -> int:
@@ -98,7 +98,7 @@ def _machine_memory(root: Path) -> int:
 
 
 def oom_kills(root: Path = ROOT) -> int | None:
-    """Return how many processes of this cgroup the kernel has killed for want of memory; None where it does not say."""
+    """Return how many processes of this cgroup the kernel has killed for lack of memory; None if not known."""
     for name in ("memory.events", "memory.oom_control"):
         for line in (cgroup_value(root, "memory", name) or "").splitlines():
             key, _, value = line.partition(" ")
@@ -157,28 +157,28 @@ def plan_object_store(
     asked_bytes: int | None = None,
     disk_free_bytes: int | None = None,
 ) -> ObjectStore:
-    """Size Ray's object store to what ``/dev/shm`` really has, or put it on a disk where that is too small.
+    """Fit Ray's object store into ``/dev/shm``, or place it on a disk if that is too small.
 
     Args:
         memory_bytes: Memory of this instance.
-        shared_bytes: Free bytes of ``/dev/shm``; 0 where there is none.
-        disk: The folder to fall back to; made where it is used.
+        shared_bytes: Free bytes of ``/dev/shm``; 0 if it does not exist.
+        disk: The folder to fall back to; created if it is used.
         asked_bytes: A size that the user wants.
         disk_free_bytes: Free bytes of that folder's disk; None asks it.
     """
     intended = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
     intended = max(MIN_OBJECT_STORE_BYTES, intended if asked_bytes else min(intended, MAX_OBJECT_STORE_BYTES))
-    # Ray itself, and NCCL, keep small segments there too.
+    # Ray and NCCL keep other small segments there.
     usable = int(shared_bytes * 0.9)
     if usable >= intended:
         return ObjectStore(bytes=intended, folder=None)
-    # A size that was asked for is kept, on a disk if need be; one of our own gives way.
+    # A requested size is kept, on a disk if necessary; the default size is reduced instead.
     if asked_bytes is None and usable >= MIN_OBJECT_STORE_BYTES:
         return ObjectStore(bytes=usable, folder=None)
     if disk_free_bytes is None:
         disk.mkdir(parents=True, exist_ok=True)
         disk_free_bytes = shutil.disk_usage(disk).free
-    # Half: Ray's logs, and the objects that it spills, lie below the same folder.
+    # Half, because Ray's logs and spilled objects use the same disk.
     size = max(MIN_OBJECT_STORE_BYTES, min(intended, disk_free_bytes // 2))
     warning = (
         f"/dev/shm has {shared_bytes / 2**20:.0f} MiB free, too few for an object store of {intended / 2**20:.0f} MiB:"
@@ -197,11 +197,11 @@ def _text(path: Path) -> str | None:
 
 INTERVAL_S = 1.0
 STATUS_BYTES = 8192
-"""More than ``/proc/PID/status`` has."""
+"""``/proc/PID/status`` is shorter."""
 
 
 class PeakMemory:
-    """The largest sum of the memory of this process and its descendants that a once-a-second look has seen.
+    """Peak memory of this process and its descendants, sampled once a second.
 
     Counted are the anonymous memory of every process (what it allocated; pages that a fork shares count in each), and
     once the largest shared memory that any one of them maps, which is Ray's object store. Not counted are pages of
@@ -210,18 +210,18 @@ class PeakMemory:
     """
 
     def __init__(self, look: Callable[[], int] | None = None) -> None:
-        """Begin at zero; ``look`` returns the bytes in use now, None is the sum described above."""
+        """Start at zero; ``look`` returns the bytes in use, None measures them as described above."""
         self._look = look or (lambda: used_bytes([os.getpid(), *descendants(os.getpid())]))
         self.bytes = 0
-        """The peak so far; 0 where the system does not say (macOS)."""
+        """The peak so far, in bytes; 0 if the system does not report it (macOS)."""
 
     def sample(self) -> None:
-        """Look once; a look that fails is passed over, because no figure is worth a job."""
+        """Take a sample; errors are ignored, because a missing figure must not fail a job."""
         with contextlib.suppress(Exception):
             self.bytes = max(self.bytes, self._look())
 
     async def run(self) -> None:
-        """Look every second until cancelled."""
+        """Take a sample every second until cancelled."""
         while True:
             self.sample()
             await asyncio.sleep(INTERVAL_S)

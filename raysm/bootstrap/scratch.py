@@ -31,7 +31,7 @@ __all__ = [
 
 
 def private_folder(paths: Paths) -> Path:
-    """Make a folder that others cannot read, among this instance's own things."""
+    """Create a folder in the scratch folder that other users cannot read."""
     paths.scratch.mkdir(parents=True, exist_ok=True)
     # mkdtemp makes it 0700 at once: a chmod afterwards leaves a moment for others.
     return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
@@ -39,7 +39,7 @@ def private_folder(paths: Paths) -> Path:
 
 @contextlib.contextmanager
 def private_tempdir(paths: Paths) -> Iterator[Path]:
-    """Yield a private folder that is gone afterwards."""
+    """Yield a private folder, and remove it at the end."""
     folder = private_folder(paths)
     try:
         yield folder
@@ -48,9 +48,9 @@ def private_tempdir(paths: Paths) -> Iterator[Path]:
 
 
 def private_token(token_file: Path, paths: Paths) -> Path:
-    """Return a file of the token that only its owner can read.
+    """Return a file with the token that only its owner can read.
 
-    A download from S3 forgets modes, and a channel may be read-only or owned by somebody else: then it is a copy.
+    A download from S3 loses file modes, and a channel may be read-only or owned by another user; then it is a copy.
     """
     with contextlib.suppress(OSError):
         if _is_private(token_file):
@@ -82,22 +82,22 @@ MOUNTS = Path("/proc/self/mounts")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """A place that may have room, and what ``df`` says of it."""
+    """A disk that could hold the scratch folder, with its size and free space."""
 
     folder: Path
-    """Of the disk, ``/tmp``."""
+    """A folder of the disk, ``/tmp``."""
     scratch: Path
-    """What would be this instance's own on it."""
+    """The scratch folder on it."""
     device: str = ""
-    """What is mounted there, ``/dev/nvme1n1``; empty where the system does not tell."""
+    """The mounted device, ``/dev/nvme1n1``; empty if not known."""
     in_memory: bool = False
-    """Whether what is written there takes memory."""
+    """Whether it is a file system in memory."""
     size_bytes: int = 0
-    """Of the whole file system."""
+    """Size of the file system."""
     free_bytes: int = 0
-    """What this user may still write."""
+    """Free space for this user."""
     obstacle: str = ""
-    """Why nothing can be written there; empty where it can."""
+    """Why it cannot be written; empty if it can."""
 
     def __str__(self) -> str:
         if self.obstacle:
@@ -107,14 +107,14 @@ class Disk:
 
 
 def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, str]:
-    """Return the variables with the scratch folder in them; it is chosen, emptied and announced unless it is there.
+    """Return the variables with the scratch folder added; choose, empty and log it if it is not set yet.
 
     Args:
         environ: This process's variables.
         temp: Stands for ``/tmp`` in a test.
 
     Raises:
-        InvalidConfig: There is no place that can be written.
+        InvalidConfig: No folder can be written.
     """
     if environ.get(names.SCRATCH):
         return dict(environ)
@@ -132,9 +132,9 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
 
 
 def choose(disks: Sequence[Disk]) -> Disk | None:
-    """Return the disk with the most room, the first of several; None where none can be written.
+    """Return the disk with the most free space, the first of equals; None if none can be written.
 
-    One that is memory is taken only where there is no other: what fills it ends the job.
+    A file system in memory is the last choice, because filling it ends the job.
     """
     usable = [disk for disk in disks if not disk.obstacle]
     rooms: dict[str, int] = {}
@@ -150,12 +150,12 @@ def _device_of(disk: Disk) -> str:
 
 
 def look_at(folder: Path, scratch: Path, mounts: Path = MOUNTS) -> Disk:
-    """Return what there is at ``folder``; ``scratch``, below it, is there afterwards, and empty, unless it cannot be.
+    """Return the disk of ``folder``, and create ``scratch`` on it, empty, if possible.
 
     Args:
-        folder: Where to look.
-        scratch: The folder to make; what an earlier job left in it is removed.
-        mounts: What the system says of its mounts.
+        folder: A folder of the disk.
+        scratch: The folder to create; files of an earlier job in it are removed.
+        mounts: The system's list of mounts.
     """
     device, kind = _mounted_at(folder, mounts)
     try:
@@ -174,10 +174,10 @@ def look_at(folder: Path, scratch: Path, mounts: Path = MOUNTS) -> Disk:
 
 
 def _empty(scratch: Path) -> None:
-    """Make the folder, for this user alone.
+    """Create the folder, empty, for this user alone.
 
     Raises:
-        OSError: It cannot be made or written, or is somebody else's.
+        OSError: It cannot be created or written, or belongs to another user.
     """
     # A warm pool may keep what an earlier job left. rmtree follows no link, and fails on what is another user's.
     if scratch.is_dir():
@@ -189,7 +189,7 @@ def _empty(scratch: Path) -> None:
 
 
 def _mounted_at(folder: Path, mounts: Path) -> tuple[str, str]:
-    """Return the device and the kind of the file system of ``folder``; two empty texts where nobody says."""
+    """Return the device and the type of the file system of ``folder``; two empty texts if not known."""
     device, kind, longest = "", "", -1
     try:
         lines = mounts.read_text(errors="replace").splitlines()
@@ -205,7 +205,7 @@ def _mounted_at(folder: Path, mounts: Path) -> tuple[str, str]:
 
 
 def _private_tempdir(disks: Sequence[Disk]) -> str:
-    """Return a new folder where temporary files go: the last resort, TMPDIR for one."""
+    """Return a new folder in the system's place for temporary files, such as TMPDIR."""
     try:
         return tempfile.mkdtemp(prefix="raysm-")
     except OSError as error:
@@ -216,7 +216,7 @@ def _private_tempdir(disks: Sequence[Disk]) -> str:
 
 
 def _ray_variables(disks: Sequence[Disk], scratch: Path, temp: Path) -> dict[str, str]:
-    """Return what sends Ray's sessions, and temporary files, to where the room is; what the user has set stays."""
+    """Return variables that place Ray's sessions and temporary files on the chosen disk, unless the user has set them."""
     # Ray spills objects there. Below /tmp it is where Ray's own tools look for a cluster.
     if len(disks) == 1 or scratch.is_relative_to(temp):
         return {}

@@ -33,7 +33,7 @@ OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
 # Not Ray itself: its module imports the SDK, which the job's image need not have.
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What ``raysm.sdk.Ray`` says, as it arrives in the instance."""
+    """The options of ``raysm.sdk.Ray``, as they arrive in the instance."""
 
     init: bool = False
     """``Script.ray_init``."""
@@ -92,10 +92,10 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
     groups: dict[str, InstanceGroup] = {}
     for host in environment.hosts:
         count = groups[host.group].count if host.group in groups else 0
-        # The type is an optional key of the file, and nobody chooses instances by this one any more.
+        # The type is optional in the file, and is not used to choose instances any more.
         groups[host.group] = InstanceGroup(host.group, host.instance_type or "unknown", count + 1)
     shape: dict[str, Any] = {"groups": tuple(groups.values())}
-    # The service names one group in a plain job too: only who names it as the head means a job of groups.
+    # A plain job has one group too; it is a job of groups only if the head names it.
     if len(groups) == 1 and options.head is None:
         group = next(iter(groups.values()))
         shape = {"instance_type": group.instance_type, "count": group.count}
@@ -114,7 +114,7 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
 def _input(environment: Environment, channel: str) -> Input:
     config = environment.input_data_config.get(channel, {})
     sharded = config.get("S3DistributionType") == "ShardedByS3Key"
-    # Where the service had it from stands in no file: the place that is known is this instance's.
+    # No file names the source of the channel, so the input is its folder in this instance.
     return Input(
         environment.paths.channel(channel).as_uri(), distribution="ShardedByS3Key" if sharded else "FullyReplicated"
     )

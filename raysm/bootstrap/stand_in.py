@@ -1,9 +1,9 @@
-"""Stands in for an agent of Ray's until somebody wants it, and then becomes it: what costs a second of a core waits.
+"""Take the place of an agent of Ray until it is needed, then become it; each agent costs a second of a core to start.
 
 Run by path (``python -I -S stand_in.py``), so it imports the standard library alone and takes 15 ms. A raylet starts
 two agents, waits until both have said where they listen, registers its node only then, and ends when one of them ends
 (``ray/_private/services.py`` has their command lines). So this says at once where they will be, is the child that the
-raylet watches, and keeps its pid when it becomes the agent. What flows in is the agent's own command line behind:
+raylet watches, and keeps its pid when it becomes the agent. Its arguments are one of these, followed by the agent's command line:
 
     until-rung BELL NAME,NAME,…   the services of these names are out of use, as Ray says it by port -1, but for the
                                   last, which listens already; a byte from the FIFO BELL says that the agent is wanted
@@ -60,7 +60,7 @@ def await_ring(bell: str, names: str, command: Sequence[str]) -> list[str]:
 
 
 def await_call(name: str, command: Sequence[str]) -> list[str]:
-    """Listen, say where, and return the command line of an agent that takes over, once somebody calls.
+    """Listen, announce the port, and return the command line of the agent when a client connects.
 
     Raises:
         OSError: The port is taken.

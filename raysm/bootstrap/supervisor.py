@@ -28,7 +28,7 @@ __all__ = ["begin", "main", "supervise"]
 
 
 def main(environ: Mapping[str, str] | None = None, commands: Commands | None = None) -> int:
-    """Live this instance's whole life.
+    """Run this instance until its end.
 
     Args:
         environ: The environment variables; None are those of this process.
@@ -37,10 +37,10 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
     Returns:
         The exit code of this instance's first process.
     """
-    # SageMaker's init passes SIGTERM on to this process; where there is none this is PID 1, which without a handler
-    # does not even hear it. The event loop replaces this one.
+    # SageMaker's init passes SIGTERM on to this process. Without an init this is PID 1, which ignores signals without
+    # a handler. The event loop replaces this handler.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the entry point has blocked it
     # An image may begin with this program; else the first one says when it began.
     variables = {names.BEGAN: str(time.time()), **(inherited() if environ is None else environ)}
     instance = begin(variables, commands)

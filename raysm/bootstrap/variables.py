@@ -79,7 +79,7 @@ DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", RAYS_JOB)
 DRIVER: Mapping[str, str] = {
     # Its output is a pipe, and what it says should be seen when it is said.
     "PYTHONUNBUFFERED": "1",
-    # Else Ray colors what it says for the workers, whoever reads it.
+    # Otherwise Ray colors its output even in a log file.
     "RAY_COLOR_PREFIX": "0",
     # Else SIGTERM, which every stop begins with, prints a stack of C++ calls. What a crash needs remains: Python's own
     # handler, which Ray enables, prints the stack of Python calls.

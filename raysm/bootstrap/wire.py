@@ -81,7 +81,7 @@ class Line:
         expected = _mac(self._key, self._in, b"%d" % self._received, text)
         # In constant time: how far a guess is right must not show.
         if not hmac.compare_digest(mac, expected):
-            raise ProtocolError("a message was changed on its way, or was sent by somebody else")
+            raise ProtocolError("a message was changed on its way, or comes from another sender")
         self._received += 1
         return _object(text)
 

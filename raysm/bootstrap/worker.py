@@ -54,8 +54,7 @@ END_GRACE_S = 0.5
 ANSWER_S = 5.0
 """Seconds that the head has to say whose an output is; it has nothing else to do by then."""
 CONNECT_TIMEOUT_S = 5.0
-"""Seconds for one attempt: a packet that a firewall drops is answered by nobody, and TCP itself would try for two
-minutes."""
+"""Seconds for one attempt. If a firewall drops the packets, TCP itself would try for two minutes."""
 
 
 P = ParamSpec("P")
@@ -131,7 +130,7 @@ class Worker:
         size_bytes = sum(path.lstat().st_size for path in files.values())
         of_others: set[str] = set()
         undescribed: list[str] = []
-        # One piece after the other: a head that has to queue much for somebody drops him.
+        # One piece after the other: the head drops a worker for which it has to queue too much.
         for keys in in_pieces(files):
             line.tell(messages.claim_outputs(keys, size_bytes))
             answer = await self._hear_taken()

@@ -23,7 +23,7 @@ class SessionWorkload(Workload):
     runner: ClassVar[str] = "raysm.workloads.runners.session:SessionRunner"
     label: ClassVar[str] = "the session"
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
-    # Its server's aiohttp comes with ray[default], without which there is no dashboard either.
+    # The server's aiohttp comes with ray[default].
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
     # Nobody has asked for it who could drop it: it is how calls come in where instances have a network of their own.
     without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"

@@ -116,6 +116,8 @@ class JobWait:
 
     def _phase(self) -> str:
         match self._state:
+            case State(name="joined", count=int(count), total=int(total)) if count == total:
+                return f"all {total} instances have joined, and their Ray nodes start"
             case State(name="joined", count=int(count), total=int(total)):
                 return f"{count} of {total} instances have joined, and the others still start"
             case None if self._installs:
