@@ -115,7 +115,7 @@ FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 1.0
 CONNECT_TIMEOUT_S = 5.0
 OWN_NAME_S = 2.0
-"""Seconds to resolve an instance's own name. On SageMaker it is in /etc/hosts; without it the interface's address is used."""
+"""Seconds to resolve an instance's own name, which SageMaker writes into /etc/hosts."""
 PEER_NAME_S = 10.0
 """Seconds to resolve another instance's name before trying again."""
 

@@ -216,7 +216,7 @@ def _private_tempdir(disks: Sequence[Disk]) -> str:
 
 
 def _ray_variables(disks: Sequence[Disk], scratch: Path, temp: Path) -> dict[str, str]:
-    """Return variables that place Ray's sessions and temporary files on the chosen disk, unless the user has set them."""
+    """Return variables that place Ray's sessions and temporary files on the chosen disk; the user's own win."""
     # Ray spills objects there. Below /tmp it is where Ray's own tools look for a cluster.
     if len(disks) == 1 or scratch.is_relative_to(temp):
         return {}

@@ -2,8 +2,9 @@
 
 Run by path (``python -I -S stand_in.py``), so it imports the standard library alone and takes 15 ms. A raylet starts
 two agents, waits until both have said where they listen, registers its node only then, and ends when one of them ends
-(``ray/_private/services.py`` has their command lines). So this says at once where they will be, is the child that the
-raylet watches, and keeps its pid when it becomes the agent. Its arguments are one of these, followed by the agent's command line:
+(``ray/_private/services.py`` has their command lines). So this program announces at once where they will listen,
+is the child that the raylet watches, and keeps its pid when it becomes the agent. Its arguments are one of these,
+followed by the agent's command line:
 
     until-rung BELL NAME,NAME,…   the services of these names are out of use, as Ray says it by port -1, but for the
                                   last, which listens already; a byte from the FIFO BELL says that the agent is wanted
