@@ -51,9 +51,9 @@ dist.destroy_process_group()
 MEASURED = """
 import statistics, sys, time, torch
 from torch import nn
-from raysm.workloads.training.measure import communication
+from raysm.workloads.training.measure import profiling
 from raysm.workloads.training.loop import session
-from raysm.workloads.training.measure.measuring import Measuring
+from raysm.workloads.training.measure.report import Measuring
 from raysm.workloads.training.prepare import prepare, step
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(8)], nn.Linear(768, 10))
@@ -82,9 +82,9 @@ for number in range(int(sys.argv[1])):
         seconds[on].append(timed(1))
     if number % 10 == 0:
         current.timer, current.observers = timer, [*others, measuring]
-        measuring._steps = communication.FIRST_STEP - 1  # the next step is looked at
+        measuring._steps = profiling.FIRST_STEP - 1  # the next step is looked at
         looks.append(2 * timed(2))  # with the step after it, which is slower too
-        measuring._steps = communication.FIRST_STEP + 1
+        measuring._steps = profiling.FIRST_STEP + 1
 off_s = statistics.median(seconds[False])
 each_s = statistics.median(seconds[True]) - off_s
 print("figures", off_s, each_s, statistics.median(looks) - 2 * off_s)
@@ -126,7 +126,7 @@ def measuring_costs(pairs, steps):
     out = subprocess.run([sys.executable, "-c", MEASURED, str(pairs)], capture_output=True, text=True, check=True)
     said = next(line for line in out.stdout.splitlines() if line.startswith("figures "))
     step_s, each_s, look_s = map(float, said.split()[1:])
-    from raysm.workloads.training.measure.communication import is_due
+    from raysm.workloads.training.measure.profiling import is_due
 
     looks = sum(is_due(step) for step in range(1, steps + 1))
     print(

@@ -21,7 +21,7 @@ from raysm.workloads.training.loop.batch_norms import BatchNormCheck
 from raysm.workloads.training.loop.random_state import seed_all
 from raysm.workloads.training.loop.scheduling import check_scheduler
 from raysm.workloads.training.loop.session import Session, current
-from raysm.workloads.training.measure.measuring import measure
+from raysm.workloads.training.measure.report import measure
 from raysm.workloads.training.parallel.compiling import check_compiler
 from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew

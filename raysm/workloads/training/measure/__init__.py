@@ -1,1 +1,1 @@
-"""Where the time of a step goes, how busy the instances are, and the sentence that says what to do about it."""
+"""Where the time of a training goes, and how busy its instances are."""

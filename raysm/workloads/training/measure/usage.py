@@ -1,66 +1,143 @@
-"""How busy an instance is: CPU, memory, network, disk and GPUs, looked at once a second.
+"""How busy an instance is: CPU, memory, network, disks and GPUs, read once a second by psutil and nvidia-ml-py.
 
-What flows in is what the system counts and what NVIDIA's driver says; what flows out are ``Metric`` events, each the
-mean of the looks since the last one, and the means of the whole run. On SageMaker an instance is a host of its own.
-Instances on this machine share its CPUs, memory and disks, and see them whole; only those of kind ``namespace`` have a
-network of their own.
+On SageMaker an instance is a host of its own. Instances on this machine share its CPUs, memory and disks and report
+those of the machine; only those of kind ``namespace`` have a network of their own.
 """
 
 import contextlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from raysm.contract.events import Metric
+from raysm.contract.machine import memory_limit, memory_used
 from raysm.errors import MissingDependency
 from raysm.workloads.progress import EmitEvent
-from raysm.workloads.training.measure.counters import Counters, system_counters
-from raysm.workloads.training.measure.gpus import Gpu, Gpus, GpusUnknown, open_gpus
 
-__all__ = ["Sources", "Usage", "usage_between"]
+__all__ = ["Gpus", "GpusUnknown", "Usage", "read_counters", "usage_between"]
 
 INTERVAL_S = 1.0
 
 EMIT_EVERY_S = 10.0
-"""A line a second and metric would bury the log of a job of many instances."""
+"""A line each second and metric would bury the log of a job of many instances."""
+
+Counters = Mapping[str, float]
+"""What the system has counted since its start, and the memory in use now."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sources:
-    """Where the figures come from."""
+def read_counters() -> Counters:
+    """Read the system's counters; what a system does not count is 0 (gVisor has no disks, some containers no network).
 
-    read: Callable[[], Counters] = system_counters
-    """Reads the system's counters."""
-    open_gpus: Callable[[], Gpus] = open_gpus
-    """Opens the driver's library."""
+    Raises:
+        MissingDependency: psutil is not installed.
+    """
+    try:
+        # Not at the top: Ray's own psutil lies below a folder that only Ray looks into.
+        import psutil
+    except ImportError as error:
+        raise MissingDependency("psutil is not installed; add it to the requirements") from error
 
+    def read(function: Callable[..., Any], **options: Any) -> Any:
+        try:
+            return function(**options)
+        except (OSError, NotImplementedError):
+            return None
 
-def usage_between(before: Counters, after: Counters, gpus: tuple[Gpu, ...] = ()) -> dict[str, float]:
-    """Return the usage by the metrics' names: shares in percent, rates in bytes per second."""
-    elapsed_s = max(1e-9, after.time_s - before.time_s)
-    cpus_s = after.cpu_all_s - before.cpu_all_s
-    # An interface or a disk that went away meanwhile takes along what it had counted.
-    usage = {
-        "cpu_percent": 100.0 * (after.cpu_busy_s - before.cpu_busy_s) / cpus_s if cpus_s > 0 else 0.0,
-        "memory_bytes": float(after.memory_bytes),
-        "memory_percent": 100.0 * after.memory_bytes / max(1, after.memory_limit_bytes),
-        "network_received_bytes_per_s": max(0, after.received_bytes - before.received_bytes) / elapsed_s,
-        "network_sent_bytes_per_s": max(0, after.sent_bytes - before.sent_bytes) / elapsed_s,
-        "disk_read_bytes_per_s": max(0, after.read_bytes - before.read_bytes) / elapsed_s,
-        "disk_written_bytes_per_s": max(0, after.written_bytes - before.written_bytes) / elapsed_s,
+    cpu = read(psutil.cpu_times)
+    # The time of guests is in that of user and nice already.
+    seconds = {} if cpu is None else {k: v for k, v in cpu._asdict().items() if not k.startswith("guest")}
+    # nowrap=False: else psutil remembers every interface and disk that there ever was, and locks for it.
+    networks = read(psutil.net_io_counters, pernic=True, nowrap=False) or {}
+    disks = read(psutil.disk_io_counters, perdisk=True, nowrap=False) or {}
+    outside = [io for name, io in networks.items() if name.rstrip("0123456789") != "lo"]
+    # Partitions, LVM, RAID and loop devices have no such link; the disks below them count the same bytes.
+    whole = [io for name, io in disks.items() if (Path("/sys/block") / name / "device").exists()]
+    machine = read(psutil.virtual_memory)
+    total, available = (machine.total, machine.available) if machine is not None else (0, 0)
+    used, limit = memory_used(), memory_limit()
+    return {
+        "time_s": time.monotonic(),
+        "cpu_busy_s": sum(seconds.values()) - seconds.get("idle", 0.0) - seconds.get("iowait", 0.0),
+        "cpu_all_s": sum(seconds.values()),
+        "network_received": sum(io.bytes_recv for io in outside),
+        "network_sent": sum(io.bytes_sent for io in outside),
+        "disk_read": sum(io.read_bytes for io in whole),
+        "disk_written": sum(io.write_bytes for io in whole),
+        # A container's own, without what the kernel can take back; its limit may be above what the machine has.
+        "memory_bytes": total - available if used is None else used,
+        "memory_limit_bytes": total if limit is None else min(total or limit, limit),
     }
-    if gpus:
-        usage["gpu_percent"] = sum(gpu.busy_percent for gpu in gpus) / len(gpus)
-        # Of memory the fullest one: a mean would hide the GPU that is about to have none left.
-        usage["gpu_memory_percent"] = 100.0 * max(gpu.memory_bytes / max(1, gpu.total_bytes) for gpu in gpus)
+
+
+class GpusUnknown(Exception):
+    """The use of the GPUs is unknown; the text says why."""
+
+
+class Gpus:
+    """The GPUs of the machine, as NVIDIA's driver reports them through nvidia-ml-py (imported as ``pynvml``)."""
+
+    def __init__(self) -> None:
+        """Open the driver's library.
+
+        Raises:
+            GpusUnknown: nvidia-ml-py is not installed, or there is no driver.
+        """
+        try:
+            import pynvml
+        except ImportError as error:
+            raise GpusUnknown("nvidia-ml-py is not installed; add it to the requirements") from error
+        self._nvml = pynvml
+        try:
+            pynvml.nvmlInit()
+            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        except pynvml.NVMLError as error:
+            raise GpusUnknown(f"NVIDIA's driver library says: {error}") from error
+
+    def usage(self) -> dict[str, float]:
+        """Return the mean of the GPUs' use, and the share of the memory of the fullest one, in percent.
+
+        Raises:
+            GpusUnknown: The driver does not answer, or does not count this: MIG instances have no rate of use.
+        """
+        try:
+            # The driver's own mean of its last period: sampled here, kernels of a millisecond would be missed.
+            busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
+            memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles]
+        except self._nvml.NVMLError as error:
+            raise GpusUnknown(f"NVIDIA's driver library says: {error}") from error
+        if not busy:
+            return {}
+        # A mean would hide the GPU that is about to run out of memory.
+        fullest = max(each.used / max(1, each.total) for each in memory)
+        return {"gpu_percent": sum(busy) / len(busy), "gpu_memory_percent": 100.0 * fullest}
+
+    def close(self) -> None:
+        """Close the library; harmless if the driver is gone."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
+
+
+def usage_between(before: Counters, after: Counters) -> dict[str, float]:
+    """Return the usage by the metrics' names: shares in percent, rates in bytes per second."""
+    elapsed_s = max(1e-9, after["time_s"] - before["time_s"])
+    cpus_s = after["cpu_all_s"] - before["cpu_all_s"]
+    usage = {
+        "cpu_percent": 100.0 * (after["cpu_busy_s"] - before["cpu_busy_s"]) / cpus_s if cpus_s > 0 else 0.0,
+        "memory_bytes": float(after["memory_bytes"]),
+        "memory_percent": 100.0 * after["memory_bytes"] / max(1, after["memory_limit_bytes"]),
+    }
+    for name in ("network_received", "network_sent", "disk_read", "disk_written"):
+        # An interface or a disk that went away takes along what it had counted.
+        usage[f"{name}_bytes_per_s"] = max(0.0, after[name] - before[name]) / elapsed_s
     return usage
 
 
 class Usage:
-    """Looks once a second in a thread of its own, as long as its ``with`` block lasts."""
+    """Reads the usage in a thread of its own as long as its ``with`` block lasts, and emits means as metrics."""
 
     def __init__(
         self,
@@ -69,7 +146,8 @@ class Usage:
         say: Callable[[str], None],
         *,
         has_gpus: bool = False,
-        sources: Sources | None = None,
+        read: Callable[[], Counters] = read_counters,
+        open_gpus: Callable[[], Gpus] = Gpus,
         interval_s: float = INTERVAL_S,
         emit_every_s: float = EMIT_EVERY_S,
     ) -> None:
@@ -78,92 +156,80 @@ class Usage:
         Args:
             host: The instance that the metrics are about.
             emit_event: Takes the metrics.
-            say: Takes a line for people: what stays unknown, and why, once.
-            has_gpus: Whether the instance has some: where it has none, nothing of them is unknown.
-            sources: Where the figures come from; None is this machine.
-            interval_s: Between two looks.
-            emit_every_s: Between two announcements, at least.
+            say: Takes a line for people: what stays unknown and why, once.
+            has_gpus: Whether the instance has GPUs: without any, no line says that their use is unknown.
+            read: Reads the system's counters.
+            open_gpus: Opens the driver's library.
+            interval_s: Between two readings.
+            emit_every_s: Between two metrics of a name, at least.
         """
-        self._host, self._to, self._say, self._has_gpus = host, emit_event, say, has_gpus
-        self._sources = sources or Sources()
+        self._host, self._emit_event, self._say, self._has_gpus = host, emit_event, say, has_gpus
+        self._read, self._open_gpus = read, open_gpus
         self._interval_s, self._emit_every_s = interval_s, emit_every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="raysm-usage", daemon=True)
         self._recent: list[Mapping[str, float]] = []
-        # ``means`` is asked by the thread that trains, while the other one adds.
+        # The thread that trains calls ``means`` while the other one adds.
         self._adding = threading.Lock()
-        self._sums: dict[str, float] = {}
-        self._looks: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     def __enter__(self) -> "Usage":
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Announce what is not announced yet, and end the thread."""
-        # The wait between two looks ends at once: a job must not last a second longer for its figures.
+        """Emit what is left, and end the thread, at once."""
         self._over.set()
         self._thread.join()
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each metric over the looks that had it so far; empty before the first one."""
+        """Return the mean of each metric over the readings that had it so far."""
         with self._adding:
-            return {name: total / self._looks[name] for name, total in self._sums.items()}
+            return {name: total / self._counts[name] for name, total in self._sums.items()}
 
     def _run(self) -> None:
         try:
-            before = self._sources.read()
+            before = self._read()
         except MissingDependency as error:
             self._say(f"how busy {self._host} is stays unknown: {error}")
             return
-        with ExitStack() as until_end:
-            gpus = self._open_gpus(until_end)
-            emitted_s = before.time_s
-            while not self._over.wait(self._interval_s):
-                # A figure that cannot be had, of a disk that is just gone, is not worth a job.
-                with contextlib.suppress(OSError, ValueError):
-                    after = self._sources.read()
-                    self._add(usage_between(before, after, self._look(gpus)))
-                    before = after
-                if before.time_s - emitted_s >= self._emit_every_s:
-                    self._emit()
-                    emitted_s = before.time_s
+        gpus = None
+        try:
+            gpus = self._open_gpus()
+        except GpusUnknown as reason:
+            self._say_unknown(reason)
+        emitted_s = before["time_s"]
+        while not self._over.wait(self._interval_s):
+            # A figure that cannot be read, of a disk that was just removed, must not end a job.
+            with contextlib.suppress(OSError, ValueError):
+                after = self._read()
+                usage = usage_between(before, after)
+                if gpus is not None:
+                    try:
+                        usage |= gpus.usage()
+                    except GpusUnknown as reason:
+                        self._say_unknown(reason)
+                with self._adding:
+                    self._sums.update(usage)
+                    self._counts.update(usage.keys())
+                self._recent.append(usage)
+                before = after
+            if before["time_s"] - emitted_s >= self._emit_every_s:
+                self._emit()
+                emitted_s = before["time_s"]
+        if gpus is not None:
+            gpus.close()
         self._emit()
-
-    def _open_gpus(self, until_end: ExitStack) -> Gpus | None:
-        """Open the driver's library for as long as the block lasts; None where nobody says anything of GPUs."""
-        try:
-            gpus = self._sources.open_gpus()
-        except GpusUnknown as reason:
-            self._say_unknown(reason)
-            return None
-        until_end.callback(gpus.close)
-        return gpus
-
-    def _look(self, gpus: Gpus | None) -> tuple[Gpu, ...]:
-        """Look at the GPUs; a look that fails is left out, and the next one may succeed."""
-        try:
-            return gpus.look() if gpus else ()
-        except GpusUnknown as reason:
-            self._say_unknown(reason)
-            return ()
 
     def _say_unknown(self, reason: GpusUnknown) -> None:
         if self._has_gpus:
             self._say(f"how busy the GPUs of {self._host} are stays unknown: {reason}")
         self._has_gpus = False  # once is enough
 
-    def _add(self, look: Mapping[str, float]) -> None:
-        self._recent.append(look)
-        with self._adding:
-            for name, value in look.items():
-                self._sums[name] = self._sums.get(name, 0.0) + value
-                self._looks[name] += 1
-
     def _emit(self) -> None:
-        """Announce the means of the looks since the last time; a metric counts where a look had it."""
         recent, self._recent = self._recent, []
-        for name in dict.fromkeys(name for look in recent for name in look):
-            values = [look[name] for look in recent if name in look]
-            self._to(Metric(name=name, value=round(sum(values) / len(values), 2), host=self._host))
+        for name in dict.fromkeys(name for usage in recent for name in usage):
+            values = [usage[name] for usage in recent if name in usage]
+            self._emit_event(Metric(name=name, value=round(sum(values) / len(values), 2), host=self._host))

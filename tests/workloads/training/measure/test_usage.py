@@ -1,127 +1,204 @@
-"""How busy an instance is."""
+"""How busy an instance is: CPU, memory, network, disks and GPUs."""
 
 import queue
-from dataclasses import replace
+import sys
 from itertools import count
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from raysm.errors import MissingDependency
-from raysm.workloads.training.measure.counters import Counters
-from raysm.workloads.training.measure.gpus import Gpu, GpusUnknown
-from raysm.workloads.training.measure.usage import Sources, Usage, usage_between
+from raysm.workloads.training.measure.usage import Gpus, GpusUnknown, Usage, read_counters, usage_between
 
 MIB = 2**20
 
-IDLE = Counters(
-    time_s=0.0,
-    cpu_busy_s=170.0,
-    cpu_all_s=1010.0,
-    received_bytes=1030,
-    sent_bytes=204,
-    read_bytes=4096,
-    written_bytes=8192,
-    memory_bytes=3 * MIB,
-    memory_limit_bytes=4 * MIB,
-)
-
-
-class FakeGpus:
-    """Answers with what it was given, one after the other and the last for ever; a text is a failure."""
-
-    def __init__(self, *looks):
-        self.looks, self.closed = list(looks), False
-
-    def look(self):
-        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-        if isinstance(look, str):
-            raise GpusUnknown(look)
-        return look
-
-    def close(self):
-        self.closed = True
-
-
-def no_driver():
-    raise GpusUnknown("no driver")
-
-
-def machine(gpus=None):
-    """Return the sources of a machine on which a second goes by from look to look."""
-    seconds = count()
-    return Sources(
-        read=lambda: replace(IDLE, time_s=float(next(seconds))), open_gpus=no_driver if gpus is None else lambda: gpus
-    )
+IDLE = {
+    "time_s": 0.0,
+    "cpu_busy_s": 170.0,
+    "cpu_all_s": 1010.0,
+    "network_received": 1030,
+    "network_sent": 204,
+    "disk_read": 4096,
+    "disk_written": 8192,
+    "memory_bytes": 3 * MIB,
+    "memory_limit_bytes": 4 * MIB,
+}
 
 
 def test_usage_is_what_was_counted_between_two_moments():
-    after = replace(
-        IDLE,
-        time_s=2.0,
-        cpu_busy_s=IDLE.cpu_busy_s + 1.5,
-        cpu_all_s=IDLE.cpu_all_s + 2.0,
-        sent_bytes=IDLE.sent_bytes + 500,
-        written_bytes=IDLE.written_bytes + 4096,
-    )
-    usage = usage_between(IDLE, after, (Gpu(80.0, 1, 4), Gpu(40.0, 3, 4)))
-    assert usage["cpu_percent"] == 75
-    assert usage["memory_percent"] == 75
+    counted = {"time_s": 2.0, "cpu_busy_s": 171.5, "cpu_all_s": 1012.0, "network_sent": 704, "disk_written": 12288}
+    usage = usage_between(IDLE, IDLE | counted)
+    assert (usage["cpu_percent"], usage["memory_percent"]) == (75, 75)
     assert usage["network_sent_bytes_per_s"] == 250
     assert usage["network_received_bytes_per_s"] == 0
     assert usage["disk_written_bytes_per_s"] == 2048
-    assert (usage["gpu_percent"], usage["gpu_memory_percent"]) == (60, 75)
 
 
 def test_an_interface_that_went_away_makes_no_rate_negative():
-    usage = usage_between(IDLE, replace(IDLE, time_s=2.0, received_bytes=IDLE.received_bytes - 100))
+    usage = usage_between(IDLE, IDLE | {"time_s": 2.0, "network_received": 930})
     assert usage["network_received_bytes_per_s"] == 0
 
 
 def test_a_system_that_counts_no_cpu_time_is_not_busy():
-    assert usage_between(IDLE, replace(IDLE, time_s=1.0))["cpu_percent"] == 0
+    assert usage_between(IDLE, IDLE | {"time_s": 1.0})["cpu_percent"] == 0
 
 
-def test_it_is_announced_for_the_instance_and_ends_with_its_block():
-    announced, lines = queue.Queue(), []
-    with Usage("algo-2", announced.put, lines.append, sources=machine(), interval_s=0.01, emit_every_s=2) as usage:
-        first = announced.get(timeout=90)
-    assert first.host == "algo-2"
-    assert usage.means()["memory_percent"] == 75
-    names = {first.name} | {announced.get_nowait().name for _ in range(announced.qsize())}
-    assert {"cpu_percent", "memory_bytes", "network_sent_bytes_per_s", "disk_read_bytes_per_s"} <= names
-    assert not any(name.startswith("gpu") for name in names)
-    assert lines == []  # of GPUs that are not there nothing is unknown
+def test_the_real_counters_grow():
+    before = read_counters()
+    sum(range(10**6))
+    after = read_counters()
+    assert after["time_s"] > before["time_s"]
+    assert after["cpu_all_s"] >= before["cpu_all_s"] > 0
+    assert 0 < after["memory_bytes"] <= after["memory_limit_bytes"] <= psutil.virtual_memory().total
 
 
-def until_announced(name, gpus, **options):
-    """Look at a machine with GPUs until that metric is announced; return its event, what was said, and the usage."""
-    announced, lines = queue.Queue(), []
-    options |= {"has_gpus": True, "interval_s": 0.01, "emit_every_s": 3}
-    with Usage("algo-2", announced.put, lines.append, sources=machine(gpus), **options) as usage:
-        while (event := announced.get(timeout=90)).name != name:
+def test_loopback_and_partitions_are_not_counted(monkeypatch):
+    def networks(**_):
+        return {name: SimpleNamespace(bytes_recv=1, bytes_sent=2) for name in ("lo", "lo0", "eth0", "eth1")}
+
+    def disks(**_):
+        return {name: SimpleNamespace(read_bytes=1, write_bytes=2) for name in ("no-such-disk", "no-such-disk1")}
+
+    monkeypatch.setattr(psutil, "net_io_counters", networks)
+    monkeypatch.setattr(psutil, "disk_io_counters", disks)
+    found = read_counters()
+    assert (found["network_received"], found["network_sent"], found["disk_read"]) == (2, 4, 0)
+
+
+def test_what_a_system_does_not_count_is_0(monkeypatch):
+    def missing(**options):
+        raise NotImplementedError("no such file")
+
+    for name in ("cpu_times", "net_io_counters", "disk_io_counters"):
+        monkeypatch.setattr(psutil, name, missing)
+    found = read_counters()
+    assert (found["cpu_all_s"], found["network_sent"], found["disk_read"]) == (0, 0, 0)
+
+
+class FakeNvml:
+    """Behaves as pynvml does for (percent, used, total) of each GPU; ``failing`` are the functions that raise."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *gpus, failing=()):
+        self.gpus, self.failing, self.closed = gpus, set(failing), False
+
+    def _call(self, name):
+        if name in self.failing:
+            raise self.NVMLError(f"{name} failed")
+
+    def nvmlInit(self):  # noqa: N802 - the library's name
+        self._call("init")
+
+    def nvmlShutdown(self):  # noqa: N802
+        self.closed = True
+        self._call("shutdown")
+
+    def nvmlDeviceGetCount(self):  # noqa: N802
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
+        return self.gpus[index]
+
+    def nvmlDeviceGetMemoryInfo(self, gpu):  # noqa: N802
+        self._call("memory")
+        return SimpleNamespace(used=gpu[1], total=gpu[2])
+
+    def nvmlDeviceGetUtilizationRates(self, gpu):  # noqa: N802
+        self._call("rates")
+        return SimpleNamespace(gpu=gpu[0])
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    """Return a function that puts a driver's library with these GPUs in the place of the real one."""
+
+    def put(*gpus, failing=()):
+        fake = FakeNvml(*gpus, failing=failing)
+        monkeypatch.setitem(sys.modules, "pynvml", fake)
+        return fake
+
+    return put
+
+
+def test_the_mean_use_and_the_fullest_memory_count(nvml):
+    nvml((80, 1, 4), (40, 3, 4))
+    assert Gpus().usage() == {"gpu_percent": 60, "gpu_memory_percent": 75}
+
+
+def test_a_driver_that_cannot_be_opened_leaves_the_gpus_unknown(nvml):
+    nvml(failing=["init"])
+    with pytest.raises(GpusUnknown, match="driver library says: init failed"):
+        Gpus()
+
+
+@pytest.mark.parametrize("function", ["memory", "rates"])
+def test_a_reading_that_fails_is_unknown_and_the_next_one_may_succeed(nvml, function):
+    fake = nvml((80, 1, 4), failing=[function])
+    gpus = Gpus()
+    with pytest.raises(GpusUnknown, match=f"{function} failed"):
+        gpus.usage()
+    fake.failing.clear()
+    assert gpus.usage()["gpu_percent"] == 80
+
+
+def until_emitted(name, **options):
+    """Read a machine's usage until that metric is emitted; return its event, what was said, and the usage."""
+    emitted, lines, seconds = queue.Queue(), [], count()
+    options = {"interval_s": 0.01, "emit_every_s": 3} | options
+
+    def read():
+        return IDLE | {"time_s": float(next(seconds))}
+
+    with Usage("algo-2", emitted.put, lines.append, read=read, **options) as usage:
+        while (event := emitted.get(timeout=90)).name != name:
             pass
     return event, lines, usage
 
 
-def test_gpus_are_looked_at_and_their_library_left_at_the_end():
-    gpus = FakeGpus((Gpu(60.0, 1, 4),))
-    event, lines, usage = until_announced("gpu_percent", gpus)
+def test_metrics_are_those_of_the_instance_and_without_gpus_none_is_missing(nvml):
+    nvml(failing=["init"])
+    event, lines, usage = until_emitted("memory_percent")
+    assert (event.host, event.value) == ("algo-2", 75)
+    names = {"cpu_percent", "memory_bytes", "network_sent_bytes_per_s", "disk_read_bytes_per_s"}
+    assert names <= usage.means().keys()
+    assert not any(name.startswith("gpu") for name in usage.means())
+    assert lines == []
+
+
+def test_gpus_are_read_and_their_library_closed_at_the_end(nvml):
+    fake = nvml((60, 1, 4), failing=["shutdown"])
+    event, lines, usage = until_emitted("gpu_percent", has_gpus=True)
     assert (event.value, usage.means()["gpu_percent"], lines) == (60, 60, [])
-    assert gpus.closed
+    assert fake.closed
 
 
-def test_gpus_that_nobody_opens_are_unknown_and_that_is_said_once():
-    event, lines, usage = until_announced("memory_percent", None)
-    assert event.value == 75
+def test_gpus_that_cannot_be_opened_are_unknown_and_that_is_said_once(nvml):
+    nvml(failing=["init"])
+    event, lines, usage = until_emitted("memory_percent", has_gpus=True)
     assert "gpu_percent" not in usage.means()
-    assert lines == ["how busy the GPUs of algo-2 are stays unknown: no driver"]
+    assert lines == ["how busy the GPUs of algo-2 are stays unknown: NVIDIA's driver library says: init failed"]
 
 
-def test_looks_that_fail_are_left_out_of_the_means_and_said_once():
-    gpus = FakeGpus("lost", "lost", (Gpu(60.0, 1, 4),))
-    event, lines, usage = until_announced("gpu_percent", gpus)
-    assert (event.value, usage.means()["gpu_percent"]) == (60, 60)
-    assert usage.means()["memory_percent"] == 75
+def test_readings_that_fail_are_left_out_of_the_means_and_said_once():
+    answers = iter(["lost", "lost"])
+
+    class Flaky(Gpus):
+        def __init__(self):
+            pass
+
+        def usage(self):
+            for answer in answers:
+                raise GpusUnknown(answer)
+            return {"gpu_percent": 60.0}
+
+        def close(self):
+            pass
+
+    event, lines, usage = until_emitted("gpu_percent", has_gpus=True, open_gpus=Flaky)
+    assert (event.value, usage.means()["gpu_percent"], usage.means()["memory_percent"]) == (60, 60, 75)
     assert lines == ["how busy the GPUs of algo-2 are stays unknown: lost"]
 
 
@@ -130,7 +207,7 @@ def test_without_psutil_that_is_said_once_and_the_training_goes_on():
         raise MissingDependency("psutil is not installed; add it to the requirements")
 
     lines = []
-    with Usage("algo-2", pytest.fail, lines.append, sources=Sources(read=lacking, open_gpus=no_driver)) as usage:
+    with Usage("algo-2", pytest.fail, lines.append, read=lacking) as usage:
         pass
     assert usage.means() == {}
     assert lines == ["how busy algo-2 is stays unknown: psutil is not installed; add it to the requirements"]
