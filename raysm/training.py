@@ -9,7 +9,7 @@ import torch
 
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
 from raysm.workloads.training.degrees.parallel import Parallel
-from raysm.workloads.training.evaluate import evaluate
+from raysm.workloads.training.evaluation import evaluate
 from raysm.workloads.training.loop.learning_rate import scale
 from raysm.workloads.training.loop.sampler import batches, epochs
 from raysm.workloads.training.loop.session import current

@@ -18,15 +18,13 @@ from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
 from raysm.workloads.training.loop.batch_norms import BatchNormCheck
+from raysm.workloads.training.loop.learning_rate import check_scheduler
 from raysm.workloads.training.loop.random_state import seed_all
-from raysm.workloads.training.loop.scheduling import check_scheduler
 from raysm.workloads.training.loop.session import Session, current
 from raysm.workloads.training.measure.report import measure
-from raysm.workloads.training.parallel.compiling import check_compiler
-from raysm.workloads.training.parallel.model_blocks import Blocks
-from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
+from raysm.workloads.training.parallel.blocks import Blocks, check_compiler
+from raysm.workloads.training.parallel.optimizers import is_stepped, names_of_groups, rebind, renew
 from raysm.workloads.training.parallel.parallelize import Parallelizer
-from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
 from raysm.workloads.training.parallel.tensors import Plan
 from raysm.workloads.training.parallel.trainer import Trainer
 

@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.evaluate import evaluate
+from raysm.workloads.training.evaluation import evaluate
 from raysm.workloads.training.loop import session as sessions
 
 ROWS = torch.arange(14.0).reshape(7, 2)

@@ -1,20 +1,78 @@
-"""Forward and backward of a model that a rank sees as a whole: alone, replicated, sharded, or with tensors cut."""
+"""Forward and backward of one step where a rank sees the model as a whole: alone, replicated, sharded, or with cut tensors.
+
+Every mode is an ``Engine``; pipelines have their own.
+"""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.engines.metrics import Metric, no_sums, sums
 from raysm.workloads.training.engines.running_averages import normed_by_averages
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, pieces, rows_of
 
-__all__ = ["Loss", "FullModel", "autocast"]
+__all__ = ["Engine", "FullModel", "Loss", "Metric", "autocast", "no_sums", "sums"]
+
+Metric: TypeAlias = Callable[[Any, Any], Any]
+"""(output, target) -> the mean over the rows: a number, or a tensor of one."""
+
+
+def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
+    """Return the sums over no row, float64[metrics + 1] on the CPU."""
+    return torch.zeros(len(metrics) + 1, dtype=torch.float64)
+
+
+def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torch.Tensor:
+    """Return the sum of each metric over the rows, and their number: float64[metrics + 1] on the CPU.
+
+    Raises:
+        InvalidRequest: A metric returns more than one number, or none.
+    """
+    # In float64: a float32 counts rows exactly up to 16 million only.
+    return torch.tensor([*(_mean(metric, output, target) * rows for metric in metrics), rows], dtype=torch.float64)
+
+
+def _mean(metric: Metric, output: Any, target: Any) -> float:
+    mean = metric(output, target)
+    if torch.is_tensor(mean):
+        if mean.numel() != 1:
+            raise InvalidRequest(
+                f"training.evaluate: {_name(metric)} returned a tensor of shape {tuple(mean.shape)}; it must be the"
+                " mean over the rows, one number"
+            )
+        return float(mean.item())
+    # Numbers of NumPy and of scikit-learn's functions are taken as they are.
+    try:
+        return float(mean)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"training.evaluate: {_name(metric)} returned {mean!r}, which is no number") from error
+
+
+def _name(metric: Metric) -> str:
+    return getattr(metric, "__name__", type(metric).__name__)
+
+
+class Engine(Protocol):
+    """One mode's forward and backward."""
+
+    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
+        """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice.
+
+        Ranks that do not have the loss, or whose slice another rank accounts for, return 0.
+        """
+
+    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+        """Return the sums of the metrics over the rows of this data rank's slice, as ``metrics.sums`` does.
+
+        Ranks that do not have the outputs, or whose slice another rank accounts for, return zeros. Called without
+        gradients, in the mode of evaluation.
+        """
+
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """(output, target) -> the mean over the rows, a scalar."""

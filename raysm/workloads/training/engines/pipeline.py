@@ -21,9 +21,8 @@ from torch.utils import _pytree as pytree
 
 from raysm.errors import InvalidInput
 from raysm.workloads.training.degrees.parallel import Parallel
-from raysm.workloads.training.engines.full_model import Loss, autocast
-from raysm.workloads.training.engines.gradient_averaging import add_up, average
-from raysm.workloads.training.engines.metrics import Metric, no_sums, sums
+from raysm.workloads.training.engines.full_model import Loss, Metric, autocast, no_sums, sums
+from raysm.workloads.training.engines.gradients import add_up, average
 from raysm.workloads.training.engines.running_averages import normed_by_averages, without_trace
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, rows_of
 from raysm.workloads.training.loop.session import Session

@@ -26,8 +26,7 @@ from raysm.contract.machine import let_others_first
 from raysm.workloads import script_main
 from raysm.workloads.state_folder import fill_folders
 from raysm.workloads.training.launch.output import AGENT, ERROR, OUT, STOP, Wire
-from raysm.workloads.training.launch.placement import Place
-from raysm.workloads.training.launch.variables import DEFAULTS, Group, fill_arguments, torchrun_variables
+from raysm.workloads.training.launch.placement import DEFAULTS, Group, Place, fill_arguments, torchrun_variables
 from raysm.workloads.training.measure.usage import Usage
 from raysm.workloads.training.results import working_folder
 

@@ -1,20 +1,17 @@
-"""The workers as one group: placed on the instances, started anew where the request allows it, stopped together.
+"""Attempts at a training: workers are placed on the instances, started again as often as allowed, and stopped by SIGTERM."""
 
-What flows in are the instances that Ray shows and one attempt at the training, what flows out are the places of the
-attempt that succeeded, or the error of the one that was the last. Whether a worker is a child of an ``Agent`` or one of
-Ray Train's is the attempt's own affair.
-"""
-
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from types import FrameType, TracebackType
+from typing import Any, Literal
 
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
 from raysm.workloads.nodes import Node
 from raysm.workloads.training.launch.placement import Place
 
-__all__ = ["Attempt", "NodesLost", "Policy", "Stopped", "say", "train"]
+__all__ = ["Attempt", "NodesLost", "Policy", "Stop", "Stopped", "grace_of_workers", "say", "train"]
 
 Attempt = Callable[[tuple[Place, ...], int], None]
 """Trains at these places, the number of earlier attempts told; returns once all workers have ended well."""
@@ -145,3 +142,51 @@ def _tell(places: tuple[Place, ...], number: int, say: Callable[[str], None]) ->
 def say(text: str) -> None:
     """Print a line for people."""
     print(f"raysm: {text}", flush=True)  # noqa: T201 - the job's log
+
+
+MARGIN_S = 5.0
+"""Of the driver's grace, what it keeps to bring the model together."""
+
+
+class Stop:
+    """Whether a stop was asked for; a context in which SIGTERM asks for one."""
+
+    def __init__(self) -> None:
+        """Not yet."""
+        self.asked = False
+        self._before: Any = signal.SIG_DFL
+
+    def __enter__(self) -> "Stop":
+        # What was there is put back: the driver's own handler ends the process.
+        self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def listen(self) -> None:
+        """Put the handler in place again: ``ray.init`` has put its own there."""
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def sleep(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Wait.
+
+        Raises:
+            Stopped: A stop was asked for meanwhile.
+        """
+        until = clock() + seconds
+        while clock() < until:
+            if self.asked:
+                raise Stopped(clean=False)
+            # Python goes on sleeping after a handler has run: short naps hear of it.
+            time.sleep(min(0.1, seconds))
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
+def grace_of_workers(grace_s: float) -> float:
+    """Return the seconds that the workers have after SIGTERM, of the ``grace_s`` that the driver has."""
+    return max(grace_s / 2, grace_s - MARGIN_S)

@@ -7,7 +7,7 @@ their failure means, and starts them anew.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,19 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from raysm.bootstrap.environment import Environment, tell
-from raysm.bootstrap.ray_internals import FAILURE_LIMITS, TRAIN_CALLBACKS, spare_options
+from raysm.bootstrap.ray_internals import FAILURE_LIMITS, SCALING_POLICY, TRAIN_CALLBACKS, spare_options
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
 from raysm.request import TrainLoop
 from raysm.workloads.nodes import Node, ask_every_node
-from raysm.workloads.training.launch.attempts import NodesLost, Stopped
+from raysm.workloads.training.launch.attempts import NodesLost, Stopped, grace_of_workers
 from raysm.workloads.training.launch.failure_attribution import Failure, as_refusal, find_cause
-from raysm.workloads.training.launch.fixed_size import without_autoscaler
 from raysm.workloads.training.launch.launch import Launch, launch_training
 from raysm.workloads.training.launch.output import OUT, STOP
 from raysm.workloads.training.launch.placement import Place, place
-from raysm.workloads.training.launch.stopping import grace_of_workers
+
+__all__ = ["without_autoscaler"]
 
 if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer
@@ -226,3 +226,27 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
         if isinstance(failed, LoopFailed)
     )
     return cause or RayFailed(f"Ray Train could not run the workers: {error}")
+
+
+POLICY = "scaling_policy"
+
+
+def without_autoscaler(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a controller whose policy asks nobody; as they are, where Ray has another one."""
+    kind = SCALING_POLICY.find()
+    policy: Any = arguments.get(POLICY)
+    if kind is None or type(policy) is not kind:
+        return dict(arguments)
+    return {**arguments, POLICY: _alone(kind, policy.scaling_config)}
+
+
+def _alone(kind: type[Any], config: Any) -> Any:
+    class FixedSize(kind):  # type: ignore[misc]
+        def after_controller_start(self, train_run_context: Any) -> None:
+            """Ask for nothing."""
+
+        def _maybe_send_resource_request(self) -> None:
+            """Nor now and then."""
+
+    # Made here, where Ray's own class is known to fit: pickled whole, it travels to the controller.
+    return FixedSize(config)

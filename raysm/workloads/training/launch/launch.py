@@ -14,13 +14,10 @@ from raysm.bootstrap.environment import Environment, inherited
 from raysm.contract.machine import let_others_first
 from raysm.contract.payload import Payload
 from raysm.workloads.nodes import Node, cluster_nodes
-from raysm.workloads.training.launch.attempts import Attempt, Policy, Stopped, say, train
+from raysm.workloads.training.launch.attempts import Attempt, Policy, Stop, Stopped, say, train
 from raysm.workloads.training.launch.output import Relay
-from raysm.workloads.training.launch.placement import Place
-from raysm.workloads.training.launch.stopping import Stop
-from raysm.workloads.training.launch.variables import Group
-from raysm.workloads.training.results.model_folder import download_model
-from raysm.workloads.training.results.result import write_manifest
+from raysm.workloads.training.launch.placement import Group, Place
+from raysm.workloads.training.results.result import download_model, write_manifest
 
 __all__ = ["Launch", "launch_training"]
 

@@ -26,8 +26,7 @@ from raysm.workloads.pickles import unpickled
 from raysm.workloads.training.launch.attempts import say
 from raysm.workloads.training.launch.failure_attribution import CAUSE_S, is_consequence
 from raysm.workloads.training.launch.output import Wire
-from raysm.workloads.training.launch.placement import Place
-from raysm.workloads.training.launch.variables import Group, torchrun_variables
+from raysm.workloads.training.launch.placement import Group, Place, torchrun_variables
 from raysm.workloads.training.loop import session
 from raysm.workloads.training.measure.usage import Usage
 from raysm.workloads.training.results import working_folder

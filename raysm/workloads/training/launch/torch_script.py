@@ -19,7 +19,7 @@ from raysm.errors import WorkerFailed
 from raysm.request import TorchScript
 from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.launch.agent import END_GRACE_S, Agent, Exit, Task
-from raysm.workloads.training.launch.attempts import NodesLost, Stopped
+from raysm.workloads.training.launch.attempts import NodesLost, Stopped, grace_of_workers
 from raysm.workloads.training.launch.failure_attribution import (
     CAUSE_S,
     Failure,
@@ -32,7 +32,6 @@ from raysm.workloads.training.launch.failure_attribution import (
 from raysm.workloads.training.launch.launch import Launch, launch_training
 from raysm.workloads.training.launch.output import AGENT, END, STOP
 from raysm.workloads.training.launch.placement import Place, place
-from raysm.workloads.training.launch.stopping import grace_of_workers
 
 __all__ = ["is_settled", "run_torch_script"]
 

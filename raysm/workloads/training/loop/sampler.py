@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.batch import on_device
-from raysm.workloads.training.loop.batch_reader import Reader
+from raysm.workloads.training.loop.batch import Reader, on_device
 from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 from raysm.workloads.training.loop.random_state import seed_of
 from raysm.workloads.training.loop.session import Session

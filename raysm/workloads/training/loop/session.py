@@ -20,8 +20,7 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.programs import Precision
 from raysm.workloads.report import event_lines, numbers, words
 from raysm.workloads.sweep import reports
-from raysm.workloads.training.degrees.layout import Layout
-from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.degrees.parallel import Layout, Parallel
 from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 
 __all__ = ["Observer", "Session", "Trainable", "begin", "current", "end"]

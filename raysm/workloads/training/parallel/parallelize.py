@@ -23,17 +23,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.degrees.layout import Layout
-from raysm.workloads.training.degrees.parallel import Parallel
-from raysm.workloads.training.engines.full_model import FullModel, Loss
+from raysm.workloads.training.degrees.parallel import Layout, Parallel
+from raysm.workloads.training.engines.full_model import Engine, FullModel, Loss
 from raysm.workloads.training.engines.pipeline import Pipeline, PipelineRank, Stage, stage_numbers
-from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.engines.running_averages import averages_kept
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 from raysm.workloads.training.loop.session import Session
-from raysm.workloads.training.parallel.compiling import compile_blocks
-from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
-from raysm.workloads.training.parallel.rebinding import Groups, check_placed
+from raysm.workloads.training.parallel.blocks import Blocks, block_names, compile_blocks
+from raysm.workloads.training.parallel.optimizers import Groups, check_placed
 from raysm.workloads.training.parallel.stages import Stages, partition_stages
 from raysm.workloads.training.parallel.tensors import Plan, draw_by_part, partition_tensors, resolve_plan
 from raysm.workloads.training.parallel.ties import check_ties, copies_here, find_ties

@@ -1,7 +1,7 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.degrees.layout import Coordinates, Layout
+from raysm.workloads.training.degrees.parallel import Coordinates, Layout
 
 pytestmark = pytest.mark.smoke
 

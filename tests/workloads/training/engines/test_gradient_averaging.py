@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raysm.workloads.training.engines.gradient_averaging import BUCKET_BYTES, _buckets, add_up, average
+from raysm.workloads.training.engines.gradients import BUCKET_BYTES, _buckets, add_up, average
 
 
 def averaged():

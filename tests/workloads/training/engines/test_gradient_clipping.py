@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raysm.workloads.training.engines.gradient_clipping import clip
+from raysm.workloads.training.engines.gradients import clip
 
 
 def parameter(*gradient):

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.workloads.training.engines.full_model import FullModel
 from raysm.workloads.training.engines.pipeline import Pipeline
-from raysm.workloads.training.engines.protocol import Engine
+from raysm.workloads.training.engines.full_model import Engine
 
 
 @pytest.mark.parametrize("engine", [FullModel, Pipeline])

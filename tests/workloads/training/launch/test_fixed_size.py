@@ -5,7 +5,7 @@ import pytest
 from ray.train import ScalingConfig
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 
-from raysm.workloads.training.launch.fixed_size import without_autoscaler
+from raysm.workloads.training.launch.data_parallel import without_autoscaler
 
 
 @pytest.fixture

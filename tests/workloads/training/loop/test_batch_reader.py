@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import Subset, TensorDataset, default_collate
 
-from raysm.workloads.training.loop.batch_reader import Reader
+from raysm.workloads.training.loop.batch import Reader
 
 
 class Augmented:

@@ -5,7 +5,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.scheduling import check_scheduler, needs_metric
+from raysm.workloads.training.loop.learning_rate import check_scheduler, needs_metric
 
 
 def optimizer():

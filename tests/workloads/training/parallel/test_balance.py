@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.balance import balance_stages
+from raysm.workloads.training.parallel.stages import balance_stages
 
 
 def dearest(costs, starts):

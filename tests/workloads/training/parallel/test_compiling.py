@@ -12,7 +12,7 @@ from torch import nn
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.parallel.compiling import check_compiler, compile_blocks
+from raysm.workloads.training.parallel.blocks import check_compiler, compile_blocks
 from tests.support.drawn_models import Drawn
 from tests.support.standing_ranks import train
 

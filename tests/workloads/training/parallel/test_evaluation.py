@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from raysm.workloads.training.parallel.evaluation import evaluation, means
+from raysm.workloads.training.evaluation import evaluation, means
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.model_blocks import block_names, container_of_blocks
+from raysm.workloads.training.parallel.blocks import block_names, container_of_blocks
 
 
 class Transformer(nn.Module):

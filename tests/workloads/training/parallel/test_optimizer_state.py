@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.optimizer_state import is_stepped, readable, renew, stateful, trained
+from raysm.workloads.training.parallel.optimizers import is_stepped, readable, renew, stateful, trained
 
 
 def stepped(optimizer, model):

@@ -6,7 +6,7 @@ from torch import nn
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.parallel.parallelize import _merged
-from raysm.workloads.training.parallel.rebinding import check_placed, names_of_groups, rebind
+from raysm.workloads.training.parallel.optimizers import check_placed, names_of_groups, rebind
 from raysm.workloads.training.parallel.stages import partition_stages
 
 

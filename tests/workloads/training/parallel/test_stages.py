@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.balance import balance_stages
-from raysm.workloads.training.parallel.model_blocks import block_names
+from raysm.workloads.training.parallel.stages import balance_stages
+from raysm.workloads.training.parallel.blocks import block_names
 from raysm.workloads.training.parallel.stages import partition_stages
 from tests.support.parallel_modes import Transformer
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from raysm.workloads.training.results.model_folder import PIECE_BYTES, read_pieces, write_pieces
+from raysm.workloads.training.results.result import PIECE_BYTES, read_pieces, write_pieces
 
 
 def test_files_arrive_as_they_were_large_and_empty_ones_too(tmp_path):

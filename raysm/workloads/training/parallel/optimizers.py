@@ -1,0 +1,153 @@
+"""The user's optimizer over the parameters that a rank has after the cut, and its state in checkpoints.
+
+In a checkpoint the state consists of the entries ``state.<parameter>.<value>`` and
+``param_groups.<parameter>.<hyperparameter>``. Torch reads the states of all parameters that are trained now. But a
+parameter that the model does not use has no state, and one that was frozen later, or whose optimizer makes the state in
+its constructor, has one. So the checkpoint decides what torch reads.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from torch import nn
+from torch.optim import Optimizer
+
+from raysm.errors import InvalidRequest
+
+__all__ = [
+    "Groups",
+    "check_placed",
+    "is_stepped",
+    "names_of_groups",
+    "readable",
+    "rebind",
+    "renew",
+    "stateful",
+    "trained",
+]
+
+STATE, GROUPS = "state.", "param_groups."
+
+
+def is_stepped(optimizer: Optimizer) -> bool:
+    """Whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
+    # An optimizer without a count of steps that has a state has been stepped.
+    return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
+
+
+def renew(optimizer: Optimizer) -> None:
+    """Let a state that the constructor made be one of the parameters as they are now, on their device and as cut.
+
+    Raises:
+        InvalidRequest: The constructor does not take what it says its defaults are.
+    """
+    if not optimizer.state:
+        return
+    try:
+        # Made by its own constructor, since nobody else knows how the state of a foreign optimizer begins.
+        anew = type(optimizer)([dict(group) for group in optimizer.param_groups], **optimizer.defaults)
+    except TypeError as error:
+        raise InvalidRequest(
+            f"the optimizer {type(optimizer).__name__} makes its state when it is made, and cannot be made again for"
+            f" parameters that are cut or moved: {error}; let it make its state in its first step"
+        ) from error
+    optimizer.state = anew.state
+
+
+def stateful(entries: Iterable[str]) -> set[str]:
+    """Return the parameters of which a checkpoint with these ``entries`` of the optimizer has a state."""
+    names = list(entries)
+    parameters = {name.removeprefix(GROUPS).rpartition(".")[0] for name in names if name.startswith(GROUPS)}
+    return {_parameter_of(name, parameters) for name in names if name.startswith(STATE)}
+
+
+def readable(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return ``entries`` without the states of other parameters than ``names``."""
+    return {name: value for name, value in entries.items() if not name.startswith(STATE) or _parameter_of(name, names)}
+
+
+@contextmanager
+def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
+    """Let exactly the parameters ``names`` of ``parts`` be trained meanwhile: those of which torch has states."""
+    before = {parameter: parameter.requires_grad for parameter in parts.parameters()}
+    try:
+        for name, parameter in parts.named_parameters():
+            parameter.requires_grad = name in names
+        yield
+    finally:
+        for parameter, required in before.items():
+            parameter.requires_grad = required
+
+
+def _parameter_of(entry: str, parameters: Collection[str]) -> str:
+    """Return the parameter that the state is of, "" for one that is none of these; values may be nested."""
+    name = entry.removeprefix(STATE)
+    # Names of parameters have dots, and so have names of nested values: the longest that is known is it.
+    while name and name not in parameters:
+        name = name.rpartition(".")[0]
+    return name
+
+
+Groups: TypeAlias = list[list[tuple[str, ...]]]
+"""For each parameter of each group of an optimizer all names that it has in the model: several, if it is shared."""
+
+
+def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
+    """Return the names of each group's parameters.
+
+    Raises:
+        InvalidRequest: The optimizer has one that is none of the model's.
+    """
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) not in names:
+                raise InvalidRequest(
+                    f"the optimizer has a parameter of shape {tuple(parameter.shape)} that is none of the model's; "
+                    "make it from model.parameters(), after the last change of the model"
+                )
+    return [[tuple(names[id(parameter)]) for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def check_placed(groups: Groups, placed: Iterable[str]) -> None:
+    """Check that some rank gets each of the optimizer's parameters.
+
+    Args:
+        groups: What ``names_of_groups`` returned before the model was cut.
+        placed: The names of the parameters of all ranks together.
+
+    Raises:
+        InvalidRequest: One would be on none, and so stay as it is for good.
+    """
+    # Of all stages: a parameter that this rank lacks is another's.
+    all_names = set(placed)
+    lost = [names[0] for group in groups for names in group if all_names.isdisjoint(names)]
+    if lost:
+        raise InvalidRequest(
+            f"{', '.join(lost)} would not be trained: no worker's part of the model has them; leave them out of the "
+            "optimizer, or cut the model elsewhere by blocks=…"
+        )
+
+
+def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: bool) -> None:
+    """Give each group the parameters of its names that this rank has.
+
+    Args:
+        optimizer: Not stepped yet.
+        groups: What ``names_of_groups`` returned before the model was cut.
+        parts: This rank's parameters by their original names.
+        mixed: Whether some are cut over other ranks than others: such ones cannot be updated in one call for all.
+    """
+    by_name = dict(parts.named_parameters(remove_duplicate=False))
+    for group, parameters in zip(optimizer.param_groups, groups, strict=True):
+        # A stage may know a shared parameter by another of its names than the first.
+        own_names = (next((name for name in names if name in by_name), None) for names in parameters)
+        group["params"] = [by_name[name] for name in own_names if name is not None]
+        # Tensors over different meshes in one call are an error of torch's, in the first step of the optimizer.
+        if mixed and "foreach" in group:
+            group["foreach"] = False
+        if mixed and "fused" in group:
+            group["fused"] = False
