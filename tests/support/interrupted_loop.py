@@ -30,11 +30,11 @@ def loop(config):
     session = current()
     for batch in training.batches(data, batch_size=8, epochs=2):
         training.step(batch)
-        if session.rank == 1 and session.steps == config.get("die"):
+        if session.rank == 1 and session.position.steps == config.get("die"):
             if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
                 os.kill(os.getpid(), signal.SIGKILL)
-        if session.rank == 1 and session.steps == config.get("hold"):
-            print(f"holding after step {session.steps}", flush=True)
+        if session.rank == 1 and session.position.steps == config.get("hold"):
+            print(f"holding after step {session.position.steps}", flush=True)
             deadline_s = time.monotonic() + 300
             while not session.stop_asked and time.monotonic() < deadline_s:
                 time.sleep(0.01)

@@ -125,8 +125,8 @@ def stepped(work, model, steps):
     for _ in training.epochs(work.drawn.epochs):
         for batch in training.batches(work.dataset(), batch_size=work.drawn.batch_size, seed=work.drawn.seed):
             loss = training.step(batch)
-            losses[session.steps] = loss
-            if session.steps == steps:
+            losses[session.position.steps] = loss
+            if session.position.steps == steps:
                 return losses
         if work.validates:
             rows = training.batches(work.drawn.dataset(), batch_size=work.drawn.batch_size, shuffle=False)

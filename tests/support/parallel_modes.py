@@ -221,7 +221,7 @@ def relay(modes, folder):
             state = session.trainer.state()
             dcp.load(state, checkpoint_id=folder / f"epoch-{epoch - 1}")
             session.trainer.load(state)
-        session.epoch = epoch
+        session.position.epoch = epoch
         losses += [training.step(batch) for batch in training.batches(data(), batch_size=ROWS, epochs=epoch + 1)]
         dcp.save(session.trainer.state(), checkpoint_id=folder / f"epoch-{epoch}")
         weights = session.trainer.full_state_dict()

@@ -81,8 +81,8 @@ def main(arguments):
         loss = training.step(batch)
         if session.rank == 0 and given.losses:
             with given.losses.open("a") as file:
-                file.write(f"{session.steps} {loss!r}\n")
-        if session.steps == given.hold and session.rank in given.holding:
+                file.write(f"{session.position.steps} {loss!r}\n")
+        if session.position.steps == given.hold and session.rank in given.holding:
             hold(session, given.checkpoints)
     training.save_model(given.model)
     sessions.end()

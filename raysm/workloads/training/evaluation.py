@@ -48,7 +48,7 @@ def means(
     Args:
         session: Whose ``coming`` says whether a slice counts.
         engine: Of the mode.
-        batches: This data rank's slices; while one is handed out, ``session.coming`` is it.
+        batches: This data rank's slices; while one is handed out, ``session.position.coming`` is it.
         metrics: By name.
     """
     functions = list(metrics.values())

@@ -55,7 +55,7 @@ def test_a_loop_that_is_evaluated_in_its_middle_learns_as_one_that_is_not():
                 if is_evaluated and epoch == 0:
                     evaluate(DATA, batch_size=3)
         session = sessions.current()
-        curves.append((losses, session.epoch, session.offset))
+        curves.append((losses, session.position.epoch, session.position.offset))
         sessions.end()
     assert curves[0] == curves[1]
 

@@ -207,13 +207,13 @@ class Checkpointing(Observer):
             value = loss if best[0] == "loss" else session.reported.get(best[0])
         return Manifest(
             step=step,
-            epoch=session.epoch,
-            offset=session.offset,
+            epoch=session.position.epoch,
+            offset=session.position.offset,
             workers=session.world_size,
             layout=str(self._trainer.layout),
             run=self._run,
             files={},
-            order=session.order,
+            order=session.position.order,
             value=value if value is not None and math.isfinite(value) else None,
             metric=None if best is None else best[0],
             reported={name: number for name, number in session.reported.items() if math.isfinite(number)},

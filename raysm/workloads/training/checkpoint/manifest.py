@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 from raysm.contract.store import put, read_json, sha256_of
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.training.loop.data_order import DataOrder
+from raysm.workloads.training.loop.position import DataOrder
 
 __all__ = [
     "MANIFEST",

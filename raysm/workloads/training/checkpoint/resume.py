@@ -140,9 +140,10 @@ def _load(
         session.say(f"{moved / 1e6:.1f} MB of the checkpoint came from other instances")
     shards.load(state, checkpoint, group=group)
     trainer.load(state)
-    session.steps, session.epoch, session.offset = manifest.step, manifest.epoch, manifest.offset
-    session.order = manifest.order
-    session.batch_before = manifest.order.batch_size if manifest.order else None
+    position = session.position
+    position.steps, position.epoch, position.offset = manifest.step, manifest.epoch, manifest.offset
+    position.order = manifest.order
+    position.batch_before = manifest.order.batch_size if manifest.order else None
     session.reported |= manifest.reported
     if is_same_layout:
         own_state = state[RANDOM][session.rank]

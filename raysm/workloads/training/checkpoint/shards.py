@@ -1,11 +1,14 @@
-"""One checkpoint to disk and back by ``torch.distributed.checkpoint``: each rank its part, and a digest of each file.
+"""Write and read the files of one checkpoint by ``torch.distributed.checkpoint``: each rank writes its part.
 
-What flows in is a state of named tensors, DTensors and small objects; what flows out are files ``__<rank>_0.distcp``
-with ``.metadata``, which says where each piece of each tensor lies. So another number of workers, or another mode,
-reads what it needs. Of entries that several ranks have, the lowest rank's is written: that matters for those that are
-not quite the same everywhere, the running statistics of a batch norm.
+The files ``__<rank>_0.distcp`` hold named tensors and small objects; ``.metadata`` says where each piece of each tensor
+is, so that another number of workers, or another mode, reads what it needs. If several ranks have an entry, the lowest
+rank writes it: the running statistics of a batch norm differ a little from rank to rank.
+
+A checkpoint comes from a bucket that others may write to, so reading one runs no code of it: only the classes that a
+checkpoint needs are unpickled.
 """
 
+import io
 import pickle
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,10 +18,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import async_save
@@ -32,6 +36,28 @@ __all__ = ["METADATA", "Stager", "entries", "load", "plan", "save", "stager"]
 
 METADATA = ".metadata"
 """The file that ``torch.distributed.checkpoint`` writes on rank 0, after the others."""
+
+METADATA_CLASSES = {
+    *(
+        ("torch.distributed.checkpoint.metadata", name)
+        for name in (
+            "BytesStorageMetadata",
+            "ChunkStorageMetadata",
+            "Metadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "TensorProperties",
+            "TensorStorageMetadata",
+            "_MEM_FORMAT_ENCODING",
+        )
+    ),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch.serialization", "_get_layout"),
+    ("torch", "Size"),
+    ("pathlib", "PosixPath"),
+    ("pathlib._local", "PosixPath"),
+}
+"""Module and name of the classes in that file, beside torch's data types."""
 
 Stager = DefaultStager
 
@@ -141,15 +167,57 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
 
 
 def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:
-    """Read ``state``, in place, from a checkpoint whose files are here; every rank of ``group`` has to call it."""
+    """Read ``state``, in place, from a checkpoint whose files are here; every rank of ``group`` has to call it.
+
+    Raises:
+        InvalidRequest: It holds an object of a class that is not known to be harmless.
+    """
     _hush_single_process(group)
-    load_shards(state, storage_reader=FileSystemReader(folder), process_group=group)
+    try:
+        load_shards(state, storage_reader=_Reader(folder), planner=_LoadPlanner(), process_group=group)
+    except CheckpointException as error:
+        for cause, _ in error.failures.values():
+            if isinstance(cause, InvalidRequest):
+                raise cause from None
+        raise
+
+
+class _Reader(FileSystemReader):
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        metadata = _metadata(Path(self.path))
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class _LoadPlanner(DefaultLoadPlanner):
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        # Torch unpickles anything. What passes here is made of harmless classes, so it may do so.
+        try:
+            torch.load(value, weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise InvalidRequest(
+                f"the checkpoint's {read_item.dest_index.fqn} holds an object that may run code when it is read: "
+                f"{error}. If you trust the checkpoint, call torch.serialization.add_safe_globals([…]) with its class "
+                "before training.prepare"
+            ) from error
+        value.seek(0)
+        super().load_bytes(read_item, value)
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in METADATA_CLASSES or (module == "torch" and isinstance(getattr(torch, name), torch.dtype)):
+            return super().find_class(module, name)
+        raise InvalidRequest(
+            f"the checkpoint's {METADATA} names {module}.{name}, which torch does not write there: it was tampered "
+            "with, or another version of torch wrote it; remove the checkpoint, or continue with that version"
+        )
 
 
 def _metadata(folder: Path) -> Metadata:
-    # From the user's own checkpoint, and its digest is the manifest's.
     with (folder / METADATA).open("rb") as file:
-        metadata: Metadata = pickle.load(file)
+        metadata: Metadata = _MetadataUnpickler(file).load()
     return metadata
 
 

@@ -1,4 +1,4 @@
-"""How a training is cut over its workers: the degrees of parallelism, and the part of model and data that each rank has.
+"""How a training is cut over its workers: degrees, and the part of model and data that each rank has.
 
 Arithmetic only, without torch or processes.
 """

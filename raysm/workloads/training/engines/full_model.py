@@ -1,7 +1,4 @@
-"""Forward and backward of one step where a rank sees the model as a whole: alone, replicated, sharded, or with cut tensors.
-
-Every mode is an ``Engine``; pipelines have their own.
-"""
+"""Forward and backward of one step: what every mode does, and the engine of all modes but pipelines."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence

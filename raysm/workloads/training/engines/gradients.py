@@ -1,4 +1,4 @@
-"""Gradients before the optimizer's step: averaged over replicas or summed over tied copies where DDP does not, and clipped."""
+"""Gradients before the optimizer's step: averaged over replicas, summed over tied copies, and clipped."""
 
 import itertools
 from collections.abc import Collection, Iterable, Sequence

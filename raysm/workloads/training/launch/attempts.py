@@ -1,4 +1,4 @@
-"""Attempts at a training: workers are placed on the instances, started again as often as allowed, and stopped by SIGTERM."""
+"""Attempts at a training: placed on the instances, started again as often as allowed, and stopped by SIGTERM."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Which instances train, with how many workers each, and torchrun's variables of each worker. Pure: no Ray, no processes.
+"""Which instances train, how many workers each has, and torchrun's variables of each worker. Pure: no Ray.
 
 Instances come in the order of the cluster, the head first if it takes part; the ranks of one instance follow each
 other. If any instance has a GPU, those without do not train: they would only slow the others down.

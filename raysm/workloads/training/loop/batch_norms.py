@@ -40,7 +40,7 @@ class BatchNormCheck(Observer):
 
     def on_step_begin(self, step: int) -> None:
         """Look, where a batch of this loop will leave a single row to some worker."""
-        part = self._session.coming
+        part = self._session.position.coming
         # Once a loop: hooks in each forward would cost every step.
         if part is None or part.order is self._seen:
             return
@@ -58,7 +58,7 @@ class BatchNormCheck(Observer):
         self._hooks = []
 
     def _look(self, name: str, norm: nn.Module, values: torch.Tensor) -> None:
-        part = self._session.coming
+        part = self._session.position.coming
         if part is None or not norm.training or values.dim() < 2:
             return
         # More values than rows: images, say, have several per channel in each row.

@@ -145,21 +145,22 @@ class Rate(Observer):
                 f" {scaled.base_batch}, {warm_up}"
             )
             self._compare(batch)
-        elif session.order is None:
+        elif session.position.order is None:
             session.say(f"rate {rates}, not scaled, no warm-up; the batches are the script's own")
             if ranks > 1:
                 self._warn(f"{ranks} times that of one worker")
         else:
-            batch = session.order.batch_size
+            batch = session.position.order.batch_size
             over = f"{ranks} data rank{'' if ranks == 1 else 's'}"
             session.say(f"global batch {batch} over {over}, rate {rates}, not scaled, no warm-up")
-            if session.batch_before is not None and batch > session.batch_before:
-                self._warn(f"{batch / session.batch_before:g} times that of the checkpoint, {session.batch_before}")
+            before = session.position.batch_before
+            if before is not None and batch > before:
+                self._warn(f"{batch / before:g} times that of the checkpoint, {before}")
             else:
                 self._compare(batch)
 
     def _compare(self, batch: int) -> None:
-        before = self._session.batch_before
+        before = self._session.position.batch_before
         # The rate was found for that batch; to go on with another one is allowed, but seldom meant.
         if before is not None and batch != before:
             self._session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")
@@ -172,7 +173,7 @@ class Rate(Observer):
 
     def _plan(self, rate: ScaledRate) -> tuple[float, int]:
         """Return k, and the steps of the warm-up."""
-        order = self._session.order
+        order = self._session.position.order
         batch = rate.batch or (order.batch_size if order else None)
         # Rounded up: the last, smaller batch of an epoch is a step, too.
         steps = rate.steps_per_epoch or (-(-order.samples // order.batch_size) if order else None)
@@ -187,7 +188,7 @@ class Rate(Observer):
         self._own = [group["lr"] for group in optimizer.param_groups]
         for index, rate in self._scaled.items():
             growth, warmup_steps = self._plan(rate)
-            by = factor(self._session.steps, growth=growth, warmup_steps=warmup_steps)
+            by = factor(self._session.position.steps, growth=growth, warmup_steps=warmup_steps)
             optimizer.param_groups[index]["lr"] = self._own[index] * by
 
     def _put_back(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

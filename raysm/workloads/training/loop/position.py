@@ -1,121 +1,176 @@
 """Where in its data a training is: moved by steps alone, whatever else is read meanwhile.
 
-What flows in are the batches that loops over ``batches`` hand out, and the steps; what flows out are the session's
-``epoch``, ``offset`` and ``order``, which checkpoints keep. A loop none of whose batches is stepped (a validation)
-leaves no trace in them. A loop is known by its own ``DataOrder``: compared by identity, it is the loop; by its fields,
-what the order of its rows follows from.
+Loops over ``batches`` hand out batches, and steps learn from them; a loop none of whose batches is stepped (a
+validation) leaves no trace. A loop is known by its own ``DataOrder``: the same object means the same loop, equal fields
+mean the same order of rows.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
-from raysm.workloads.training.loop.session import Session
 
-__all__ = ["begin", "hand_out", "learn", "leave", "passed"]
+__all__ = ["BatchSlice", "DataOrder", "Position"]
 
 FIELDS = ("samples", "shuffle", "seed")
-"""Of an order: what has to stay for the rows of an epoch to be the same. Batches may be cut otherwise."""
+"""The fields of an order that have to stay for the rows of an epoch to be the same. Batches may be cut otherwise."""
 
 
-def begin(session: Session, order: DataOrder, *, is_single: bool) -> tuple[int, int]:
-    """Return the epoch, and the sample of it, at which a loop of that order begins.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataOrder:
+    """What determines the order of the samples, beside the epoch."""
 
-    It goes on in the middle of an epoch if its rows would be those that are still to come, and no other loop is at it.
-
-    Args:
-        session: Of the training.
-        order: Of the loop.
-        is_single: Whether it is one pass, whichever; else its passes are counted over the whole training.
-    """
-    if session.coming is not None or not (session.order is None or _changed(session.order, order) is None):
-        return session.epoch, 0
-    for observer in session.observers:
-        observer.on_loop_begin()
-    # The user's own steps never say what they learned from: passes are all that there is to count.
-    if session.order is None and is_single and not session.counts_epochs:
-        return session.epoch + session.passes, session.offset
-    if session.offset and not session.is_trained:
-        session.order = order
-        return session.epoch, session.offset
-    return session.epoch, 0
+    samples: int
+    """In the data set."""
+    batch_size: int
+    """Of one step, over all workers."""
+    shuffle: bool
+    """Whether each epoch has an order of its own."""
+    seed: int
+    """Of these orders."""
 
 
-def hand_out(session: Session, batches: Iterable[tuple[BatchSlice, Any]]) -> Iterator[Any]:
-    """Yield the batches of one pass; while the caller has one, it is what his step learns from."""
-    # Loops may be nested: a validation inside of a training must give the step its batch back.
-    around = session.coming
-    part: BatchSlice | None = None
-    try:
-        for part, batch in batches:
-            session.coming = part
-            yield batch
-    finally:
-        # Also where the caller breaks out. One that is left late must not take away what another hands out.
-        if session.coming is part:
-            session.coming = around
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchSlice:
+    """One data rank's slice of a batch, as ``batches`` hands it out: what a step with it learns from."""
+
+    order: DataOrder
+    """Of the loop that it is from; each loop has an object of its own."""
+    epoch: int
+    """From 0."""
+    begin: int
+    """Samples of the epoch that come before the batch."""
+    end: int
+    """Samples of the epoch that all data ranks have had after it."""
+    rows: int
+    """Of the slice; at least 1, as a rank without a row of its own computes one that counts nothing."""
+    # Of all ranks together 1: the mean over the batch is then the same on any number of workers.
+    share: float
+    """Rows of the slice that count / rows of the whole batch."""
+    slice_rows: int
+    """Rows of a full slice of that loop, at most."""
+    # Known before the first step, so that what a later batch would break is refused at once.
+    fewest_rows: int
+    """Of any slice of that loop."""
 
 
-def learn(session: Session) -> None:
-    """A step begins: it learns from the batch that was handed out last.
+@dataclass(kw_only=True, slots=True)
+class Position:
+    """How far a training is. Checkpoints keep ``steps``, ``epoch``, ``offset`` and ``order``."""
 
-    Not when it ends: a checkpoint is made at its end, and holds what was learned from it.
+    steps: int = 0
+    """Steps done over the whole training; a resumed one continues from its checkpoint's."""
+    epoch: int = 0
+    """Passes over the data that are done."""
+    offset: int = 0
+    """Samples of this epoch that all workers together have learned from."""
+    order: DataOrder | None = None
+    """The order of the data that steps learned from; None before the first, or if the batches are the user's own."""
+    coming: BatchSlice | None = None
+    """The batch that was handed out last, from which the coming step learns; None if it is the user's own."""
+    counts_epochs: bool = False
+    """Whether a loop over ``epochs`` is running, which then counts them: ``batches`` does not."""
+    is_trained: bool = False
+    """Whether the loop that trains in this epoch is at its end; only known if ``counts_epochs``."""
+    passes: int = 0
+    """Passes that were read to their end and not stepped, before the first step and outside of ``epochs``."""
+    batch_before: int | None = None
+    """Global batch of the checkpoint that training continues from; None without one."""
 
-    Raises:
-        InvalidRequest: The batch is not one of those that are still to come in this epoch.
-    """
-    part = session.coming
-    if part is None:
-        return
-    if session.order is not part.order:
-        _check_belongs(session, part)
-        session.order = part.order
-    session.epoch, session.offset = part.epoch, part.end
+    def begin(self, order: DataOrder, *, is_single: bool) -> tuple[int, int]:
+        """Return the epoch, and the sample of it, at which a loop of that order begins.
 
+        It continues in the middle of an epoch if ``may_train`` and its rows are those that are still to come.
 
-def passed(session: Session, order: DataOrder, epoch: int, *, is_single: bool) -> None:
-    """A loop of that order has handed out the last batch of the epoch."""
-    if session.order is order and session.counts_epochs:
-        session.is_trained = True
-    elif session.order is order:
-        session.epoch, session.offset = epoch + 1, 0
-    elif session.order is None and is_single and not session.counts_epochs:
-        # Nothing is ever stepped, perhaps: the user's own steps are to see another order in each pass.
-        session.passes += 1
+        Args:
+            order: Of the loop.
+            is_single: Whether it is one pass, whichever; else its passes are counted over the whole training.
+        """
+        if not self.may_train(order):
+            return self.epoch, 0
+        # The user's own steps do not tell what they learned from: only passes can be counted.
+        if self.order is None and is_single and not self.counts_epochs:
+            return self.epoch + self.passes, self.offset
+        if self.offset and not self.is_trained:
+            self.order = order
+            return self.epoch, self.offset
+        return self.epoch, 0
 
+    def may_train(self, order: DataOrder) -> bool:
+        """Return whether a loop of that order may be the one that trains: no other loop has handed out a batch."""
+        return self.coming is None and (self.order is None or _changed(self.order, order) is None)
 
-def leave(session: Session, epoch: int) -> None:
-    """The epoch is over, and the next one begins."""
-    session.epoch, session.offset, session.is_trained = epoch + 1, 0, False
+    def hand_out(self, batches: Iterable[tuple[BatchSlice, Any]]) -> Iterator[Any]:
+        """Yield the batches of one pass; while the caller has one, its step learns from it."""
+        # Loops may be nested: a validation inside of a training must give the step its batch back.
+        around = self.coming
+        part: BatchSlice | None = None
+        try:
+            for part, batch in batches:
+                self.coming = part
+                yield batch
+        finally:
+            # Also if the caller breaks out. A loop that is left late must not take away what another hands out.
+            if self.coming is part:
+                self.coming = around
 
+    def learn(self) -> None:
+        """A step begins: it learns from the batch that was handed out last.
 
-def _check_belongs(session: Session, part: BatchSlice) -> None:
-    """Refuse what would leave out rows of this epoch, or learn from some twice, and could not be gone on with."""
-    if session.order is None:
-        return
-    # A checkpoint keeps one order and one offset.
-    if session.is_trained:
-        raise InvalidRequest(
-            f"training.step: epoch {session.epoch} was trained on already, by a loop over {session.order.samples}"
-            " samples: a checkpoint could not say in which of two loops it was made; put both data sets into one"
-            " (torch.utils.data.ConcatDataset), or train on them in epochs of their own"
-        )
-    if session.offset == 0:
-        return
-    changed = _changed(session.order, part.order)
-    if changed is not None:
-        was, now = getattr(session.order, changed), getattr(part.order, changed)
-        raise InvalidRequest(
-            f"batches: the checkpoint of step {session.steps} was made in the middle of an epoch with {changed}={was},"
-            f" now it is {now}: go on with the same, or begin anew with another folder for the checkpoints"
-        )
-    if part.begin != session.offset:
-        raise InvalidRequest(
-            f"training.step: the batch begins with sample {part.begin} of epoch {part.epoch}, but the training is at"
-            f" sample {session.offset} of epoch {session.epoch}: another loop over training.batches was not at its"
-            " end; leave it before the next one begins"
-        )
+        Called at the beginning, because a checkpoint at the end of the step holds what was learned from it.
+
+        Raises:
+            InvalidRequest: The batch is not one of those that are still to come in this epoch.
+        """
+        part = self.coming
+        if part is None:
+            return
+        if self.order is not part.order:
+            self._check_belongs(part)
+            self.order = part.order
+        self.epoch, self.offset = part.epoch, part.end
+
+    def passed(self, order: DataOrder, epoch: int, *, is_single: bool) -> None:
+        """A loop of that order has handed out the last batch of the epoch."""
+        if self.order is order and self.counts_epochs:
+            self.is_trained = True
+        elif self.order is order:
+            self.epoch, self.offset = epoch + 1, 0
+        elif self.order is None and is_single and not self.counts_epochs:
+            # Perhaps the user's own steps train: they are to see another order in each pass.
+            self.passes += 1
+
+    def leave(self, epoch: int) -> None:
+        """The epoch is over, and the next one begins."""
+        self.epoch, self.offset, self.is_trained = epoch + 1, 0, False
+
+    def _check_belongs(self, part: BatchSlice) -> None:
+        """Refuse a batch with which rows of this epoch would be left out, or learned from twice."""
+        if self.order is None:
+            return
+        # A checkpoint keeps one order and one offset.
+        if self.is_trained:
+            raise InvalidRequest(
+                f"training.step: epoch {self.epoch} was trained on already, by a loop over {self.order.samples}"
+                " samples: a checkpoint could not say in which of two loops it was made; put both data sets into one"
+                " (torch.utils.data.ConcatDataset), or train on them in epochs of their own"
+            )
+        if self.offset == 0:
+            return
+        changed = _changed(self.order, part.order)
+        if changed is not None:
+            was, now = getattr(self.order, changed), getattr(part.order, changed)
+            raise InvalidRequest(
+                f"batches: the checkpoint of step {self.steps} was made in the middle of an epoch with {changed}={was},"
+                f" now it is {now}: go on with the same, or begin anew with another folder for the checkpoints"
+            )
+        if part.begin != self.offset:
+            raise InvalidRequest(
+                f"training.step: the batch begins with sample {part.begin} of epoch {part.epoch}, but the training is"
+                f" at sample {self.offset} of epoch {self.epoch}: another loop over training.batches was not at its"
+                " end; leave it before the next one begins"
+            )
 
 
 def _changed(before: DataOrder, now: DataOrder) -> str | None:

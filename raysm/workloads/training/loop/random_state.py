@@ -2,17 +2,18 @@
 
 import contextlib
 import hashlib
+import io
 import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 __all__ = ["capture_state", "has_drawn", "restore_state", "seed_all", "seed_of", "seeded"]
 
-_State: TypeAlias = tuple[object, object, torch.Tensor]
+_State: TypeAlias = tuple[object, Any, torch.Tensor]
 """Of the generators of Python, numpy (None where nobody has imported it) and torch."""
 
 
@@ -61,15 +62,21 @@ def has_drawn() -> Iterator[Callable[[], bool]]:
 
 def capture_state() -> bytes:
     """Return the state of all generators of this process, for ``restore_state``."""
+    python, drawn, tensor = _cpu_state()
+    if drawn is not None:
+        name, keys, *others = drawn  # an array would be no plain value
+        drawn = (name, keys.tolist(), *others)
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    # Bytes: checkpoints carry them as they are, whatever generators a later Python has.
-    return pickle.dumps((_cpu_state(), cuda))
+    # Bytes of plain values and tensors, which are read without running code.
+    buffer = io.BytesIO()
+    torch.save((python, drawn, tensor, cuda), buffer)
+    return buffer.getvalue()
 
 
 def restore_state(state: bytes) -> None:
     """Put back what ``capture_state`` returned; of the GPU where both that worker had, and this one has, one."""
-    cpu, cuda = pickle.loads(state)
-    _put_cpu_state(cpu)
+    python, drawn, tensor, cuda = torch.load(io.BytesIO(state), weights_only=True)
+    _put_cpu_state((python, drawn, tensor))
     if cuda is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(cuda)
 
@@ -95,5 +102,5 @@ def _put_cpu_state(state: _State) -> None:
     if drawn is not None:
         import numpy as np
 
-        np.random.set_state(drawn)  # type: ignore[arg-type]
+        np.random.set_state(drawn)
     torch.set_rng_state(tensor)

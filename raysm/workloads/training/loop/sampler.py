@@ -14,10 +14,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.batch import Reader, on_device
-from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
+from raysm.workloads.training.loop.position import BatchSlice, DataOrder
 from raysm.workloads.training.loop.random_state import seed_of
 from raysm.workloads.training.loop.session import Session
 
@@ -89,16 +88,16 @@ def epochs(count: int) -> Iterator[int]:
     """
     session = sessions.current()
     # Read when the loop begins, not when epochs() is called: a generator runs late.
-    around, session.counts_epochs = session.counts_epochs, True
+    around, session.position.counts_epochs = session.position.counts_epochs, True
     try:
-        while session.epoch < count:
-            epoch = session.epoch
+        while session.position.epoch < count:
+            epoch = session.position.epoch
             yield epoch
-            position.leave(session, epoch)
+            session.position.leave(epoch)
     finally:
-        if session.is_trained:  # the user has left the loop at the end of an epoch
-            position.leave(session, session.epoch)
-        session.counts_epochs = around
+        if session.position.is_trained:  # the user has left the loop at the end of an epoch
+            session.position.leave(session.position.epoch)
+        session.position.counts_epochs = around
 
 
 def batches(
@@ -134,7 +133,7 @@ def batches(
     session = sessions.current()
     if session.trainer is not None:
         session.trainer.parallel.check_batch(batch_size, session.world_size)
-    if epochs is not None and session.counts_epochs:
+    if epochs is not None and session.position.counts_epochs:
         raise InvalidRequest(
             f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"
             " leave it out for one pass"
@@ -167,19 +166,22 @@ def one_pass(
         _fewest_rows(order, 0, session.data_ranks, False),
         loader_workers,
     )
-    return position.hand_out(session, parts)
+    return session.position.hand_out(parts)
 
 
 def _all_batches(
     session: Session, reader: Reader, order: DataOrder, count: int | None, loader_workers: int, drop_last: bool
 ) -> Iterator[Any]:
     is_single = count is None
-    first, offset = position.begin(session, order, is_single=is_single)
+    if session.position.may_train(order):
+        for observer in session.observers:
+            observer.on_loop_begin()
+    first, offset = session.position.begin(order, is_single=is_single)
     for epoch in range(first, first + 1 if count is None else count):
         todo = _slices_of(session, order, epoch=epoch, offset=offset, drop_last=drop_last)
         fewest = _fewest_rows(order, offset, session.data_ranks, drop_last)
-        yield from position.hand_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
-        position.passed(session, order, epoch, is_single=is_single)
+        yield from session.position.hand_out(_one_pass(session, reader, order, list(todo), fewest, loader_workers))
+        session.position.passed(order, epoch, is_single=is_single)
         offset = 0
 
 

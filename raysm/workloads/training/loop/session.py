@@ -21,7 +21,7 @@ from raysm.request.programs import Precision
 from raysm.workloads.report import event_lines, numbers, words
 from raysm.workloads.sweep import reports
 from raysm.workloads.training.degrees.parallel import Layout, Parallel
-from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
+from raysm.workloads.training.loop.position import Position
 
 __all__ = ["Observer", "Session", "Trainable", "begin", "current", "end"]
 
@@ -87,25 +87,8 @@ class Session:
     """What ``prepare`` made; None before."""
     model_saved: bool = False
     """Whether ``save_model`` was called: at the end of a DataParallel it is, where the loop did not."""
-    steps: int = 0
-    """Steps done over the whole training; a resumed one goes on from its checkpoint's."""
-    epoch: int = 0
-    """Passes over the data that are done; ``position`` keeps this and the next two."""
-    offset: int = 0
-    """Samples of the epoch ``epoch`` that all workers together have learned from."""
-    order: DataOrder | None = None
-    """What the order of the data follows from that steps learned from; None before the first, or where the user brings
-    his own batches."""
-    coming: BatchSlice | None = None
-    """What the coming step learns from: the batch that was handed out last; None where it is the user's own."""
-    counts_epochs: bool = False
-    """Whether a loop over ``epochs`` goes on, which then counts them: ``batches`` does not."""
-    is_trained: bool = False
-    """Whether the loop that trains in this epoch is at its end; known only where ``counts_epochs``."""
-    passes: int = 0
-    """Passes that were read to their end and not stepped, before the first step and outside of ``epochs``."""
-    batch_before: int | None = None
-    """Global batch of the checkpoint that training goes on from; None without one."""
+    position: Position = field(default_factory=Position)
+    """How far the training is in its data."""
     reported: dict[str, float] = field(default_factory=dict)
     """What was reported last, by name."""
     stop_asked: bool = False
@@ -140,12 +123,12 @@ class Session:
 
         So the last batch of an epoch, smaller and perhaps uneven, weighs what it should.
         """
-        return self.coming.share if self.coming else None
+        return self.position.coming.share if self.position.coming else None
 
     @property
     def slice_rows(self) -> int | None:
         """Rows of a full slice, None if nobody knows. Pipelines pad a smaller slice up to it."""
-        return self.coming.slice_rows if self.coming else None
+        return self.position.coming.slice_rows if self.position.coming else None
 
     def span(self, name: str) -> AbstractContextManager[Any]:
         """Return a context that times a part of the step: ``data``, ``compute``, ``communication``, ``checkpoint``."""
@@ -185,7 +168,7 @@ class Session:
         self.reported |= values
         if self.rank != 0:
             return
-        step = self.steps if step is None else step
+        step = self.position.steps if step is None else step
         take = reports.listener()
         if take is not None:
             take(reports.report_of(values, step, None))

@@ -235,12 +235,13 @@ class Measuring(Observer):
         if session.rank != 0 or total.steps == 0:
             return
         # The last steps, so that the figures end where the training did.
-        self._emit(session.steps)
+        self._emit(session.position.steps)
         measured = Measured(summary=bottleneck(self.picture()), measures=self.measures())
         per_step = self._per_step(total)
         step_s = max(1e-12, per_step.pop("step_s"))
         shares = ", ".join(f"{name[:-2].replace('_', ' ')} {_percent(s / step_s)}" for name, s in per_step.items())
-        which = f"steps {session.steps - total.steps + 1} to {session.steps}, after {WARM_UP_STEPS} of warm-up"
+        last = session.position.steps
+        which = f"steps {last - total.steps + 1} to {last}, after {WARM_UP_STEPS} of warm-up"
         session.say(f"{which}: {1 / step_s:.2f} a second; of the time: {shares}")
         session.say(measured.summary)
         if session.in_job:

@@ -27,7 +27,6 @@ from raysm.workloads.training.degrees.parallel import Layout, Parallel
 from raysm.workloads.training.engines.full_model import Engine, Loss
 from raysm.workloads.training.engines.gradients import clip
 from raysm.workloads.training.evaluation import evaluation, means
-from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop.learning_rate import needs_metric
 from raysm.workloads.training.loop.random_state import capture_state, restore_state
 from raysm.workloads.training.loop.session import Session
@@ -81,8 +80,8 @@ class Trainer:
         """
         session = self.session
         # Before the step: what is saved at its end must say that these rows were learned from.
-        position.learn(session)
-        number = session.steps + 1
+        session.position.learn()
+        number = session.position.steps + 1
         for observer in session.observers:
             observer.on_step_begin(number)
         share = 1 / self.layout.data_ranks if session.share is None else session.share
@@ -104,7 +103,7 @@ class Trainer:
                 self.scheduler.step()
         with session.span("communication"):
             mean = agreed()
-        session.steps = number
+        session.position.steps = number
         for observer in session.observers:
             observer.on_step_end(number, mean)
         return mean

@@ -44,7 +44,7 @@ def train(session, steps, batch_size=4):
     generator = torch.Generator().manual_seed(1)
     data = TensorDataset(torch.randn(40, 3, generator=generator), torch.arange(40) % 2)
     batches = iter(training.batches(data, batch_size=batch_size, epochs=9))
-    return [training.step(next(batches)) for _ in range(steps - session.steps)]
+    return [training.step(next(batches)) for _ in range(steps - session.position.steps)]
 
 
 def kept_steps(folder):
@@ -118,7 +118,7 @@ def test_gone_on_with_it_is_the_training_that_went_through(tmp_path, capsys):
     with prepared(Checkpoints(every_steps=3, folder=tmp_path)) as session:
         train(session, 4)
     with prepared(Checkpoints(every_steps=3, folder=tmp_path), seed=9) as session:
-        assert (session.steps, session.epoch, session.offset) == (3, 0, 12)
+        assert (session.position.steps, session.position.epoch, session.position.offset) == (3, 0, 12)
         assert train(session, 8) == expected[3:]
     assert (
         "goes on from the checkpoint of step 3 (epoch 0, 12 of 40 samples), with its learning rate"
@@ -188,7 +188,7 @@ def test_a_model_with_a_layer_that_nothing_uses_goes_on(tmp_path, momenta):
     with prepared(
         Checkpoints(every_steps=3, folder=tmp_path), 9, model=Branches, optimizer=MOMENTA[momenta]
     ) as session:
-        assert session.steps == 3
+        assert session.position.steps == 3
         has_state = [bool(session.trainer.optimizer.state[p]) for p in session.trainer.parts.unused.parameters()]
         assert has_state == [momenta == "adagrad"] * 2  # whose constructor makes it
         assert train(session, 8) == expected[3:]
@@ -209,7 +209,7 @@ class Thawing(nn.Module):
 def train_thawing(session, steps, thawed_after):
     """Train as people do who thaw by the number of steps."""
     losses = []
-    for step in range(session.steps, steps):
+    for step in range(session.position.steps, steps):
         session.trainer.parts.first.requires_grad_(step >= thawed_after)
         losses += train(session, step + 1)
     return losses

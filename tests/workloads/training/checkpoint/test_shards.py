@@ -1,6 +1,8 @@
 """One checkpoint to disk and back, in one process."""
 
 import hashlib
+import os
+import pickle
 
 import pytest
 import torch
@@ -49,3 +51,40 @@ def test_what_was_saved_is_read_in_place(saved):
 def test_another_model_is_refused(saved, state, message):
     with pytest.raises(InvalidRequest, match=message):
         shards.plan(state, saved[0])
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_metadata_that_names_other_classes_is_refused_and_nothing_of_it_is_run(saved, tmp_path):
+    folder, _ = saved
+    (folder / shards.METADATA).write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
+    with pytest.raises(InvalidRequest, match=r"names posix\.system, which torch does not write there"):
+        shards.entries(folder)
+    with pytest.raises(BaseException, match=r"names posix\.system"):
+        shards.load({"step": 0}, folder, group=None)
+    assert not (tmp_path / "ran").exists()
+
+
+class Custom:
+    """An object that the state of a user's scheduler could hold."""
+
+
+def test_an_entry_of_an_unknown_class_is_refused_unless_the_user_trusts_it(tmp_path):
+    staging = shards.stager()
+    saving = shards.save({"own": Custom()}, tmp_path, group=None, staging=staging, complete=lambda files: None)
+    saving.result(timeout=60)
+    staging.close()
+    state = {"own": None}
+    with pytest.raises(InvalidRequest, match="own holds an object that may run code when it is read"):
+        shards.load(state, tmp_path, group=None)
+    with torch.serialization.safe_globals([Custom]):
+        shards.load(state, tmp_path, group=None)
+    assert isinstance(state["own"], Custom)

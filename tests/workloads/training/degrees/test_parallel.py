@@ -8,8 +8,7 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.workloads.training.degrees.parallel import Layout
-from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.degrees.parallel import Layout, Parallel
 from raysm.workloads.training.loop import session as sessions
 
 

@@ -4,9 +4,8 @@ import inspect
 
 import pytest
 
-from raysm.workloads.training.engines.full_model import FullModel
+from raysm.workloads.training.engines.full_model import Engine, FullModel
 from raysm.workloads.training.engines.pipeline import Pipeline
-from raysm.workloads.training.engines.full_model import Engine
 
 
 @pytest.mark.parametrize("engine", [FullModel, Pipeline])

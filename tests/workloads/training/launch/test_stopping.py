@@ -5,8 +5,7 @@ import signal
 
 import pytest
 
-from raysm.workloads.training.launch.attempts import Stopped
-from raysm.workloads.training.launch.attempts import MARGIN_S, Stop, grace_of_workers
+from raysm.workloads.training.launch.attempts import MARGIN_S, Stop, Stopped, grace_of_workers
 
 
 def test_a_stop_is_noted_and_the_handler_before_put_back():

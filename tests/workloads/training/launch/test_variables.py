@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 from raysm.workloads.nodes import Node
-from raysm.workloads.training.launch.placement import place
-from raysm.workloads.training.launch.placement import DEFAULTS, Group, fill_arguments, torchrun_variables
+from raysm.workloads.training.launch.placement import DEFAULTS, Group, fill_arguments, place, torchrun_variables
 
 NODES = [
     Node(host=f"algo-{n}", node_id=str(n), address=f"10.0.0.{n}", rank=n - 1, instance_type="", cpus=8, gpus=0)

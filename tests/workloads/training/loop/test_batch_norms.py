@@ -10,7 +10,7 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.batch_norms import BatchNormCheck
-from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
+from raysm.workloads.training.loop.position import BatchSlice, DataOrder
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ REFUSED = r"leaves a worker 1 row.*BatchNorm1d \(2\) needs more than one value p
 def test_a_last_batch_of_one_row_is_refused_before_the_first_step_of_a_model_that_cannot_norm_it():
     with pytest.raises(InvalidRequest, match=REFUSED):
         train(flat, 17)
-    assert sessions.current().steps == 0
+    assert sessions.current().position.steps == 0
 
 
 @pytest.mark.parametrize("samples", [17, 18, 19])
@@ -88,7 +88,7 @@ def a_slice(fewest_rows):
 def test_a_norm_is_refused_only_where_a_single_row_will_give_it_one_value(fewest_rows, values, is_refused):
     session, norms = sessions.begin(), nn.Sequential(nn.BatchNorm1d(3))
     check = BatchNormCheck(session, norms)
-    session.coming = a_slice(fewest_rows)
+    session.position.coming = a_slice(fewest_rows)
     check.on_step_begin(1)
     if is_refused:
         with pytest.raises(InvalidRequest, match=r"leaves a worker 1 row \(9 samples in batches of 4"):
@@ -104,7 +104,7 @@ def test_a_slice_that_is_computed_in_pieces_leaves_one_row_sooner():
     sessions.end()
     with pytest.raises(InvalidRequest, match="in accumulate=2 pieces"):
         train(flat, 18, accumulate=2)
-    assert sessions.current().steps == 0
+    assert sessions.current().position.steps == 0
 
 
 def test_pieces_of_which_each_has_several_rows_are_trained_on():

@@ -1,7 +1,7 @@
 """What the order of the samples follows from."""
 
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.training.loop.data_order import DataOrder
+from raysm.workloads.training.loop.position import DataOrder
 
 
 def test_an_order_comes_back_from_a_manifest_as_it_was():

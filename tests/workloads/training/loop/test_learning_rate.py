@@ -6,14 +6,14 @@ import torch
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import learning_rate as scaling
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.data_order import DataOrder
 from raysm.workloads.training.loop.learning_rate import factor, scale
+from raysm.workloads.training.loop.position import DataOrder
 
 
 @pytest.fixture
 def session():
     begun = sessions.begin()
-    begun.order = DataOrder(samples=100, batch_size=40, shuffle=True, seed=0)
+    begun.position.order = DataOrder(samples=100, batch_size=40, shuffle=True, seed=0)
     yield begun
     sessions.end()
 
@@ -33,7 +33,7 @@ def trained(session, lr, steps, scheduler=None):
         rates.append(before - weight.item())
         if schedule:
             schedule.step()
-        session.steps += 1
+        session.position.steps += 1
     return rates, optimizer
 
 
@@ -65,7 +65,7 @@ def test_a_scheduler_sees_its_own_rate_and_both_are_multiplied(session):
 
 
 def test_gone_on_with_in_the_middle_of_the_warm_up_it_goes_on_there(session):
-    session.steps = 2
+    session.position.steps = 2
     assert trained(session, scale(0.1, base_batch=10, warmup_epochs=1), 2)[0] == pytest.approx([0.3, 0.4])
 
 
@@ -85,25 +85,25 @@ def test_the_log_states_that_nothing_was_scaled(session, capsys):
 
 
 def test_a_batch_that_grew_since_the_checkpoint_without_the_rate_is_warned_of(session, capsys):
-    session.batch_before = 20
+    session.position.batch_before = 20
     trained(session, 0.1, 1)
     assert "warning: the global batch is 2 times that of the checkpoint, 20" in capsys.readouterr().out
 
 
 def test_a_batch_that_grew_since_the_checkpoint_with_the_rate_scaled_is_said(session, capsys):
-    session.batch_before = 20
+    session.position.batch_before = 20
     trained(session, scale(0.1, base_batch=10), 1)
     assert "warning: the global batch is 40, that of the checkpoint was 20\n" in capsys.readouterr().out
 
 
 def test_workers_that_each_bring_their_own_batch_are_warned_of(session, capsys):
-    session.order, session.world_size = None, 4
+    session.position.order, session.world_size = None, 4
     trained(session, 0.1, 1)
     assert "warning: the global batch is 4 times that of one worker, and the learning rate" in capsys.readouterr().out
 
 
 def test_with_batches_of_ones_own_it_has_to_be_told_the_global_batch(session):
-    session.order = None
+    session.position.order = None
     with pytest.raises(InvalidRequest, match="batch=… and steps_per_epoch=…"):
         trained(session, scale(0.1), 1)
     told = scale(0.1, base_batch=10, warmup_epochs=0.5, batch=40, steps_per_epoch=6)

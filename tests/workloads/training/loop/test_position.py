@@ -11,7 +11,6 @@ from torch.utils.data import TensorDataset
 from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint.manifest import read_manifests
-from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop import session as sessions
 
 
@@ -68,7 +67,7 @@ WHOLE = [(100, 101, 102, 103), (104, 105)]
 def test_validating_inside_of_epochs_every_epoch_is_trained_and_validated():
     with prepared() as session:
         learned, seen = train(6)
-        assert session.epoch == 6
+        assert session.position.epoch == 6
     assert [epoch for epoch, _, _ in learned] == sorted([*range(6)] * 3)
     assert seen == [(epoch, WHOLE) for epoch in range(6)]
     for epoch in range(6):
@@ -85,7 +84,7 @@ def test_interrupted_at_any_step_beside_a_validation_it_goes_on_with_the_rows_th
         begun, before = train(3, steps=steps)
     with prepared(tmp_path) as session:
         rest, after = train(3)
-        assert session.epoch == 3
+        assert session.position.epoch == 3
     assert begun + rest == expected
     # A validation that was due after the last step is done when the training goes on.
     assert before + after == looked
@@ -139,7 +138,7 @@ def test_without_epochs_a_validation_after_each_pass_costs_no_pass():
                 training.step(batch)
                 passes[-1].append(numbers(batch))
             list(training.batches(VALID, batch_size=4))
-        assert session.epoch == 3
+        assert session.position.epoch == 3
     with prepared():
         all_in_one = []
         for batch in training.batches(TRAIN, batch_size=8, epochs=3):
@@ -152,7 +151,7 @@ def test_looking_before_the_first_step_costs_no_pass():
     with prepared() as session:
         list(training.batches(VALID, batch_size=4))
         learned = [training.step(batch) for batch in training.batches(TRAIN, batch_size=8, epochs=2)]
-        assert (len(learned), session.epoch) == (6, 2)
+        assert (len(learned), session.position.epoch) == (6, 2)
 
 
 def test_steps_of_ones_own_see_another_order_in_each_pass():
@@ -208,16 +207,16 @@ def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_ref
             training.step(batch)
         batches.close()
         assert all(map(torch.equal, weights, session.trainer.parts.parameters()))
-        assert session.offset == 8
+        assert session.position.offset == 8
 
 
 def test_a_step_of_the_users_own_batch_moves_nothing():
     session = sessions.begin()
     try:
-        session.epoch, session.offset = 3, 40
-        position.learn(session)
-        assert (session.epoch, session.offset, session.order) == (3, 40, None)
-        position.leave(session, 3)
-        assert (session.epoch, session.offset) == (4, 0)
+        session.position.epoch, session.position.offset = 3, 40
+        session.position.learn()
+        assert (session.position.epoch, session.position.offset, session.position.order) == (3, 40, None)
+        session.position.leave(3)
+        assert (session.position.epoch, session.position.offset) == (4, 0)
     finally:
         sessions.end()

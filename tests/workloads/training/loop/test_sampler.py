@@ -92,18 +92,19 @@ def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(s
     for inputs, doubled in batches(rows(), batch_size=4, epochs=2):
         assert doubled.tolist() == [2 * row for row in inputs.tolist()]
         seen += inputs.tolist()
-        places.append((session.coming.epoch, session.coming.begin, session.coming.end, session.share))
+        coming = session.position.coming
+        places.append((coming.epoch, coming.begin, coming.end, session.share))
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
     assert places == [(epoch, *ends, 1.0) for epoch in range(2) for ends in ((0, 4), (4, 8), (8, 10))]
-    assert (session.coming, session.share) == (None, None)
+    assert (session.position.coming, session.share) == (None, None)
 
 
 @pytest.mark.parametrize("loader_workers", [0, 2])
 def test_what_samples_draw_follows_from_seed_epoch_and_row_wherever_they_are_read(session, loader_workers):
     read = torch.cat(list(batches(Drawing(), batch_size=4, epochs=1, seed=6, loader_workers=loader_workers)))
     drawn = {int(row): values for row, *values in read.tolist()}
-    session.epoch, session.offset, session.order = 0, 0, None
+    session.position.epoch, session.position.offset, session.position.order = 0, 0, None
     again = torch.cat(list(batches(Drawing(), batch_size=3, epochs=1, seed=6, shuffle=False)))
     assert {int(row): values for row, *values in again.tolist()} == drawn
     assert len({tuple(values) for values in drawn.values()}) == 10
@@ -137,7 +138,7 @@ class BySlices(Dataset):
 @pytest.mark.parametrize("loader_workers", [0, 1])
 def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_held(session, held, loader_workers):
     def read(dataset, batch_size):
-        session.epoch, session.offset, session.order = 0, 0, None
+        session.position.epoch, session.position.offset, session.position.order = 0, 0, None
         return torch.cat(
             list(batches(dataset, batch_size=batch_size, epochs=1, seed=6, loader_workers=loader_workers))
         ).tolist()
@@ -180,19 +181,19 @@ def test_reading_draws_nothing_from_the_generators_that_training_draws_from(sess
 
 def test_in_the_middle_of_an_epoch_it_goes_on_with_the_rows_that_are_left(session):
     whole = [batch[0].tolist() for batch in batches(rows(), batch_size=4, epochs=2)]
-    session.epoch, session.offset = 1, 4  # as a checkpoint has it
+    session.position.epoch, session.position.offset = 1, 4  # as a checkpoint has it
     assert [batch[0].tolist() for batch in batches(rows(), batch_size=4, epochs=2)] == whole[4:]
 
 
 def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_left(session):
     whole = [row for batch in batches(rows(), batch_size=4, epochs=1) for row in batch[0].tolist()]
-    session.epoch, session.offset = 0, 4
+    session.position.epoch, session.position.offset = 0, 4
     left = [batch[0].tolist() for batch in batches(rows(), batch_size=5, epochs=1)]
     assert left == [whole[4:9], whole[9:]]
 
 
 def test_a_loop_over_epochs_begins_with_the_one_that_was_interrupted(session):
-    session.epoch, session.offset = 1, 8
+    session.position.epoch, session.position.offset = 1, 8
     seen = []
     for epoch in epochs(3):
         seen.append((epoch, sum(len(batch[0]) for batch in batches(rows(), batch_size=4))))
@@ -201,7 +202,7 @@ def test_a_loop_over_epochs_begins_with_the_one_that_was_interrupted(session):
 
 def test_a_loop_over_epochs_counts_also_those_with_batches_of_the_users_own(session):
     assert list(epochs(2)) == [0, 1]
-    assert session.epoch == 2
+    assert session.position.epoch == 2
 
 
 @pytest.mark.parametrize(

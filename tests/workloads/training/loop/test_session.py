@@ -6,6 +6,7 @@ import torch
 from raysm.contract.events import parse
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.position import Position
 from raysm.workloads.training.loop.session import Observer, Session
 
 
@@ -55,7 +56,7 @@ def test_ranks_agree_on_the_loss_and_on_a_stop(stops):
 
 
 def test_metrics_are_events_in_a_job_and_words_elsewhere(capsys):
-    worker(in_job=True, steps=7).report(loss=0.25)
+    worker(in_job=True, position=Position(steps=7)).report(loss=0.25)
     event = parse(capsys.readouterr().out)
     assert (event.name, event.value, event.step) == ("loss", 0.25, 7)
     worker().report(step=3, loss=0.25, accuracy=1)
@@ -63,7 +64,7 @@ def test_metrics_are_events_in_a_job_and_words_elsewhere(capsys):
 
 
 def test_a_loss_that_is_not_finite_is_told_to_people_and_leaves_no_event(capsys):
-    worker(in_job=True, steps=7).report(loss=float("nan"), accuracy=0.5)
+    worker(in_job=True, position=Position(steps=7)).report(loss=float("nan"), accuracy=0.5)
     words, event = capsys.readouterr().out.splitlines()
     assert words == "step 7: loss nan"
     assert parse(event).name == "accuracy"

@@ -83,7 +83,7 @@ def test_the_figures_of_the_last_step_are_announced_too(job, capsys):
 def test_the_first_step_is_none_that_counts_however_long_it_takes(job, capsys):
     train(1)
     observer()._emitted_s -= report.EMIT_EVERY_S
-    session.current().steps = 0
+    session.current().position.steps = 0
     observer().on_step_end(1, 0.5)
     assert not any(map(parse, capsys.readouterr().out.splitlines()))
 

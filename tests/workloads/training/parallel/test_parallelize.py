@@ -9,8 +9,8 @@ from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.degrees.parallel import Layout
 from raysm.workloads.training.loop.session import Session
-from raysm.workloads.training.parallel.parallelize import Parallelizer
 from raysm.workloads.training.parallel.optimizers import names_of_groups
+from raysm.workloads.training.parallel.parallelize import Parallelizer
 
 
 def parallelizer(**fields):

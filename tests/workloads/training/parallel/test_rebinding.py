@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.parallelize import _merged
 from raysm.workloads.training.parallel.optimizers import check_placed, names_of_groups, rebind
+from raysm.workloads.training.parallel.parallelize import _merged
 from raysm.workloads.training.parallel.stages import partition_stages
 
 

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.stages import balance_stages
 from raysm.workloads.training.parallel.blocks import block_names
-from raysm.workloads.training.parallel.stages import partition_stages
+from raysm.workloads.training.parallel.stages import balance_stages, partition_stages
 from tests.support.parallel_modes import Transformer
 
 

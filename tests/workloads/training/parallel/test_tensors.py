@@ -193,7 +193,7 @@ def gone_on_with(folder, until):
     kept = training.Checkpoints(every_steps=1, folder=folder)
     training.prepare(model, optimizer, Parallel(tensor=2), loss=F.cross_entropy, seed=5, checkpoints=kept)
     rows, target = torch.linspace(-1, 1, 12 * WIDTH).reshape(12, WIDTH), torch.arange(12) % 3
-    losses = [training.step((rows, target)) for _ in range(sessions.current().steps, until)]
+    losses = [training.step((rows, target)) for _ in range(sessions.current().position.steps, until)]
     sessions.end()
     return losses
 

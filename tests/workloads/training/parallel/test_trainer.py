@@ -44,7 +44,7 @@ def test_a_step_is_counted_and_observers_hear_of_it_in_their_order():
     trainer.session.observers.append(Listening())
     loss = trainer.step(BATCH)
     assert heard == [("begin", 1), ("end", 1, loss)]
-    assert trainer.session.steps == 1
+    assert trainer.session.position.steps == 1
     assert trainer.model.weight.grad is None
 
 
