@@ -10,6 +10,7 @@ checkpoint needs are unpickled.
 
 import io
 import pickle
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -194,7 +195,8 @@ class _LoadPlanner(DefaultLoadPlanner):
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         # Torch unpickles anything. What passes here is made of harmless classes, so it may do so.
         try:
-            torch.load(value, weights_only=True)
+            with torch.serialization.safe_globals(_numbers_of_numpy()):
+                torch.load(value, weights_only=True)
         except pickle.UnpicklingError as error:
             raise InvalidRequest(
                 f"the checkpoint's {read_item.dest_index.fqn} holds an object that may run code when it is read: "
@@ -203,6 +205,16 @@ class _LoadPlanner(DefaultLoadPlanner):
             ) from error
         value.seek(0)
         super().load_bytes(read_item, value)
+
+
+def _numbers_of_numpy() -> list[Any]:
+    """Return what a pickled number of NumPy consists of: a learning rate may be one."""
+    if "numpy" not in sys.modules:
+        return []
+    import numpy as np
+
+    scalar: Any = np.float64(0).__reduce__()[0]
+    return [scalar, np.dtype, *(type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["Float"])]
 
 
 class _MetadataUnpickler(pickle.Unpickler):

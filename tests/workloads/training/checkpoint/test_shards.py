@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,6 +72,16 @@ def test_metadata_that_names_other_classes_is_refused_and_nothing_of_it_is_run(s
     with pytest.raises(BaseException, match=r"names posix\.system"):
         shards.load({"step": 0}, folder, group=None)
     assert not (tmp_path / "ran").exists()
+
+
+def test_numbers_of_numpy_are_read(tmp_path):
+    staging = shards.stager()
+    state = {"rates": [np.float64(0.1), np.float32(0.5), np.int64(7)]}
+    shards.save(state, tmp_path, group=None, staging=staging, complete=lambda files: None).result(timeout=60)
+    staging.close()
+    read = {"rates": [0, 0, 0]}
+    shards.load(read, tmp_path, group=None)
+    assert read == state
 
 
 class Custom:
