@@ -1,8 +1,4 @@
-"""Make a plain model and its optimizer train together over all workers.
-
-What flows in are the user's objects, the same on every rank; what flows out are the model to call and the optimizer,
-and the session's ``Trainer``, with which ``step`` works.
-"""
+"""Make a plain model and its optimizer train together over all workers."""
 
 from typing import Any, TypedDict, Unpack, get_args
 

@@ -1,1 +1,1 @@
-"""Saving a training while it goes on, and going on from what was saved."""
+"""Save a training while it runs, and resume it."""

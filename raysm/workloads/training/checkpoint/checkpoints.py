@@ -1,8 +1,7 @@
-"""Keeps the training safe: saves it while it goes on, goes on from the newest whole checkpoint, and stops it in time.
+"""Checkpoints of a training: saved in the background, resumed from the newest whole one, and saved on SIGTERM.
 
-What flows in are the steps of a session; what flows out are folders of checkpoints, on each instance the files of its
-own workers, and lines of the log. ``manifest`` says when a checkpoint is whole, ``shards`` writes and reads it,
-``exchange`` brings files that an instance lacks, ``resume`` chooses.
+Each instance has the files of its own workers. ``manifest`` says when a checkpoint is whole, ``shards`` writes and
+reads it, ``transfer`` brings files that an instance lacks, ``resume`` chooses the checkpoint.
 """
 
 import atexit
@@ -223,7 +222,7 @@ class Checkpointing(Observer):
         """Wait for the checkpoint that is being written, if there is one; remove those that it makes outdated.
 
         One that cannot be written does not end the training: what was learned since is worth more, and the next one
-        may find room. Every rank learns of it, for none of them is done before all are.
+        may find room. Every rank learns of it, because none is done before all are.
         """
         saving, self._saving = self._saving, None
         if saving is None:

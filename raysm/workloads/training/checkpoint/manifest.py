@@ -1,9 +1,8 @@
-"""What makes a checkpoint whole: one file, written last, that names every other file with its size and digest.
+"""The manifest of a checkpoint: a file, written last, that names every other file with its size and digest.
 
 A checkpoint is a folder ``step-0000000150-3f9a12cd`` among the job's checkpoints: the step after which it was made, and
-the run that made it. No name is ever written twice, because the service takes files over one by one and in its own
-time: a second file of the same name could be mixed with the first, or removed in its place. What flows in are folders,
-what flows out are manifests; nothing here knows torch.
+the run that made it. No name is ever written twice, because the service uploads files one by one and in its own time: a
+second file of the same name could be mixed with the first, or removed in its place. This module does not use torch.
 """
 
 import contextlib
@@ -66,7 +65,7 @@ class Manifest:
     step: int
     """Steps of the optimizer that it holds."""
     epoch: int
-    """The epoch in which training goes on, from 0."""
+    """The epoch in which training resumes, from 0."""
     offset: int
     """Samples of that epoch that were learned from, over all workers."""
     workers: int
@@ -80,9 +79,9 @@ class Manifest:
     order: DataOrder | None = None
     """None where the batches are the user's own."""
     value: float | None = None
-    """Of the metric by which the best is kept; None where there is none."""
+    """Of the metric by which the best is kept; None without one."""
     metric: str | None = None
-    """Which metric that is; None where nobody said."""
+    """Which metric that is; None if none was named."""
     reported: Mapping[str, float] = field(default_factory=dict)
     """The finite ones of the metrics that rank 0 had reported last, by name."""
     format: int = FORMAT
@@ -117,7 +116,7 @@ def parse_manifest(data: Any, where: str) -> Manifest:
     """Return the manifest that ``data``, JSON values, holds.
 
     Raises:
-        InvalidConfig: It is none, or one of another format.
+        InvalidConfig: It is no manifest, or has another format.
     """
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
         raise InvalidConfig(
@@ -144,7 +143,7 @@ def list_folders(checkpoints: Path) -> list[str]:
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
     """Return the manifests below ``checkpoints`` by folder; whether their files are there is another question.
 
-    A manifest that is cut off is as good as none: the service may have been stopped while it took it over.
+    A truncated manifest is ignored: the service may have been stopped while it uploaded it.
 
     Raises:
         InvalidConfig: One is whole, and not of a form that is known here.
@@ -158,7 +157,7 @@ def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
             continue
         # Not passed over: what is no checkpoint is removed, and this one is another version's.
         manifest = parse_manifest(data, str(path))
-        # A folder that was renamed or copied would be removed, or gone on with, under another step.
+        # A folder that was renamed or copied would be removed, or resumed from, under another step.
         if manifest.name == name:
             manifests[name] = manifest
     return manifests
@@ -176,7 +175,7 @@ def is_intact(path: Path, record: FileRecord) -> bool:
 def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
     """Return the names of those that are neither among the ``keep`` newest nor the best, by what ``best`` says.
 
-    Of several that are as good the newest is the best; one without a value never is.
+    Of several with the same value the newest is the best; one without a value never is.
     """
     # By step, then by clock: two runs may have saved the same step, and the later one is what went on.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)

@@ -1,8 +1,4 @@
-"""Where a training goes on: the newest checkpoint that is whole, taking all instances together.
-
-What flows in are the folders of all instances; what flows out are the model, the optimizer, the scheduler and the
-session's counts as they were, and what is still to be put back when the loop begins.
-"""
+"""Resume a training from the newest checkpoint that is whole, taking all instances together."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,7 +34,7 @@ class ResumePoint:
     """What was found."""
 
     whole: tuple[Manifest, ...] = ()
-    """The checkpoints that there are, the oldest first; the last one is where training goes on."""
+    """The checkpoints that there are, the oldest first; training resumes from the last one."""
     random: PutBack | None = None
     """To be called when the loop begins; None where training begins anew."""
 
@@ -97,7 +93,7 @@ def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
                 " Checkpoints"
             )
         by_name |= manifests
-    # Step first, then the clock of whoever wrote it: clocks of instances differ by more than two saves may.
+    # Step first, then the clock of the writer: clocks of instances differ by more than two saves may.
     return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
 
 
@@ -164,7 +160,7 @@ def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchan
     problems = [text for text, _ in answers if text]
     unread = saved_keys - {RANDOM}.union(*(names for _, names in answers))
     if not problems and unread:
-        # What is in the checkpoint and nobody asks for is a larger model's: to go on would throw it away silently.
+        # Entries that this model does not read are those of a larger one, which would be lost silently.
         problems = [f"it has {min(unread)}, which they have not"]
     if problems:
         raise InvalidRequest(

@@ -37,7 +37,7 @@ class FileTransfer:
 
 
 def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]) -> list[FileTransfer]:
-    """Return how each instance gets what it needs, in the same order whoever asks.
+    """Return how each instance gets what it needs, in the same order on every rank.
 
     Args:
         needs: Names of files by instance.

@@ -114,7 +114,7 @@ class Layout:
         Raises:
             InvalidRequest: One would be, or an instance runs another number.
         """
-        # Counted, not taken from the launcher: under bare torchrun nobody else knows.
+        # Counted here, because bare torchrun has no list of hosts.
         for host, count in Counter(hosts).items():
             if workers_per_instance not in (None, count):
                 raise InvalidRequest(

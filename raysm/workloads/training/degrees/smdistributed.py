@@ -1,7 +1,6 @@
-"""The options of SageMaker's model parallel library, v1 and v2, as fields of ``Parallel``, or a refusal.
+"""The options of SageMaker's model parallel library, v1 and v2, as fields of ``Parallel``.
 
-What flows in is what an estimator was given, what flows out are the fields of a ``Parallel`` that does the same; an
-option that has no counterpart is refused by name.
+An option without a counterpart is refused by name.
 
 Sources: the configuration parameters in the SageMaker Python SDK's documentation, "Required SageMaker Python SDK
 parameters" (v1), and in the SageMaker developer guide, "SMP v2 core feature configuration parameters".

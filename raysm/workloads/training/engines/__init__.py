@@ -1,1 +1,1 @@
-"""Forward and backward of one step, a module a mode, and what is done to the gradients before the optimizer."""
+"""Forward and backward of one step, by mode, and what happens to the gradients before the optimizer's step."""

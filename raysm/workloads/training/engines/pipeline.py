@@ -1,10 +1,9 @@
 """Forward and backward of a model that is cut into stages, by torch's own schedules of micro-batches.
 
-What flows in is a data rank's slice of a batch, the same on every rank of the pipeline; what flows out is its loss, on
-the rank that has the last stage. Every micro-batch holds real rows only: what a layer computes over the rows (batch
-norm), and keeps of them (running averages), is that of one micro-batch after the other, as on one worker that adds up
-their gradients; replicas do so each for itself. A slice smaller than a full one goes through in fewer micro-batches, or
-in smaller ones that differ by one row at most.
+Each rank of the pipeline gets the same slice of a batch, and the rank with the last stage returns its loss. Every
+micro-batch holds real rows only. A layer that looks at other rows (batch norm) sees one micro-batch at a time, as on
+one worker that adds up their gradients; replicas do so each for itself. A slice smaller than a full one goes through
+in fewer micro-batches, or in smaller ones that differ by one row at most.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Computing without a trace: what is computed for shapes, again, or for nothing must not count in running averages.
-
-What flows in is a module; while the context lasts its batch norms average into copies.
-"""
+"""Keep running averages as they are while a model computes for shapes, again, or for an evaluation."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

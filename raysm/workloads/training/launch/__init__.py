@@ -1,1 +1,1 @@
-"""Starting a training's workers on the instances of the cluster, watching them, and starting them anew."""
+"""Start a training's workers on the instances of the cluster, watch them, and start them again."""

@@ -1,9 +1,9 @@
 """The workers of one instance: child processes with torchrun's variables, watched, and ended together.
 
-An actor on each instance, as torchrun has an agent on each node. What flows in is a ``Task``, what flows out are the
-``Exit`` of its workers, the first failing one first; their output goes straight to the head. What ends them early comes
-by the agent's own connection to the head: an actor whose methods may be called while one runs has a main thread that
-wakes a hundred times a second, and takes 1 % of a core from the workers.
+An actor on each instance, as torchrun has an agent on each node. It returns the ``Exit`` of each worker, the first
+failed one first; their output goes straight to the head. The head ends workers early by the agent's own connection:
+an actor whose methods may be called while one runs has a main thread that wakes a hundred times a second, and takes 1
+% of a core from the workers.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ from raysm.workloads.training.results import working_folder
 __all__ = ["END_GRACE_S", "Agent", "Exit", "Task"]
 
 END_GRACE_S = 2.0
-"""Seconds that the others have after SIGTERM once a worker failed: most hang in a collective call that never ends."""
+"""Seconds from SIGTERM to SIGKILL for the other workers once one failed: most hang in a collective call."""
 
 OWN_END_S = 1.0
-"""Seconds that the others have to end by themselves once a worker failed with an exit code: it may have failed for want
-of one of them, which is still about to say why it ends. One that a signal killed waited for nobody."""
+"""Seconds that the others have to end by themselves once a worker failed with an exit code: it may have failed
+because one of them is ending, which is about to say why. One that a signal killed did not wait for another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,14 +92,13 @@ class Agent:
     def free_port(self) -> int:
         """Return a port that nothing listens on here."""
         with socket.socket() as probe:
-            # Free now, and a moment later for somebody else: a worker that cannot listen there fails, and all are
-            # started anew.
+            # Another process may take it in between: then a worker fails, and all are started again.
             probe.bind(("", 0))
             port: int = probe.getsockname()[1]
             return port
 
     def run(self, task: Task) -> tuple[Exit, ...]:
-        """Start the workers, and wait until all have ended; once one fails, or the head says so, they are ended."""
+        """Start the workers and wait until all have ended; end them once one fails or the head says so."""
         instance = environment.read()
         source = instance.payload / payload.SOURCE
         task = dataclasses.replace(task, args=fill_folders(task.args, instance))

@@ -14,7 +14,7 @@ from raysm.workloads.training.launch.placement import Place
 __all__ = ["Attempt", "NodesLost", "Policy", "Stop", "Stopped", "grace_of_workers", "say", "train"]
 
 Attempt = Callable[[tuple[Place, ...], int], None]
-"""Trains at these places, the number of earlier attempts told; returns once all workers have ended well."""
+"""(places, number of earlier attempts) -> None once all workers have ended well."""
 
 RETURN_S = 60.0
 """How long an instance whose loss is not allowed may be away: the bootstrap starts its Ray again, or ends the job."""
@@ -25,7 +25,7 @@ class Stopped(Exception):
     """A stop was asked for, and the workers have ended; ``clean`` says that all of them did with 0."""
 
     def __init__(self, clean: bool) -> None:
-        """Keep how they ended."""
+        """Take how the workers ended."""
         self.clean = clean
         super().__init__("stopped")
 
@@ -38,7 +38,7 @@ class NodesLost(Exception):
     """
 
     def __init__(self, nodes: Sequence[Node], why: str) -> None:
-        """Keep them, and say what was seen of it."""
+        """Take the instances, and what was seen."""
         self.nodes = tuple(nodes)
         hosts = ", ".join(node.host for node in nodes)
         super().__init__(f"{hosts} lost while it trained: {why}")
@@ -49,7 +49,7 @@ class Policy:
     """What is done about failures."""
 
     max_restarts: int
-    """How often the group is started anew after a worker failed, or the Ray of an instance."""
+    """How often all workers are started again after a worker, or the Ray of an instance, failed."""
     on_instance_loss: Literal["fail", "continue"]
     """What the loss of an instance does; going on without it is not counted as a restart."""
 
@@ -63,7 +63,7 @@ def train(
     say: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Place, ...]:
-    """Attempt the training until it succeeds, or failed as often as it may; return where the workers were.
+    """Attempt the training until it succeeds or its retries are used up; return where the workers were.
 
     Args:
         attempt: One attempt; it raises WorkerFailed, NodesLost or Stopped.
@@ -89,14 +89,14 @@ def train(
             attempt(places, number)
             return places
         except WorkerFailed as error:
-            # The last failure is what the user reads; the ones before are in the log.
+            # The user reads the last failure; the earlier ones are in the log.
             if restarts == policy.max_restarts:
                 raise
             restarts += 1
             say(f"{error}; restart {restarts} of {policy.max_restarts} with all workers")
         except NodesLost as error:
             lost_ids.update(node.node_id for node in error.nodes)
-            # Going on without it costs no restart: the user has said that instances may go.
+            # Continuing without it costs no restart: the user allows instances to be lost.
             if policy.on_instance_loss == "fail":
                 restarts += 1
                 if restarts > policy.max_restarts or not _came_back(error.nodes, lost_ids, nodes, sleep):
@@ -121,7 +121,7 @@ def _came_back(
     lost: Sequence[Node], lost_ids: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
 ) -> bool:
     """Wait until each of their hosts is there again, with its Ray started anew; False if one does not come."""
-    # Counted, so that tests pass a sleep that takes no time.
+    # By count, so that tests can pass a sleep that takes no time.
     for _ in range(int(RETURN_S / ASK_S)):
         present = {node.host for node in nodes() if node.node_id not in lost_ids}
         if present.issuperset(node.host for node in lost):
@@ -132,7 +132,7 @@ def _came_back(
 
 def _tell(places: tuple[Place, ...], number: int, say: Callable[[str], None]) -> None:
     workers = sum(item.workers for item in places)
-    # Of a hundred instances nobody reads the list.
+    # A list of a hundred instances is not read.
     shown = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
     on = "GPUs" if places[0].gpus else "CPUs"
     again = f" (attempt {number + 1})" if number else ""
@@ -152,7 +152,7 @@ class Stop:
     """Whether a stop was asked for; a context in which SIGTERM asks for one."""
 
     def __init__(self) -> None:
-        """Not yet."""
+        """No stop yet."""
         self.asked = False
         self._before: Any = signal.SIG_DFL
 
@@ -180,7 +180,7 @@ class Stop:
         while clock() < until:
             if self.asked:
                 raise Stopped(clean=False)
-            # Python goes on sleeping after a handler has run: short naps hear of it.
+            # Python continues to sleep after a handler has run, so the naps are short.
             time.sleep(min(0.1, seconds))
 
     def _ask(self, number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,7 @@
-"""A training loop on all instances that train, by Ray Train's TorchTrainer.
+"""Run a training loop on all instances that train, by Ray Train's TorchTrainer.
 
-What flows in is the payload's pickled loop, what flows out is rank 0's model folder on the head. Ray Train places the
-workers, makes the process group, chooses the devices and watches the workers; raysm says where they are placed, what
-their failure means, and starts them anew.
+Ray Train places the workers, makes the process group, chooses the devices and watches the workers; raysm says where
+they are placed, what their failure means, and starts them again.
 """
 
 import threading
@@ -48,7 +47,7 @@ RAY_TRAIN = {
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
-"""Settings of Ray Train, which it takes from nowhere else."""
+"""Settings of Ray Train, which only environment variables can set."""
 UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 """What Ray Train starts beside each training.
 
@@ -58,7 +57,7 @@ controller, and Ray removes it then. Once a second it asks the dashboard whether
 dashboard would be started, twelve processes, and an agent on every instance.
 """
 OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
-"""What Ray Train tries again by itself: nothing, because ``launch`` does, and says so."""
+"""Ray Train retries nothing by itself: ``launch`` does, and logs it."""
 
 
 def run_data_parallel(workload: TrainLoop, payload: Payload, environment: Environment) -> None:
@@ -232,7 +231,7 @@ POLICY = "scaling_policy"
 
 
 def without_autoscaler(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a controller whose policy asks nobody; as they are, where Ray has another one."""
+    """Return the controller's arguments with a policy that asks no autoscaler, if Ray has the known one."""
     kind = SCALING_POLICY.find()
     policy: Any = arguments.get(POLICY)
     if kind is None or type(policy) is not kind:
@@ -243,10 +242,10 @@ def without_autoscaler(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _alone(kind: type[Any], config: Any) -> Any:
     class FixedSize(kind):  # type: ignore[misc]
         def after_controller_start(self, train_run_context: Any) -> None:
-            """Ask for nothing."""
+            """Ask the autoscaler for nothing."""
 
         def _maybe_send_resource_request(self) -> None:
-            """Nor now and then."""
+            """Ask for nothing later either."""
 
     # Made here, where Ray's own class is known to fit: pickled whole, it travels to the controller.
     return FixedSize(config)

@@ -1,7 +1,7 @@
 """Why a worker failed, read from how it ended and from the last of its stderr, and which of several is the cause.
 
-Pure: text in, an error out. A worker that fails for want of another one is often seen to end first, on the clock of its
-own instance: so the evidence counts before the time.
+Pure: text in, an error out. A worker that fails because another one is gone is often seen to end first, on the
+clock of its own instance: so the evidence counts before the time.
 """
 
 import re
@@ -17,7 +17,7 @@ __all__ = ["CAUSE_S", "Failure", "as_refusal", "attribute_failure", "blame_early
 HEADER = "Traceback (most recent call last):"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?$")
 OWN = {f"{kind.__module__}.{kind.__name__}": kind for kind in (InvalidRequest, InvalidInput)}
-"""What raysm itself raises where the user asked for what cannot be: to try it again would be of no use."""
+"""raysm's own refusals: a retry would fail in the same way."""
 LAST_LINES = 5
 
 CAUSE_S = 5.0
@@ -31,8 +31,8 @@ LOST_PEER = re.compile(
 )
 """What gloo, NCCL and torch's store say where the other end of a connection is gone."""
 
-KILLED, BY_ITSELF, FOR_WANT_OF_A_PEER, ENDED = range(4)
-"""How much a failure says, the most first: nobody kills a worker for a failure of another one, but raysm itself."""
+KILLED, BY_ITSELF, LOST_A_PEER, ENDED = range(4)
+"""How much a failure says about the cause, the most first: only raysm kills a worker because another one failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,13 +64,13 @@ def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerF
     last = " ".join(line for line in stderr.strip().splitlines()[-LAST_LINES:] if line.strip())
     if status > 0:
         return WorkerFailed(rank, host, f"exit code {status}", last, "", code)
-    # The kernel's OOM killer sends SIGKILL, and on an instance hardly anybody else does.
+    # On an instance SIGKILL nearly always comes from the kernel's OOM killer.
     memory = "; most likely out of memory" if signal_name(-status) == "SIGKILL" else ""
     return WorkerFailed(rank, host, f"killed by {signal_name(-status)}{memory}", last, "", code)
 
 
 def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
-    """Return the error that is the reason of the others, whichever was seen first; None where there is none."""
+    """Return the error that caused the others, whichever was seen first; None without any."""
     first = min(failures, key=lambda failure: (_evidence(failure), failure.at_s), default=None)
     return first.error if first is not None else None
 
@@ -91,8 +91,8 @@ def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) 
 
 
 def is_consequence(error: WorkerFailed) -> bool:
-    """Return whether the worker failed for want of another one, as far as it can be told."""
-    # What a worker said before the kernel killed it is not why it ended; NCCL's watchdog aborts for want of a peer.
+    """Return whether the worker failed because another one was gone, as far as can be told."""
+    # What a worker said before the kernel killed it is not why it ended; NCCL's watchdog aborts when a peer is gone.
     return error.exit_code != 128 + signal.SIGKILL and bool(LOST_PEER.search(f"{error.error_type} {error.text}"))
 
 
@@ -100,7 +100,7 @@ def _evidence(failure: Failure) -> int:
     if failure.was_ended:
         return ENDED
     if is_consequence(failure.error):
-        return FOR_WANT_OF_A_PEER
+        return LOST_A_PEER
     return KILLED if failure.error.exit_code > 128 else BY_ITSELF
 
 
@@ -111,7 +111,7 @@ def as_refusal(error: WorkerFailed) -> InvalidRequest | None:
 
 
 def _exception(stderr: str) -> tuple[str, str, str] | None:
-    """Return class, text and traceback of the last exception in ``stderr``; None where there is none."""
+    """Return class, text and traceback of the last exception in ``stderr``; None without one."""
     # Torch labels the lines of a traceback with the rank where several write to one terminal.
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in stderr.splitlines()]
     # Of chained ones the last is what ended it; of a process that torch.multiprocessing spawned, the inner one is.
@@ -127,7 +127,7 @@ def _exception(stderr: str) -> tuple[str, str, str] | None:
 
 
 def _more(lines: list[str]) -> list[str]:
-    """Return the further lines of an exception's text: up to an empty one, or one of somebody's log."""
+    """Return the further lines of an exception's text: up to an empty line or a line of a log."""
     more: list[str] = []
     for line in lines:
         if not line.strip() or re.match(r"\[[A-Z]\d{4} |[A-Z]+:|\[rank", line):

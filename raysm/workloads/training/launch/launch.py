@@ -1,8 +1,4 @@
-"""What every training does around its attempts: joins Ray, listens for a stop and to the workers, brings the model.
-
-What flows in are the request and the attempts of a ``TorchScript`` or a ``TrainLoop``; what flows out is rank 0's model
-folder on the head, with its manifest.
-"""
+"""What both kinds of training do around their attempts: join Ray, relay output, handle a stop, bring the model."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,8 +1,4 @@
-"""One worker of a DataParallel: the user's loop inside a worker of Ray Train.
-
-What flows in is a ``WorkerSpec`` and the payload's pickle, what flows out are the worker's lines on the head and, of
-rank 0, the model; or a ``LoopFailed``.
-"""
+"""One worker of a DataParallel: the user's loop inside a worker of Ray Train."""
 
 import os
 import time

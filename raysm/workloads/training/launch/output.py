@@ -1,8 +1,7 @@
 """The lines of all workers on the head's own output, each with its rank, as they are written.
 
-The output of a worker is a connection to the head: no thread copies it there, its end says that nothing more comes,
-and a worker that is killed loses no line. What flows in are bytes, what flows out are whole lines; the last of each
-worker's stderr is kept, for it says why the worker failed.
+The output of a worker is a connection to the head: no thread copies it there, its end says that nothing more comes, and
+a worker that is killed loses no line. The last of each worker's stderr is kept, because it says why the worker failed.
 """
 
 import contextlib
@@ -26,15 +25,15 @@ OUT, ERROR = 1, 2
 """The two streams of a worker, by their file descriptors."""
 
 AGENT = 3
-"""The stream of an agent: what it writes is like a worker's output, and unlike a worker's child it listens."""
+"""The stream of an agent, which also listens for words."""
 
 TAKEN = b"+"
-"""What the head answers to a worker that it knows."""
+"""The head's answer to a connection with the right key."""
 
 STOP = b"T"
-"""What the head sends to those that shall stop, in the grace that they know."""
+"""The head's word to stop within the grace period."""
 END = b"E"
-"""What the head sends to agents whose workers shall end soon, because another one has failed."""
+"""The head's word to agents to end their workers soon, because another one has failed."""
 
 CHUNK = 65536
 TAIL_BYTES = 16384
@@ -50,7 +49,7 @@ class Wire:
     port: int
     """Where it listens."""
     key: str
-    """Says that the sender belongs to the job."""
+    """Proves that the sender belongs to the job."""
 
     def connect(self, rank: int, stream: int) -> socket.socket:
         """Return the connection that carries one stream of one worker.
@@ -107,7 +106,7 @@ def _listen(connection: socket.socket, on_word: Callable[[bytes], None]) -> None
 
 
 class _Source:
-    """One stream of one worker, or a connection that has not said yet whose it is."""
+    """One stream of one worker, or a connection that has not named its worker yet."""
 
     def __init__(self) -> None:
         self.rank: int | None = None
@@ -117,7 +116,7 @@ class _Source:
 
 
 class Relay:
-    """Listens on the head, and writes what comes; one thread for all workers."""
+    """Listens on the head and writes the workers' lines; one thread for all workers."""
 
     def __init__(self, address: str, write: Callable[[int, bytes], object] | None = None) -> None:
         """Begin to listen.
@@ -148,11 +147,11 @@ class Relay:
         return self._tails[rank].decode(errors="replace")
 
     def tell(self, stream: int, word: bytes) -> None:
-        """Tell a word to all whose ``stream`` it is, and to those that connect from now on; they have to listen.
+        """Send a word to all connections of a stream, now and when they connect later; they have to listen.
 
-        Who does not would send a reset when it ends, and its last lines would be lost.
+        One that does not listen would send a reset when it ends, and its last lines would be lost.
         """
-        with self._changed:  # the other thread closes none of them meanwhile
+        with self._changed:  # so that the other thread closes no connection meanwhile
             self._words_sent[stream] += word
             for connection, heard in self._heard.items():
                 if heard == stream:
@@ -160,7 +159,7 @@ class Relay:
                         connection.send(word)
 
     def forget(self) -> None:
-        """Drop what is kept of stderr, and what was told: other workers begin."""
+        """Forget stderr and sent words, before other workers start."""
         self._tails.clear()
         self._words_sent.clear()
 
@@ -216,7 +215,7 @@ class Relay:
             self._changed.notify_all()
 
     def _take(self, connection: socket.socket, source: _Source, data: bytes) -> bool:
-        """Write the whole lines of ``data``; False for a connection that is none of ours."""
+        """Write the whole lines of ``data``; False for a connection that does not have the key."""
         lines = source.lines.feed(data).split(b"\n")[:-1]
         if source.rank is None:
             if not lines:
@@ -253,6 +252,6 @@ def _is_event(line: bytes) -> bool:
 
 def _write(stream: int, data: bytes) -> None:
     # Not through sys.stdout: its lock would be held by this thread when the interpreter ends.
-    with contextlib.suppress(OSError):  # nobody reads the log any more
+    with contextlib.suppress(OSError):  # the log is not read any more
         while data:
             data = data[os.write(stream, data) :]

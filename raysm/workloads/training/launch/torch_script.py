@@ -1,8 +1,7 @@
-"""A script written for torchrun on the formed cluster: an agent on each instance, the script in processes of its own.
+"""Run a script written for torchrun: an agent on each instance, the script in processes of its own.
 
-What flows in are the payload's script and arguments, what flows out is rank 0's model folder on the head. The agents
-are plain actors: a script makes its own process group, so what Ray Train adds (5 s before the first worker runs on
-two cores, measured, against 0.2 s) would be of no use to it.
+The agents are plain actors: a script makes its own process group, so Ray Train would only cost time (5 s before the
+first worker runs on two cores, measured, against 0.2 s).
 """
 
 import time

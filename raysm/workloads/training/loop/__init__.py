@@ -1,1 +1,1 @@
-"""What a user's loop touches: who this process is, its batches and their order, and how far the training has come."""
+"""The user's loop: this process among the workers, its batches and their order, and the learning rate."""

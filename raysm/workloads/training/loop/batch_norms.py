@@ -1,7 +1,7 @@
-"""Batch norms need several values per channel, and the last batch of an epoch may leave a worker a single row.
+"""Refuse in the first step batches that a batch norm could not train on.
 
-Torch says so when that batch comes: at the end of the first epoch. Here the first step says it, for all the batches
-that will come. What flows in are the shapes that the norms see; what flows out is a refusal, or nothing.
+Batch norms need several values per channel, and the last batch of an epoch may leave a worker a single row. Torch says
+so when that batch comes, at the end of the first epoch.
 """
 
 from typing import Any

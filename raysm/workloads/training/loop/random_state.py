@@ -14,7 +14,7 @@ import torch
 __all__ = ["capture_state", "has_drawn", "restore_state", "seed_all", "seed_of", "seeded"]
 
 _State: TypeAlias = tuple[object, Any, torch.Tensor]
-"""Of the generators of Python, numpy (None where nobody has imported it) and torch."""
+"""Of the generators of Python, numpy (None if it is not imported) and torch."""
 
 
 def seed_of(*parts: int) -> int:
@@ -82,7 +82,7 @@ def restore_state(state: bytes) -> None:
 
 
 def _cpu_state() -> _State:
-    # A numpy that nobody has imported has drawn nothing; importing it takes a tenth of a second.
+    # If numpy is not imported, it has drawn nothing; importing it takes a tenth of a second.
     drawn = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
     return random.getstate(), drawn, torch.get_rng_state()
 

@@ -1,8 +1,7 @@
-"""Who this process is among the workers, and how far the training has come; one per process.
+"""Who this process is among the workers, and what ``prepare``, ``step``, ``batches`` and checkpoints share.
 
-What flows in are torchrun's variables, or what the launcher of a Ray Train worker says by ``begin``; what flows out is
-the ``Session`` that ``prepare``, ``step``, ``batches`` and the checkpoints share. Nothing here knows of Ray: the same
-code runs in a Ray Train worker, in a child of a TorchScript, under bare torchrun, and in one plain process.
+Nothing here uses Ray: the same code runs in a Ray Train worker, in a child of a TorchScript, under bare torchrun, and
+in one plain process.
 """
 
 import contextlib
@@ -127,7 +126,7 @@ class Session:
 
     @property
     def slice_rows(self) -> int | None:
-        """Rows of a full slice, None if nobody knows. Pipelines pad a smaller slice up to it."""
+        """Rows of a full slice, None if it is unknown. Pipelines pad a smaller slice up to it."""
         return self.position.coming.slice_rows if self.position.coming else None
 
     def span(self, name: str) -> AbstractContextManager[Any]:
@@ -213,7 +212,7 @@ def begin(
     # Before the process group: NCCL binds itself to the device that is current then.
     device = device or _device(local_rank)
     if not dist.is_initialized() and "RANK" in variables:
-        # Torch names one at a time, and not who should have set them.
+        # Torch names only one of them, and not the tool that should have set them.
         missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables]
         if missing:
             raise InvalidConfig(f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train")
@@ -232,7 +231,7 @@ def begin(
         device=device,
         replicate=replicate,
         precision=precision,
-        # The file is SageMaker's: on a laptop nobody else writes it.
+        # Only SageMaker writes this file.
         in_job=environment.base_paths(variables).resource_config.exists(),
         cpu_group=cpu_group,
     )
@@ -273,7 +272,7 @@ def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGr
         name = f"node-{node}" if node else socket.gethostname()
     if world_size == 1:
         return (name,)
-    # Asked of all: under bare torchrun nobody has a list of hosts.
+    # Gathered from all ranks: bare torchrun has no list of hosts.
     names: list[str] = [""] * world_size
     dist.all_gather_object(names, name, group=group)
     return tuple(names)

@@ -1,1 +1,1 @@
-"""A plain model and its optimizer, cut over the ranks of a layout."""
+"""Cut a model and its optimizer over the workers."""

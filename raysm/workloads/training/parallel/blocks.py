@@ -77,7 +77,7 @@ def check_compiler(device: torch.device, group: "dist.ProcessGroup | None", comp
     Raises:
         InvalidRequest: It cannot on some rank; all raise the same.
     """
-    # All hear of it: a rank that went on alone would wait for the others in its first step.
+    # All ranks learn of it: one that continued alone would wait for the others in its first step.
     problem = _problem(device, compiled)
     problems = [problem] * (dist.get_world_size(group) if group is not None else 1)
     if group is not None:

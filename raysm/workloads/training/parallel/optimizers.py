@@ -45,7 +45,7 @@ def renew(optimizer: Optimizer) -> None:
     if not optimizer.state:
         return
     try:
-        # Made by its own constructor, since nobody else knows how the state of a foreign optimizer begins.
+        # Only its own constructor knows how the state of a foreign optimizer begins.
         anew = type(optimizer)([dict(group) for group in optimizer.param_groups], **optimizer.defaults)
     except TypeError as error:
         raise InvalidRequest(
@@ -81,7 +81,7 @@ def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
 
 
 def _parameter_of(entry: str, parameters: Collection[str]) -> str:
-    """Return the parameter that the state is of, "" for one that is none of these; values may be nested."""
+    """Return which of the parameters a state belongs to, "" for another one; values may be nested."""
     name = entry.removeprefix(STATE)
     # Names of parameters have dots, and so have names of nested values: the longest that is known is it.
     while name and name not in parameters:
@@ -97,7 +97,7 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
     """Return the names of each group's parameters.
 
     Raises:
-        InvalidRequest: The optimizer has one that is none of the model's.
+        InvalidRequest: The optimizer has a parameter that the model does not have.
     """
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -106,7 +106,7 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
         for parameter in group["params"]:
             if id(parameter) not in names:
                 raise InvalidRequest(
-                    f"the optimizer has a parameter of shape {tuple(parameter.shape)} that is none of the model's; "
+                    f"the optimizer has a parameter of shape {tuple(parameter.shape)} that the model does not have; "
                     "make it from model.parameters(), after the last change of the model"
                 )
     return [[tuple(names[id(parameter)]) for parameter in group["params"]] for group in optimizer.param_groups]

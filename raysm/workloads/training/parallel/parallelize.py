@@ -1,8 +1,7 @@
 """Cut a model over the ranks of a layout: stages, tensors, shards, replicas, each by torch's own means.
 
-What flows in is the whole model, the same on every rank; what flows out are this rank's modules, wrapped and on its
-device, and the same parameters by their original names. The order is that of PyTorch's own recipes: stages first, then
-tensors within a stage, then recomputation of blocks, then shards or replicas around it all.
+The order is that of PyTorch's own recipes: stages first, then tensors within a stage, then recomputation of blocks,
+then shards or replicas around it all. Parameters keep their original names.
 """
 
 import re
@@ -284,7 +283,7 @@ class Parallelizer:
 
 
 def _shares(block: nn.Module, model: nn.Module) -> bool:
-    """Return whether a parameter of the block has a name in the model that is none of the block's."""
+    """Return whether a parameter of the block also has a name outside of it."""
     inside, all_names = (
         Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
         for module in (block, model)

@@ -1,8 +1,7 @@
 """Cut a model into the stages of a pipeline, at the boundaries of its blocks.
 
-What flows in is a plain model; what flows out is one module per stage, whose parameters are the model's own under
-their original names. The model's forward is traced by ``torch.fx`` with its blocks as opaque leaves, so what goes on
-inside a block may be anything, and values that skip over stages are handed on from stage to stage.
+``torch.fx`` traces the model's forward with its blocks as opaque leaves, so a block may contain any code. Stages have
+the model's own parameters under their original names, and pass values that skip over stages from stage to stage.
 """
 
 import inspect

@@ -1,8 +1,7 @@
-"""Weights that several stages of a pipeline have: each worker has a copy, and all get the sum of their gradients.
+"""Weights that several stages of a pipeline share: each worker has a copy, and all get the sum of their gradients.
 
-What flows in are the stages of a model; what flows out are this worker's copies, with the workers that have the others.
-All copies begin with the same weights, and an optimizer that gets the same gradients makes the same of them: so they
-stay alike to the last bit, as one parameter would be.
+All copies begin with the same weights, and an optimizer makes the same step of the same gradients: the copies stay
+equal to the last bit, as one parameter would be.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
-"""What ``prepare`` made: a model and an optimizer that train together, whatever the mode of parallelism.
+"""The trainer that ``prepare`` makes: a model and an optimizer that train together, in any mode of parallelism.
 
-What flows in is a batch; what flows out is its loss. Its state goes out, and comes in, by the names that model and
-optimizer had before anything was split: a checkpoint of one mode is one of every other.
+Its state has the names that model and optimizer had before anything was cut, so every mode reads the checkpoints of
+every other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

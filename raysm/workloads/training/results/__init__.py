@@ -1,1 +1,1 @@
-"""What a training leaves: the folder that it ran in, its model, and the manifest of the result."""
+"""What a training leaves: its model, the files of its working folder, and the manifest of the result."""

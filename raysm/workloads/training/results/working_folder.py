@@ -1,8 +1,7 @@
 """Where workers run: a folder of each instance that shows the user's source and the job's channels by their names.
 
-Scripts as one finds them read ``data/`` and write ``checkpoint.pt`` relative to where they are started. The source
-itself was verified and is not written to. What flows in are the source and the channels, what flows out is what the
-workers left: the job's result, where it is rank 0's.
+Ordinary scripts read ``data/`` and write ``checkpoint.pt`` relative to the folder in which they are started. The source
+itself was verified and is not written to. What rank 0's workers leave in the folder is part of the job's result.
 """
 
 import contextlib
