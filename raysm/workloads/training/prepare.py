@@ -1,12 +1,11 @@
 """Make a plain model and its optimizer train together over all workers."""
 
-from typing import Any, TypedDict, Unpack, get_args
+from typing import Any, get_args
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from raysm.contract.keywords import check_names, documents_options
 from raysm.errors import InvalidRequest
 from raysm.request.programs import Precision
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
@@ -16,7 +15,7 @@ from raysm.workloads.training.loop import learning_rate
 from raysm.workloads.training.loop.batch_norms import BatchNormCheck
 from raysm.workloads.training.loop.learning_rate import check_scheduler
 from raysm.workloads.training.loop.random_state import seed_all
-from raysm.workloads.training.loop.session import Session, current
+from raysm.workloads.training.loop.session import current
 from raysm.workloads.training.measure.report import measure
 from raysm.workloads.training.parallel.blocks import Blocks, check_compiler
 from raysm.workloads.training.parallel.optimizers import is_stepped, names_of_groups, rebind, renew
@@ -24,13 +23,36 @@ from raysm.workloads.training.parallel.parallelize import Parallelizer
 from raysm.workloads.training.parallel.tensors import Plan
 from raysm.workloads.training.parallel.trainer import Trainer
 
-__all__ = ["PrepareOptions", "prepare", "step"]
+__all__ = ["prepare", "step"]
 
 
-class PrepareOptions(TypedDict, total=False):
-    """How ``training.prepare`` has a model trained, beside how it is cut.
+def prepare(
+    model: nn.Module,
+    optimizer: Optimizer,
+    parallel: Parallel | None = None,
+    *,
+    loss: Loss,
+    scheduler: Any = None,
+    accumulate: int = 1,
+    blocks: Blocks = None,
+    example: Any = None,
+    plan: Plan | None = None,
+    precision: Precision | None = None,
+    compile: bool = False,
+    max_norm: float | None = None,
+    checkpoints: Checkpoints | None = None,
+    seed: int = 0,
+) -> tuple[nn.Module, Optimizer]:
+    """Make model and optimizer train together over all workers.
 
-    Attributes:
+    The weights of rank 0 become those of all; if there is a whole checkpoint, its weights do. Call it once, before the
+    first step.
+
+    Args:
+        model: On the CPU or on this worker's device; the same architecture on every rank.
+        optimizer: Over the model's parameters; it has not been stepped.
+        parallel: How to cut the training over the workers; None replicates the model on each (DDP).
+        loss: (output, target) -> mean over the rows.
         scheduler: Of the optimizer's rate, stepped after every step, and kept in checkpoints. One that takes a metric
             (``ReduceLROnPlateau``) is only kept: step it with what ``training.evaluate`` returns.
         accumulate: Pieces in which a worker computes its slice of a batch, one after the other, whose gradients add up:
@@ -53,124 +75,45 @@ class PrepareOptions(TypedDict, total=False):
             else no checkpoints.
         seed: Of the random numbers drawn from here on (dropout); ranks with different data or layers draw different
             ones.
-    """
-
-    scheduler: Any
-    accumulate: int
-    blocks: Blocks
-    example: Any
-    plan: Plan | None
-    precision: Precision | None
-    compile: bool
-    max_norm: float | None
-    checkpoints: Checkpoints | None
-    seed: int
-
-
-DEFAULTS: PrepareOptions = {
-    "scheduler": None,
-    "accumulate": 1,
-    "blocks": None,
-    "example": None,
-    "plan": None,
-    "precision": None,
-    "compile": False,
-    "max_norm": None,
-    "checkpoints": None,
-    "seed": 0,
-}
-
-
-@documents_options(PrepareOptions, default_of=DEFAULTS.get)
-def prepare(
-    model: nn.Module,
-    optimizer: Optimizer,
-    parallel: Parallel | None = None,
-    *,
-    loss: Loss,
-    **options: Unpack[PrepareOptions],
-) -> tuple[nn.Module, Optimizer]:
-    """Make model and optimizer train together over all workers.
-
-    The weights of rank 0 become those of all; where there is a whole checkpoint, its weights do. Call it once, before
-    the first step.
-
-    Args:
-        model: On the CPU or on this worker's device; the same architecture on every rank.
-        optimizer: Over the model's parameters; it has not been stepped.
-        parallel: How to cut the training over the workers; None replicates the model on each (DDP).
-        loss: (output, target) -> mean over the rows.
-        options: As ``PrepareOptions`` says.
 
     Returns:
         The model as it is wrapped, and the optimizer.
 
     Raises:
-        InvalidRequest: There is no such option, or the parts do not fit together; nothing has been changed.
+        InvalidRequest: The parts do not fit together; nothing has been changed.
     """
-    # At run time a TypedDict refuses no name: a misspelt option would be left out in silence.
-    check_names("training.prepare", DEFAULTS, options)
-    chosen: PrepareOptions = DEFAULTS | options
-    session = current()
+    session, parallel = current(), parallel or Parallel()
     if session.trainer is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
-    precision = chosen["precision"] or session.precision
-    _check(optimizer, parallel or Parallel(), precision, chosen)
-    if chosen["compile"]:
+    precision = precision or session.precision
+    _check(optimizer, parallel, precision, scheduler, accumulate, compile, max_norm)
+    if compile:
         check_compiler(session.device, session.cpu_group)
-    trainer = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
-    # Only now: who was refused has had nothing changed, and may call again.
-    session.trainer = trainer
-    layout = trainer.layout
-    if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
-        session.observers.append(BatchNormCheck(session, trainer.parts, chosen["accumulate"]))
-    measure(session, precision)
-    workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
-    session.say(f"training on {workers}\n{layout.map(session.hosts)}")
-    # Ranks of one tensor group compute the same values, dropout's among them.
-    place = layout.coordinates(session.rank).pipeline
-    seed_all(chosen["seed"] + layout.data_rank(session.rank) * layout.pipeline + place)
-    # Before the checkpoints: what they keep, and compare, is the plain rate.
-    learning_rate.attach(session, optimizer)
-    attach(session, trainer, chosen["checkpoints"])
-    return trainer.model, optimizer
-
-
-def _cut(
-    session: Session,
-    model: nn.Module,
-    optimizer: Optimizer,
-    parallel: Parallel,
-    loss: Loss,
-    precision: Precision,
-    options: PrepareOptions,
-) -> Trainer:
-    """Cut the model over the ranks, and have the optimizer step this rank's part of it."""
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
     # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
     names, groups = tuple(model.state_dict()), names_of_groups(optimizer, model)
-    split = Parallelizer(
+    parallelizer = Parallelizer(
         session=session,
         parallel=parallel,
         layout=layout,
         loss=loss,
-        blocks=options["blocks"],
-        example=options["example"],
+        blocks=blocks,
+        example=example,
         precision=None if precision == "fp32" else torch.bfloat16,
-        compiles=options["compile"],
-        plan=options["plan"],
-        accumulate=options["accumulate"],
+        compiles=compile,
+        plan=plan,
+        accumulate=accumulate,
     )
-    cut = split.apply(model, groups)
+    cut = parallelizer.apply(model, groups)
     # Replicas keep the model's own parameters, which are those that the optimizer has.
-    if not split.is_plain:
+    if not parallelizer.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
-    # After the cut: what Adagrad, say, has kept since it was made is of the parameters as they were.
+    # After the cut: a state that the constructor made (Adagrad) is that of the parameters as they were.
     renew(optimizer)
-    # What was computed before, in a look for a good rate, say, is of no step of this training.
+    # Gradients from before (of a search for a good rate) belong to no step of this training.
     cut.parts.zero_grad(set_to_none=True)
-    return Trainer(
+    trainer = Trainer(
         session=session,
         parallel=parallel,
         layout=layout,
@@ -178,18 +121,39 @@ def _cut(
         parts=cut.parts,
         names=names,
         optimizer=optimizer,
-        scheduler=options["scheduler"],
+        scheduler=scheduler,
         engine=cut.engine,
         loss=loss,
         replicas=cut.replicas,
-        max_norm=options["max_norm"],
+        max_norm=max_norm,
         stages=cut.stages,
         copies=cut.copies,
     )
+    # Only now: after a refusal, prepare may be called again.
+    session.trainer = trainer
+    if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
+        session.observers.append(BatchNormCheck(session, trainer.parts, accumulate))
+    measure(session, precision)
+    workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
+    session.say(f"training on {workers}\n{layout.map(session.hosts)}")
+    # Ranks of one tensor group compute the same values, dropout's among them.
+    place = layout.coordinates(session.rank).pipeline
+    seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + place)
+    # Before the checkpoints, which keep the plain rate.
+    learning_rate.attach(session, optimizer)
+    attach(session, trainer, checkpoints)
+    return trainer.model, optimizer
 
 
-def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: PrepareOptions) -> None:
-    max_norm, accumulate, scheduler = options["max_norm"], options["accumulate"], options["scheduler"]
+def _check(
+    optimizer: Optimizer,
+    parallel: Parallel,
+    precision: str,
+    scheduler: Any,
+    accumulate: int,
+    compiles: bool,
+    max_norm: float | None,
+) -> None:
     if precision not in get_args(Precision):
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     # Written so that NaN is refused, too.
@@ -203,7 +167,7 @@ def _check(optimizer: Optimizer, parallel: Parallel, precision: str, options: Pr
             f"accumulate={accumulate}: a pipeline adds up the gradients of its micro-batches already; leave it out, and"
             f" give Parallel more of them (microbatches is {parallel.microbatch_count})"
         )
-    if options["compile"] and parallel.tensor > 1:
+    if compiles and parallel.tensor > 1:
         # The hooks that cut and gather tensors in the middle of a block would stay as they were when it was traced.
         raise InvalidRequest(
             f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not compiled; leave"

@@ -1,8 +1,5 @@
 """What ``prepare`` refuses before anything is changed."""
 
-import inspect
-import typing
-
 import pytest
 import torch
 from torch import nn
@@ -11,7 +8,7 @@ from torch.nn import functional
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.prepare import PrepareOptions, prepare, step
+from raysm.workloads.training.prepare import prepare, step
 
 
 @pytest.fixture(autouse=True)
@@ -62,17 +59,3 @@ def test_a_seed_larger_than_numpys_is_taken():
     drawn = np.random.random()
     np.random.seed(5)
     assert np.random.random() == drawn
-
-
-def test_help_shows_every_option_by_its_name_with_its_default_and_its_text():
-    shown = inspect.signature(prepare).parameters
-    options = set(typing.get_type_hints(PrepareOptions))
-    assert set(shown) == {"model", "optimizer", "parallel", "loss"} | options
-    assert (shown["seed"].default, shown["blocks"].default) == (0, None)
-    assert all(f"    {name}: " in prepare.__doc__ for name in shown)
-
-
-def test_an_option_that_there_is_not_is_refused_with_the_nearest():
-    with pytest.raises(InvalidRequest, match=r"training.prepare takes no option 'example_'; did you mean example\?"):
-        prepare(*parts(), loss=functional.mse_loss, example_=1)
-    assert sessions.current().trainer is None
