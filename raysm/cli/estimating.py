@@ -27,7 +27,7 @@ from raysm.request.cluster import LOCAL_TYPE
 from raysm.request.similarity import MATRIX, QUERIES
 
 if TYPE_CHECKING:
-    from raysm.workloads.similarity.estimating.estimate import Estimate
+    from raysm.workloads.similarity.estimate import Estimate
 
 __all__ = ["run"]
 
@@ -51,7 +51,7 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
     path = _matrix(settings)
     try:
         # The client may be installed without NumPy, which this option cannot do without.
-        from raysm.workloads.similarity.estimating.estimate import estimate
+        from raysm.workloads.similarity.estimate import estimate
     except ImportError as error:
         lacks = error.name or error
         raise MissingDependency(f"--estimate needs {lacks}: python3 -m pip install 'raysm[local]'") from error
@@ -65,7 +65,7 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
     answers: list[dict[str, Any]] = []
     rows: list[tuple[str, str]] = []
     measured: dict[int, Estimate] = {}
-    # Which of its types the service takes nobody knows before: each has its own time, and its own price.
+    # The service may take any of the types: each has its own time and price.
     for name in shape.types:
         one, of_type = replace(shape, instance_type=name, alternatives=()), None if name == LOCAL_TYPE else name
         slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
@@ -99,11 +99,21 @@ def _rows(expected: "Estimate", shape: Cluster, of_type: str | None, billed: For
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
     return [
         ("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"),
-        ("result", expected.result),
-        *([("rows", expected.travelling)] if expected.travelling else []),
+        ("result", _result(expected)),
+        *([("rows", _travelling(expected))] if expected.coming_bytes else []),
         ("cores", _cores(expected, shape, of_type)),
         *([] if billed is None else billed.lines(shape.instance_type)),
     ]
+
+
+def _result(expected: "Estimate") -> str:
+    if expected.parts == 1:
+        return "one file, merged by the head"
+    return f"{expected.parts} files, each of a range of rows that an instance owns, merges and writes"
+
+
+def _travelling(expected: "Estimate") -> str:
+    return f"{expected.coming_bytes / 1e9:.2f} GB of rows come to each instance"
 
 
 def _matrix(settings: Settings) -> Path:
@@ -159,8 +169,7 @@ def _left(workload: Similarity, path: Path) -> int | None:
 
 def _as_json(expected: "Estimate", billed: Forecast | None) -> dict[str, Any]:
     answer: dict[str, Any] = {"engine": expected.engine, "slots": expected.slots, "tasks": expected.tasks}
-    answer |= {"merged_by": expected.way, "parts": expected.parts}
-    answer |= {"chunk_rows": expected.chunk_rows or None, "coming_bytes": expected.coming_bytes}
+    answer |= {"parts": expected.parts, "coming_bytes": expected.coming_bytes}
     answer |= {"phases_s": expected.phases_s, "total_s": expected.total_s, "usd": None}
     if billed is not None:
         answer["billed_s"] = {name: [span.least_s, span.most_s] for name, span in billed.phases.items()}

@@ -43,7 +43,7 @@ class Similarity(Workload):
     preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.similarity.modes",)
     wants_all_cpus_at_once: ClassVar[bool] = True
     # Rows that are sent are read beside the tasks that compute, and while all CPUs compute Ray ends a process that has
-    # been idle for a second: each chunk would have one started anew, which imports for a second of a core.
+    # been idle for a second: each chunk would start a new one, which imports for a second of a core.
     ray_variables: ClassVar[Mapping[str, str]] = {
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
         # Chunks of rows share a link, and what takes longer than this, ten seconds by default, is sent once more.

@@ -306,7 +306,7 @@ def raysm_run(folder, engine):
 
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
-    from raysm.workloads.blocks import row_blocks
+    from raysm.workloads.blocks import RowBlock, row_blocks
     from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
     from raysm.workloads.similarity.output import write_neighbors
 
@@ -320,7 +320,7 @@ def gathering_run(path, job):
             part = np.array(keys[block.start : block.stop])
             standing.merge(block, np.full(len(part), k, dtype=np.uint32), part.ravel())
         merged = time.perf_counter()
-        write_neighbors(target, standing.read, k, rows, lambda done: None)
+        write_neighbors(target / "neighbors.parquet", RowBlock(0, rows), standing.read, k)
         written = time.perf_counter()
     finally:
         standing.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tests.gpu import exactness, overlap, speed, training
+from tests.gpu import exactness, speed, training
 from tests.gpu.figures import Findings
 
 NEEDS_RAY = (
@@ -43,7 +43,6 @@ def parts_of(options):
         "exactness": partial(exactness.compare_all, device, seed=options.seed),
         "exactness of many rows": partial(exactness.compare_many, device, (options.large_rows, columns)),
         "speed": partial(speed.measure, device, shape),
-        "overlap": partial(overlap.measure, device, shape),
         "training": partial(training.measure, device, steps=24 if small else 200),
     }
 

@@ -6,7 +6,7 @@ import torch
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import pair_scores, prepare
 from raysm.workloads.similarity.engines import Best, Frame
-from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
+from raysm.workloads.similarity.engines.cuda import CudaEngine
 from tests.support.dense_rows import (
     assert_pairs,
     assert_scores,

@@ -13,7 +13,6 @@ import torch
 from tests.gpu.__main__ import main
 from tests.gpu.exactness import candidates, compare_many
 from tests.gpu.figures import Figure, Findings
-from tests.gpu.overlap import covered, spans_of
 from tests.gpu.speed import torch_topk
 from tests.gpu.training import in_turn
 from tests.support.dense_rows import tiles
@@ -124,22 +123,6 @@ def test_the_peer_finds_the_same_neighbors():
     rows = np.random.default_rng(0).standard_normal((90, 16)).astype(np.float32)
     found = torch.cat([best.indices for best in torch_topk(torch.from_numpy(rows), torch.float32, 40)])
     assert np.array_equal(found.numpy(), neighbors(rows, 10)[0])
-
-
-def test_the_time_of_copies_during_kernels_is_counted_once():
-    assert covered([(0, 10), (20, 30)], [(5, 8), (7, 9), (25, 40)]) == 4 + 5
-    assert covered([(0, 10)], []) == 0
-
-
-def test_copies_to_the_device_and_kernels_are_read_from_a_trace():
-    events = [
-        {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "ts": 1.0, "dur": 2.0},
-        {"cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "ts": 1.0, "dur": 2.0},
-        {"cat": "kernel", "name": "sm90_gemm", "ts": 4.0, "dur": 1.0},
-        {"cat": "cpu_op", "name": "aten::mm", "ts": 4.0, "dur": 1.0},
-        {"name": "process_name"},
-    ]
-    assert spans_of(events) == ([(1.0, 3.0)], [(4.0, 5.0)])
 
 
 def test_two_loops_take_turns_over_the_same_batches():

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, Similarity
-from raysm.workloads.similarity.sizing.spread import LEAVING, Spread
+from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
@@ -41,7 +41,7 @@ from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
-from raysm.workloads.similarity.run import Choices, Folders, run
+from raysm.workloads.similarity.run import Folders, run
 
 ray.init(address="auto", log_to_driver=False)
 HOSTS = ["algo-1", "algo-2", "algo-3"]
@@ -117,7 +117,6 @@ for name, channel, fields, told in json.loads(sys.argv[1]):
             queries=queries and source(queries, sharded, fields),
             folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
             emit_event=telling,
-            choices=Choices(dealt=True) if "dealt" in told else Choices(),
         )
         if measured:
             found[f"{name} {sharded}"] = {"before": before, "after": probes()}
@@ -164,9 +163,7 @@ CASES = [
     ("owned pairs", "small", {"threshold": 0.35, "parts": 2, "block_rows": 300}, "only sharded"),
     ("owned all", "small", {"full": True, "dtype": "float16", "parts": 3, "block_rows": 100}, "only sharded"),
     ("owned all queries", "small", {"full": True, "parts": 2}, "queries, only sharded"),
-    # Each instance hands out its own pairs, as the head would have them handed out of hundreds.
-    ("owned wide", "wide", {"top_k": 5, "parts": 3, "block_rows": 75}, "killed, dealt, only sharded"),
-    ("dealt pairs", "small", {"threshold": 0.35, "parts": 3, "block_rows": 300}, "dealt, only sharded"),
+    ("owned wide", "wide", {"top_k": 5, "parts": 3, "block_rows": 75}, "killed, only sharded"),
     ("killed wide", "wide", {"top_k": 5, "block_rows": 75}, "killed, only sharded"),
 ]
 
@@ -239,7 +236,6 @@ def test_shards_whose_result_instances_own_have_the_content_of_the_whole_matrix(
     assert_content_of_whole_matrix(job, case)
 
 
-# That of owners whose pairs the head hands out; of those that hand them out themselves, "owned wide" is one.
 @pytest.mark.soak
 @pytest.mark.namespace
 def test_owners_of_scores_on_an_instance_whose_ray_node_dies_leave_the_content_of_the_whole_matrix(tmp_path):
@@ -248,15 +244,13 @@ def test_owners_of_scores_on_an_instance_whose_ray_node_dies_leave_the_content_o
 
 def assert_content_of_whole_matrix(job, case):
     manifest = Manifest.read(job / case / "shards")
-    dealt = ("owned wide", "dealt pairs")
-    assert any("hands out the pairs" in note for note in manifest.notes) == (case in dealt)
     # Each instance leaves the files of its rows in its own folder; SageMaker brings them together.
     models = [job.parents[2] / host / "ml" / "model" / case / "shards" for host in ("algo-1", "algo-2", "algo-3")]
     found = {path.name: path for model in models for path in model.glob("*/part-*")}
     files = [file.name.split("/") for file in manifest.files]
     assert len(found) == len(files) > 1
     parts, suffix = [found[name] for _, name in files], Path(files[0][1]).suffix
-    whole = job / case.removeprefix("owned ").removeprefix("dealt ") / "whole" / f"{files[0][0]}{suffix}"
+    whole = job / case.removeprefix("owned ") / "whole" / f"{files[0][0]}{suffix}"
     if suffix == ".npy":
         assert np.array_equal(np.concatenate([np.load(part) for part in parts]), np.load(whole))
     else:
@@ -277,7 +271,7 @@ def test_the_instance_is_lost_in_the_middle(job, case):
 
 @pytest.mark.namespace
 def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
-    # The files are dealt so that each instance has a third of the rows; each transfers one of the others.
+    # The files are so that each instance has a third of the rows; each transfers one of the others.
     model = dict.fromkeys(("algo-1", "algo-2", "algo-3"), ROWS // 3 * COLUMNS * 4)
     measures = Manifest.read(job / "big" / "shards").measures
     assert {host: measures[f"sent_bytes_{host}"] for host in model} == model
@@ -298,13 +292,14 @@ def test_an_instance_holds_its_share_and_a_few_parcels(job):
     before, after = (seen["big True"][when] for when in ("before", "after"))
     worker = max(host["peak"] for host in before.values())
     print(f"of which a worker takes {worker / 1e6:.0f} MB before its first task of the work")
-    spread = Spread.even(ROWS, COLUMNS * 4, 3, seen["slots"], seen["store_bytes"])
-    window = spread.window(CHUNK_ROWS)
+    # Half of the smallest store has room for what comes to an instance and leaves it.
+    room = int(seen["store_bytes"] / 2 / (1 + MAX_LEAVING) / CHUNK_BYTES)
+    window = max(2, min(max(3, 2 * seen["slots"] // 3), room))
     assert shards <= 1.2 * (worker + matrix / 3 + window * CHUNK_BYTES + KEPT_BYTES)
     # What is freed the store uses again, and keeps: it shows the most that ever was there at once. Beside the chunks,
     # what Ray keeps of each object, and the norms of all rows: less than one chunk more.
-    most = (1 + LEAVING) * window * CHUNK_BYTES + 2e6
+    most = (1 + MAX_LEAVING) * window * CHUNK_BYTES + 2e6
     for host in ("algo-1", "algo-2", "algo-3"):
         held = after[host]["shared"] - before[host]["shared"]
-        print(f"{host}: {held / CHUNK_BYTES:.1f} chunks, of {(1 + LEAVING) * window} with windows of {window}")
+        print(f"{host}: {held / CHUNK_BYTES:.1f} chunks, of {(1 + MAX_LEAVING) * window} with windows of {window}")
         assert held <= most

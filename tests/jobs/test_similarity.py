@@ -90,16 +90,6 @@ def test_one_instance_under_a_head_that_only_coordinates_leaves_the_same_bytes_a
 
 @pytest.mark.long
 @pytest.mark.namespace
-def test_what_a_lost_instance_merged_of_many_tiles_is_merged_by_the_others(tmp_path, digits_by_process):
-    with without_algo_3(Similarity(top_k=10, block_rows=32), tmp_path / "job") as (job, log):
-        said = Manifest.read(job.model_dir).notes[0]
-        assert said.startswith("the parts of 1653 tiles are merged on the instances, in ")
-        assert said in log.text()
-        assert digest(job.model_dir / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
-
-
-@pytest.mark.long
-@pytest.mark.namespace
 def test_rows_that_a_lost_instance_owned_are_merged_and_written_by_another(tmp_path, digits_by_process):
     with without_algo_3(Similarity(top_k=10, block_rows=32, parts=3), tmp_path / "job") as (job, log):
         manifest = Manifest.read(job.model_dir)

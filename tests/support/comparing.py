@@ -16,7 +16,7 @@ from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import least_score
 from raysm.workloads.similarity.engines import Best, Frame, choose
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
-from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
+from raysm.workloads.similarity.engines.cuda import CudaEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.sparse import SparseEngine
 from raysm.workloads.similarity.kernels.build import Unavailable

@@ -73,7 +73,7 @@ class Problem:
     """Which columns are ids and features."""
     at_once: int
     """Tasks that are dealt before the first of them has ended."""
-    merged_tiles: int
+    ranges: int
 
     @property
     def sparse(self):
@@ -171,7 +171,7 @@ def drawn(seed):
         selection=selection,
         block_rows=int(rng.integers(max(1, count // 8), count + 1)),
         at_once=int(rng.integers(1, 5)),
-        merged_tiles=int(rng.integers(1, 5)),
+        ranges=int(rng.integers(1, 5)),
     )
 
 

@@ -1,25 +1,35 @@
 """Matrices whose rows are spread over instances, without any cluster."""
 
 import random
+from collections import Counter
 
 from raysm.workloads.blocks import LATER
 from raysm.workloads.similarity.arithmetic.row_order import Run
-from raysm.workloads.similarity.layouts.sharded.index import Shard
-from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
+from raysm.workloads.similarity.layouts.rotation import cut
+from raysm.workloads.similarity.layouts.shards import Shard
 
 
-def shares(rows, slots=None, chunk_rows=750):
-    """Return the shares of instances algo-1, algo-2 …, of so many rows and slots each."""
-    found, start = [], 0
-    for number, (count, at_once) in enumerate(zip(rows, slots or [2] * len(rows), strict=True), start=1):
+def shares(rows, chunk_rows=750):
+    """Return the chunks of instances algo-1, algo-2 …, of so many rows each."""
+    found, start = {}, 0
+    for number, count in enumerate(rows, start=1):
         shard = Shard(host=f"algo-{number}", runs=(Run(start, 0, count),) if count else (), bytes=0)
-        found.append(Share(host=shard.host, slots=at_once, chunks=cut(shard, chunk_rows, origin=start)))
+        found[shard.host] = cut(shard, chunk_rows, origin=start)
         start += count
     return found
 
 
+def sent_rows(transfers):
+    """Return how many rows each instance sends."""
+    there = [transfer for transfers in transfers.values() for transfer in transfers]
+    sent = Counter()
+    for transfer in there:
+        sent[transfer.chunk.host] += 0 if transfer.at_home else transfer.chunk.rows
+    return dict(sent)
+
+
 class Store:
-    """Parcels that are under way or being met, as Ray would hold them."""
+    """Chunks that are on their way or being compared, as Ray would hold them."""
 
     def __init__(self):
         self.sent = []
@@ -29,12 +39,12 @@ class Store:
         return chunk
 
 
-def drained(feed, seed=0, again=lambda pair: ()):
-    """Take block_pairs as tasks would, finishing them in any order; return them, and the most remotes there were."""
+def drained(queue, seed=0, again=lambda pair: ()):
+    """Take pairs as tasks would, finishing them in any order; return them, and the most remote chunks there were."""
     rng = random.Random(seed)
     running, done, here, away = [], [], 0, 0
     while True:
-        pair = LATER if len(running) >= feed.in_flight else next(feed, None)
+        pair = LATER if len(running) >= queue.in_flight else next(queue, None)
         if pair is None:
             assert not running
             return done, here, away
@@ -47,4 +57,4 @@ def drained(feed, seed=0, again=lambda pair: ()):
         if pair is LATER or rng.random() < 0.4:
             finished = running.pop(rng.randrange(len(running)))
             done.append(finished)
-            feed.finished(finished, again(finished))
+            queue.finished(finished, again(finished))

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 
 from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.owning.owned import RangeFile
+from raysm.workloads.similarity.modes.mode import OwnedRange
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
@@ -56,17 +56,26 @@ def run_of(matrix, folder: Path, **workload) -> Run:
     return Run(
         workload=Similarity(**workload),
         folders=Folders(result=folder / "result", records=folder / "records"),
-        scratch=folder / "scratch",
         matrix=source.open(),
-        queries=source.open(),
+        other_queries=None,
         digests={"matrix": "0" * 64},
         context=context_of(source),
     )
 
 
-def range_files(ranges, folder: Path) -> list[RangeFile]:
-    """Return where the owners of these ranges write, all of them into one folder."""
-    return [RangeFile(folder=folder, name=f"part-{at:03d}", rows=rows, host="algo-1") for at, rows in enumerate(ranges)]
+def owned_ranges(ranges, columns, *, self_join=True, zero_rows=(), in_strips=False) -> list[OwnedRange]:
+    """Return what the owners of these ranges are told."""
+    return [
+        OwnedRange(
+            rows=rows,
+            columns=columns,
+            self_join=self_join,
+            zero_rows=np.array(zero_rows, dtype=np.int64),
+            in_strips=in_strips,
+            part=f"part-{at:03d}",
+        )
+        for at, rows in enumerate(ranges)
+    ]
 
 
 def queries_of(matrix, folder: Path) -> Source:

@@ -12,25 +12,20 @@ import numpy as np
 
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run, consecutive
 from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
-from raysm.workloads.similarity.layouts.sharded import query_schedule, schedule
-from raysm.workloads.similarity.layouts.sharded.index import Shard, join, report
-from raysm.workloads.similarity.layouts.sharded.pair_scheduler import block_pairs
-from raysm.workloads.similarity.layouts.sharded.pair_task import compare_pair, portion
+from raysm.workloads.similarity.layouts.pair_queue import compare_pair, portion
+from raysm.workloads.similarity.layouts.rotation import Side, block_pairs, cut, rotate, rotate_queries
+from raysm.workloads.similarity.layouts.shards import Shard, join, report
 from raysm.workloads.similarity.modes.full import Full
-from raysm.workloads.similarity.modes.partial_merge import TileGroup
+from raysm.workloads.similarity.modes.mode import OwnedRange
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.modes.topk_tile import TileBounds
 from raysm.workloads.similarity.reading.columns import agreed
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, RowShape, Shares, Whole
-from raysm.workloads.similarity.tasks.parts import prepared_part
+from raysm.workloads.similarity.tasks.parts import FreeTile, prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.problems import save
 
 __all__ = ["Replicated", "Sharded"]
@@ -69,17 +64,14 @@ class WholeOperand:
         shape = self.shape(dtype, HOSTS[0])
         return dict.fromkeys(HOSTS, prepared(shape, [(cut, prepared_part(prepare_block, shape, cut)) for cut in cuts]))
 
-    def query_operand(self, brings, hosts):
+    def side(self, brings, hosts):
         """Return the rows in chunks that lie on all of these instances."""
         shards = [Shard(host=host, runs=(Run(0, 0, self.rows),), bytes=0) for host in hosts]
-        return query_schedule.QueryOperand(brings=brings, shares=self._shares(shards), everywhere=True)
+        return Side(brings=brings, shares=self._chunks(shards), everywhere=True)
 
-    def _shares(self, shards):
+    def _chunks(self, shards):
         origins, size = getattr(self, "starts", {}), self.problem.block_rows
-        return [
-            schedule.Share(host=one.host, slots=1, chunks=schedule.cut(one, size, origins.get(one.host, 0)))
-            for one in shards
-        ]
+        return {one.host: cut(one, size, origins.get(one.host, 0)) for one in shards}
 
 
 class SpreadOperand(WholeOperand):
@@ -127,13 +119,13 @@ class SpreadOperand(WholeOperand):
         ]
         return {host: prepared(self.shape(dtype, host), parts) for host in HOSTS}
 
-    def shares(self):
+    def chunks(self):
         """Return the rows in chunks, by instance."""
-        return self._shares(self.index.shards)
+        return self._chunks(self.index.shards)
 
-    def query_operand(self, brings, hosts):
+    def side(self, brings, hosts):
         """Return the rows in chunks that lie on one instance each."""
-        return query_schedule.QueryOperand(brings=brings, shares=self.shares(), everywhere=False, row_bytes=1.0)
+        return Side(brings=brings, shares=self.chunks(), everywhere=False, bytes=float(self.rows))
 
 
 class Solver:
@@ -157,7 +149,11 @@ class Solver:
         ready = [operand.prepared(dtype) for operand in self.operands]
         # Each stands for a process of its own instance.
         self.contexts = {
-            host: Context(matrix=ready[0][host], other_queries=ready[1][host] if len(ready) > 1 else None)
+            host: Context(
+                matrix=ready[0][host],
+                other_queries=ready[1][host] if len(ready) > 1 else None,
+                operand_rows=self.max_tile_rows,
+            )
             for host in HOSTS
         }
         self.context = self.contexts[HOSTS[0]]
@@ -183,34 +179,42 @@ class Solver:
         return scores
 
     def _topk(self, compare):
-        k, rows, mode = self.problem.k, self.operands[-1].rows, TopK(self.problem.k)
-        accumulator = TopKAccumulator(self.folder, rows, k)
-
-        def told(task):
-            known, tile = accumulator.lower_bounds, task.tile
-            columns = known[tile.columns.start : tile.columns.stop] if task.mirrored else known[:0]
-            rows = known[tile.rows.start : tile.rows.stop].copy()
-            return replace(task, hint=TileBounds(rows, columns.copy(), self.max_tile_rows))
-
-        def take(task, dispatched):
-            arrays = self.topk_part(compare, mode, dispatched)
-            accumulator.merge(task.tile.rows, arrays["counts"], arrays["keys"])
-            if "column_counts" in arrays:
-                accumulator.merge(task.tile.columns, arrays["column_counts"], arrays["column_keys"])
-
-        try:
-            in_turn(self.tasks(merged_tiles=self.problem.merged_tiles), self.problem.at_once, told, take)
-            by_place = accumulator.read(0, rows)
-        finally:
-            accumulator.close()
-        keys = np.full((rows, k), EMPTY_KEY)
+        """Have owners of ranges of rows merge the pieces, as a run does."""
+        rows, mode = self.operands[-1].rows, TopK(self.problem.k)
+        ranges = mode.ranges(rows, self.problem.ranges, self_join=self.context.self_join)
         norms = np.empty(rows)
         for run in self.operands[-1].order.between(0, rows):
-            keys[run.start : run.start + run.rows] = by_place[run.offset : run.offset + run.rows]
             norms[run.start : run.start + run.rows] = self.context.queries.norms[run.offset : run.offset + run.rows]
-        zero = np.flatnonzero(norms == 0)
-        keys[zero] = zero_row_keys(zero, k, same=self.context.self_join)
-        return keys
+        owners = [
+            mode.merger(
+                OwnedRange(
+                    rows=block,
+                    columns=self.operands[0].rows,
+                    self_join=self.context.self_join,
+                    zero_rows=np.flatnonzero(norms == 0),
+                ),
+                self.folder,
+                self.folder,
+                None,
+            )
+            for block in ranges
+        ]
+
+        def ask(numbers):
+            known = [owners[at].bounds(list(consecutive(numbers[some]))) for at, some in ranges.of(numbers)]
+            return np.concatenate(known)
+
+        def take(task, dispatched):
+            for at, piece in mode.split(task, compare(mode, dispatched), ranges):
+                owners[at].take(str(task), piece)
+
+        try:
+            in_turn(self.tasks(), self.problem.at_once, lambda task: mode.informed(task, ask), take)
+            keys = [owner._keys(block.start, block.stop) for owner, block in zip(owners, ranges, strict=True)]
+            return np.concatenate(keys)
+        finally:
+            for owner in owners:
+                owner.close()
 
 
 class Replicated(Solver):
@@ -221,43 +225,29 @@ class Replicated(Solver):
         matrices = [operand.sources[HOSTS[0]].open() for operand in self.operands]
         return [[one for batch in matrix.id_batches() for one in batch.to_pylist()] for matrix in matrices]
 
-    def tasks(self, merged_tiles=1):
-        """Return the tiles; of a self-join, of blocks that are so many times as large."""
+    def tasks(self):
+        """Return the tiles."""
         step, rows, columns = self.problem.block_rows, self.operands[-1].rows, self.operands[0].rows
         if self.context.self_join:
-            return [FreeTile(tile, True) for tile in tiling.triangle(columns, step * merged_tiles)]
+            return [FreeTile(tile, True) for tile in tiling.triangle(columns, step)]
         return [FreeTile(tile, False) for tile in tiling.rectangle(rows, columns, min(rows, step), step)]
 
     def compare(self, contexts, mode, task):
         """Do one task."""
         return mode.compare(contexts[HOSTS[0]], task)
 
-    def topk_part(self, compare, mode, task):
-        """Do one task, or those of a group that are merged before they are handed back."""
-        problem = self.problem
-        if not self.context.self_join or problem.merged_tiles == 1:
-            return compare(mode, task)
-        group = TileGroup(problem.k, task)
-        cuts = tiling.cut(task.tile, problem.block_rows)
-        in_turn(cuts, problem.at_once, group.task, lambda cut, one: group.take(cut, compare(mode, one)))
-        return group.arrays()
-
 
 class Sharded(Solver):
     """The files of a problem, of whose channels at least one is shared out over the instances."""
 
-    def tasks(self, merged_tiles=1):
+    def tasks(self):
         """Return the pairs of chunks, each for one instance."""
         matrix = self.operands[0]
         if self.context.self_join:
-            transfers = schedule.deal(matrix.shares())
+            transfers = rotate(matrix.chunks())
         else:
             # Those that have all rows of one channel compare them with their share of the other.
-            queries, matrix = (
-                operand.query_operand(brings, HOSTS)
-                for operand, brings in ((self.operands[1], "queries"), (matrix, "matrix"))
-            )
-            transfers = query_schedule.deal_queries(queries, matrix)
+            transfers = rotate_queries(self.operands[1].side("queries", HOSTS), matrix.side("matrix", HOSTS))
         return [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
 
     def compare(self, contexts, mode, pair):
@@ -266,11 +256,7 @@ class Sharded(Solver):
         if remote is not None:
             operand = self.operands[-1 if remote is pair.left else 0]
             rows = portion(operand.sources[remote.host], remote, self.context.matrix.dtype)
-        return compare_pair(mode.compare, contexts[pair.host], pair, rows).arrays
-
-    def topk_part(self, compare, mode, pair):
-        """Do one task."""
-        return compare(mode, pair)
+        return compare_pair(mode, contexts[pair.host], pair, rows).arrays
 
 
 def in_turn(items, at_once, dispatch, take):

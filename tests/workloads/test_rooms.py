@@ -8,7 +8,7 @@ import pytest
 from raysm import workloads
 from tests.support.sources import imported
 
-BELOW_MODES = {"arithmetic", "reading", "engines", "tasks", "sizing", "output", "runs", "owning"}
+BELOW_MODES = {"arithmetic", "reading", "engines", "tasks", "sizing", "output", "runs"}
 
 ALLOWED = {
     "similarity": {
@@ -20,12 +20,12 @@ ALLOWED = {
         "sizing": {"arithmetic", "reading"},
         "output": {"arithmetic", "reading"},
         "runs": {"reading", "tasks"},
-        "owning": {"arithmetic", "reading", "tasks", "runs"},
         "modes": BELOW_MODES,
-        "layouts": BELOW_MODES | {"modes"},
-        "estimating": {"arithmetic", "reading", "tasks", "sizing", "modes"},
+        "owners": {"arithmetic", "reading", "tasks", "runs", "modes"},
+        "layouts": BELOW_MODES | {"modes", "owners"},
+        "estimate": {"reading", "tasks", "sizing", "modes"},
         "gpus": {"engines", "runs", "modes", "layouts"},
-        "run": BELOW_MODES | {"modes", "layouts", "gpus"},
+        "run": BELOW_MODES | {"modes", "owners", "layouts", "gpus"},
     },
     "training": {
         "degrees": set(),

@@ -1,8 +1,4 @@
-"""The result of a similarity on this machine: one file, or parts that together are one table or one array.
-
-What flows in is the folder of a result, what flows out are neighbors or pairs as Arrow, or scores that are read where
-they lie.
-"""
+"""The result of a similarity on this machine: one file, or parts that together are one table or one array."""
 
 from pathlib import Path
 from typing import Any

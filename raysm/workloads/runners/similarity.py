@@ -1,8 +1,7 @@
 """The similarity of all rows: made ready while the cluster forms, then run to its one result.
 
-What flows in are the channels ``matrix`` and, where there is one, ``queries``; what flows out is the result in the
-model folder. What is finished is kept beside the checkpoints, where there are any, so that a job that is told to end
-goes on later where it stopped.
+It reads the channels ``matrix`` and, if there is one, ``queries``, and leaves the result in the model folder. Finished
+tasks are kept beside the checkpoints, so that a job that is stopped continues later.
 """
 
 import shutil

@@ -8,7 +8,6 @@ the request and the rows alone, so that the bytes do not depend on blocks or ins
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,32 +23,20 @@ from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.reading.ids import Ids, as_array, take
 
 __all__ = [
-    "IDS",
     "NEIGHBORS",
-    "NEIGHBORS_FOLDER",
     "PAIRS",
-    "PAIRS_FOLDER",
     "PAIRS_GROUP",
-    "PairChunk",
-    "QUERY_IDS",
-    "ResultPart",
     "SIMILARITY",
-    "SIMILARITY_FOLDER",
+    "PairChunk",
     "pair_bytes",
     "write_ids",
     "write_ids_beside",
     "write_neighbors",
-    "write_neighbors_part",
     "write_pairs",
-    "write_pairs_part",
 ]
 
-NEIGHBORS = "neighbors.parquet"
-NEIGHBORS_FOLDER = "neighbors"
-PAIRS = "pairs.parquet"
-PAIRS_FOLDER = "pairs"
-SIMILARITY = "similarity.npy"
-SIMILARITY_FOLDER = "similarity"
+NEIGHBORS, PAIRS, SIMILARITY = "neighbors", "pairs", "similarity"
+"""Names of the result: of its one file, without a suffix, or of the folder of its parts."""
 
 GROUP_BYTES = 16 << 20
 """Size of a row group of ``neighbors.parquet``, where ids are as long as their mean."""
@@ -67,65 +54,24 @@ PairChunk: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.fl
 """Rows, neighbors and similarities of consecutive pairs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResultPart:
-    """One of the files that are a result together, in the order of the rows."""
-
-    folder: Path
-    """Theirs, below the result's."""
-    name: str
-    """Its own name without a suffix: the names rise as the rows do."""
-    rows: RowBlock
-    """The numbers of its rows."""
-
-    def path(self, suffix: str) -> Path:
-        """Return where it lies."""
-        return self.folder / f"{self.name}{suffix}"
-
-    def described(self, file: ResultFile) -> ResultFile:
-        """Return what the manifest says of it: which of the result's folders it is in, and how all are read."""
-        how_to_read = f'import pyarrow.parquet as pq; table = pq.read_table("{self.folder.name}")'
-        return replace(file, name=f"{self.folder.name}/{file.name}", how_to_read=how_to_read)
-
-
 def write_neighbors(
-    folder: Path,
-    keys: Callable[[int, int], NDArray[np.uint64]],
-    k: int,
-    rows: int,
-    on_rows: Callable[[int], None],
-    ids: Ids | None = None,
-) -> ResultFile:
-    """Write ``neighbors.parquet``.
-
-    Args:
-        folder: Where to.
-        keys: Returns keys[stop - start, k] of rows start to stop, each row's best first.
-        k: How many.
-        rows: How many rows have neighbors.
-        on_rows: Told how many more rows are written.
-        ids: What rows and neighbors are called, where a column names them.
-    """
-    return _write_neighbors(folder / NEIGHBORS, RowBlock(0, rows), keys, k, on_rows, ids)
-
-
-def write_neighbors_part(
-    part: ResultPart, keys: Callable[[int, int], NDArray[np.uint64]], k: int, ids: Ids | None = None
-) -> ResultFile:
-    """Write some rows of the neighbors; arguments as those of ``write_neighbors``."""
-    # As the one file has them but for the row groups, which begin anew with each part.
-    file = _write_neighbors(part.path(".parquet"), part.rows, keys, k, lambda rows: None, ids)
-    return part.described(file)
-
-
-def _write_neighbors(
     path: Path,
     rows: RowBlock,
     keys: Callable[[int, int], NDArray[np.uint64]],
     k: int,
-    on_rows: Callable[[int], None],
-    ids: Ids | None,
+    on_rows: Callable[[int], None] = lambda rows: None,
+    ids: Ids | None = None,
 ) -> ResultFile:
+    """Write the neighbors of some rows.
+
+    Args:
+        path: The file.
+        rows: The numbers of the rows.
+        keys: Returns keys[stop - start, k] of rows start to stop, each row's best first.
+        k: How many.
+        on_rows: Told how many more rows are written.
+        ids: What rows and neighbors are called, where a column names them.
+    """
     # Of each neighbor an int64 and a float32, and the row's own number.
     row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
     size = max(1, min(1 << 20, int(GROUP_BYTES / row_bytes)))
@@ -148,7 +94,7 @@ def _write_neighbors(
                 columns["id"] = ids.rows.slice(start, stop - start)
                 columns["neighbor_ids"] = _lists(take(ids.neighbors, neighbors), schema, "neighbor_ids")
             yield [columns[name] for name in schema.names]
-            # Whoever writes has asked for the next group only now: this one has left for the disk.
+            # The writer asks for the next group once this one has left for the disk.
             on_rows(stop - start)
 
     return write_parquet(path, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_sought(schema))
@@ -204,21 +150,11 @@ def write_ids_beside(folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
     if ids is None:
         return ()
     columns = write_ids(folder / IDS, ids.neighbors)
-    # By identity, as ``gather`` hands them over: the queries may be other rows of the very same names.
-    return (columns,) if ids.rows is ids.neighbors else (columns, write_ids(folder / QUERY_IDS, ids.rows))
+    return (columns,) if ids.queries is None else (columns, write_ids(folder / QUERY_IDS, ids.queries))
 
 
-def write_pairs(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
-    """Write ``pairs.parquet`` from pairs that come sorted by row and neighbor."""
-    return _write_pairs(folder / PAIRS, chunks, ids)
-
-
-def write_pairs_part(part: ResultPart, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
-    """Write the pairs of some rows, which come sorted as those of ``write_pairs`` do."""
-    return part.described(_write_pairs(part.path(".parquet"), chunks, ids))
-
-
-def _write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None) -> ResultFile:
+def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
+    """Write pairs that come sorted by row and neighbor."""
     named = {} if ids is None else {"id": ids.rows.type, "neighbor_id": ids.neighbors.type}
     schema = _schema(
         ("row", "id", "neighbor", "neighbor_id", "similarity"),
@@ -227,7 +163,7 @@ def _write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None) -> Re
     size = max(1, int(PAIRS_GROUP * PAIR_BYTES / pair_bytes(ids)))
 
     def groups() -> Iterator[list[pa.Array]]:
-        # Cut anew: the chunks that come keep a row's pairs together, and so differ in length.
+        # Cut again: the chunks that come keep a row's pairs together, and so differ in length.
         for rows, neighbors, similarities in regroup(chunks, size):
             columns = {
                 "row": as_array(rows),

@@ -55,8 +55,6 @@ class Report:
     """What the manifest is to say of how it was computed."""
     sent_bytes: dict[str, int] = field(default_factory=dict)
     """Rows of a sharded matrix that each instance sent to others."""
-    measures: dict[str, float] = field(default_factory=dict)
-    """Figures that the mode has of its result."""
     task_seconds: float = 0.0
     """Seconds of all tasks together."""
     blocks: int = 0
@@ -103,33 +101,33 @@ class Run:
     """What is asked for."""
     folders: Folders
     """Where the head writes."""
-    scratch: Path
-    """Where the head keeps what is merged."""
     matrix: Described
     """The rows among which neighbors are looked for."""
-    queries: Described
-    """The rows that look for them; the same value where the matrix's own do."""
+    other_queries: Described | None
+    """The rows that look for them; None where the matrix's own do."""
     digests: Mapping[str, str]
     """SHA-256 of each channel's files."""
     context: Context
     """What tasks are told."""
 
-    def record(self, kind: str, *, for_later: bool = False) -> BlockRecord[Part]:
-        """Return the record of parts of that kind; ``for_later``, of which this run itself reads none that it saves."""
-        return BlockRecord(
-            self.folders.records,
-            self._depends_on(kind),
-            encode=encode_part,
-            decode=decode_part,
-            for_later=for_later,
-        )
+    @property
+    def queries(self) -> Described:
+        """The rows that look for neighbors."""
+        return self.other_queries or self.matrix
 
-    def _depends_on(self, kind: str) -> dict[str, Any]:
-        # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
+    @property
+    def self_join(self) -> bool:
+        """Whether the rows look for neighbors among themselves."""
+        return self.other_queries is None
+
+    def record(self, kind: str) -> BlockRecord[Part]:
+        """Return the record of parts of that kind."""
+        # The block size is the one that was asked for: if none was, the record itself keeps the size that was chosen.
         # The version too: another raysm may cut the rows, or lay a part out, in another way.
-        depends_on = {"format": 7, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
-        return depends_on | {"rows": self.queries.rows, "columns": self.matrix.columns, "raysm": raysm.__version__}
+        depends_on = {"format": 8, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
+        depends_on |= {"rows": self.queries.rows, "columns": self.matrix.columns, "raysm": raysm.__version__}
+        return BlockRecord(self.folders.records, depends_on, encode=encode_part, decode=decode_part)
 
     def ids(self) -> Ids | None:
-        """Return what rows and neighbors are called, where a column names them; asked when all is computed."""
-        return gather(self.queries, self.matrix)
+        """Return what rows and neighbors are called, where a column names them; it is read when all is computed."""
+        return gather(self.matrix, self.other_queries)

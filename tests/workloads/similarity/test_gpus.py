@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,16 +10,13 @@ from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
-from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
-from raysm.workloads.similarity.layouts.replicated import Replicated
-from raysm.workloads.similarity.layouts.sharded.layout import Sharded
+from raysm.workloads.similarity.engines.cuda import CudaEngine
 from raysm.workloads.similarity.modes.full import Full
-from raysm.workloads.similarity.modes.threshold_tile import threshold_tile
-from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
+from raysm.workloads.similarity.modes.threshold import threshold_tile
+from raysm.workloads.similarity.modes.topk import TileBounds, TopK
 from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from raysm.workloads.similarity.tasks.parts import FreeTile
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, saved
@@ -65,7 +64,7 @@ def test_what_gpus_do_not_compute_is_said(report):
 
 
 def test_a_mode_and_a_layout_say_why_gpus_do_not_compute():
-    whole, shards = Replicated(None, None), Sharded(None, None)
+    whole, shards = SimpleNamespace(without_gpus=""), SimpleNamespace(without_gpus="where they lie")
     assert gpus.reason_against(TopK(2), whole, sparse=False) == ""
     assert "written as fast by CPUs" in gpus.reason_against(Full("float32"), whole, sparse=False)
     assert "columns that they share" in gpus.reason_against(TopK(2), whole, sparse=True)
@@ -96,7 +95,7 @@ def test_tasks_of_a_gpu_answer_as_those_of_a_cpu_do(tmp_path):
     for tile in triangle(len(rows), 60):
         known = accumulator.lower_bounds
         told = TileBounds(known[tile.rows.start : tile.rows.stop], known[tile.columns.start : tile.columns.stop])
-        part = topk_tile(context, 4, FreeTile(tile, True, told))
+        part = TopK(4).compare(context, FreeTile(tile, True, told))
         accumulator.merge(tile.rows, part["counts"], part["keys"])
         if "column_counts" in part:
             accumulator.merge(tile.columns, part["column_counts"], part["column_keys"])

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raysm.contract.result import IDS, QUERY_IDS
+from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import (
-    IDS,
     PAIR_BYTES,
-    QUERY_IDS,
     pair_bytes,
     write_ids_beside,
     write_neighbors,
@@ -21,7 +21,9 @@ from raysm.workloads.similarity.reading.ids import Ids
 
 NUMBERS = np.random.default_rng(0).integers(0, 1000, (50, 4))
 SCORES = -np.sort(-np.random.default_rng(1).random((50, 4), dtype=np.float32), axis=1)
-NAMED = Ids(rows=pa.array([f"r{i}" for i in range(50)], pa.large_string()), neighbors=pa.array(range(1000), pa.int32()))
+NAMED = Ids(
+    queries=pa.array([f"r{i}" for i in range(50)], pa.large_string()), neighbors=pa.array(range(1000), pa.int32())
+)
 
 
 def keys(start, stop):
@@ -34,7 +36,7 @@ def digest(path):
 
 def test_neighbors_are_one_row_for_each_row_with_lists_of_k(tmp_path):
     written = []
-    file = write_neighbors(tmp_path, keys, 4, 50, written.append)
+    file = write_neighbors(tmp_path / "neighbors.parquet", RowBlock(0, 50), keys, 4, written.append)
     table = pq.read_table(tmp_path / "neighbors.parquet")
     assert table["row"].to_pylist() == list(range(50))
     assert table["neighbors"].to_pylist() == NUMBERS.tolist()
@@ -48,7 +50,7 @@ def test_neighbors_are_one_row_for_each_row_with_lists_of_k(tmp_path):
 
 
 def test_names_stand_beside_rows_and_neighbors(tmp_path):
-    write_neighbors(tmp_path, keys, 4, 50, lambda rows: None, NAMED)
+    write_neighbors(tmp_path / "neighbors.parquet", RowBlock(0, 50), keys, 4, ids=NAMED)
     table = pq.read_table(tmp_path / "neighbors.parquet")
     assert table.column_names == ["row", "id", "neighbors", "neighbor_ids", "similarities"]
     assert table["id"].to_pylist() == NAMED.rows.to_pylist()
@@ -60,16 +62,15 @@ def test_the_bytes_of_pairs_do_not_depend_on_how_they_came(tmp_path, cuts):
     rows = np.sort(np.random.default_rng(2).integers(0, 50, 300))
     columns = (rows, np.arange(300), np.linspace(0, 1, 300, dtype=np.float32))
     chunks = [tuple(column[a:b] for column in columns) for a, b in zip(cuts, cuts[1:], strict=False)]
-    file = write_pairs(tmp_path, iter(chunks))
-    (tmp_path / "whole").mkdir()
-    assert file.sha256 == write_pairs(tmp_path / "whole", [columns]).sha256
+    file = write_pairs(tmp_path / "pairs.parquet", iter(chunks))
+    assert file.sha256 == write_pairs(tmp_path / "whole.parquet", [columns]).sha256
     table = pq.read_table(tmp_path / "pairs.parquet")
     for name, column in zip(("row", "neighbor", "similarity"), columns, strict=True):
         np.testing.assert_array_equal(table[name].to_numpy(), column)
 
 
 def test_no_pairs_are_a_file_too(tmp_path):
-    file = write_pairs(tmp_path, [])
+    file = write_pairs(tmp_path / "pairs.parquet", [])
     assert (file.shape, pq.read_table(tmp_path / "pairs.parquet").num_rows) == ((0,), 0)
 
 
@@ -82,5 +83,5 @@ def test_names_of_the_full_matrix_lie_in_files_beside_it(tmp_path):
     assert write_ids_beside(tmp_path, None) == ()
     assert [file.name for file in write_ids_beside(tmp_path, NAMED)] == [IDS, QUERY_IDS]
     assert pq.read_table(tmp_path / QUERY_IDS)["id"].to_pylist() == NAMED.rows.to_pylist()
-    same = Ids(rows=NAMED.neighbors, neighbors=NAMED.neighbors)
+    same = Ids(neighbors=NAMED.neighbors)
     assert [file.name for file in write_ids_beside(tmp_path, same)] == [IDS]

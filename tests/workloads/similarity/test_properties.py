@@ -52,7 +52,7 @@ def test_the_problems_are_of_every_kind():
     assert {part.rows.dtype.name for part in parts} == set(TYPES)
     assert len({one.kind for one in problems} & set(KINDS)) >= 30
     assert {one.at_once for one in problems} == {1, 2, 3, 4}
-    assert {one.merged_tiles for one in problems} == {1, 2, 3, 4}
+    assert {one.ranges for one in problems} == {1, 2, 3, 4}
     sides = Counter((one.queries[0].rows.dtype, one.parts[0].rows.dtype) for one in problems if one.queries)
     assert sum(count for (left, right), count in sides.items() if left != right) > 20
     assert sum((~part.rows.astype(np.float64).any(axis=1)).any() for part in parts) > 30

@@ -34,7 +34,7 @@ def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.in
     positive = ~(falling.view(np.int32) >> 31).view(np.uint32)
     scores = (falling ^ (positive & ~SIGN)).view(np.float32)
     # No score has these bits, which are a NaN's.
-    nobody = falling == NO_SCORE
-    if nobody.any():
-        scores[nobody] = -np.inf
+    empty = falling == NO_SCORE
+    if empty.any():
+        scores[empty] = -np.inf
     return scores, (keys & INDEX_BITS).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Products of whole tiles: who may be among the answers, with a proof that nobody is missed.
+"""Products of whole tiles: which pairs may be among the answers, with a proof that none is missed.
 
 Notation: u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64, g(m, w) = m*w / (1 - m*w); x^ is a row
 divided by its norm, exactly.

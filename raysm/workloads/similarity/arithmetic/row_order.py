@@ -2,8 +2,7 @@
 
 Tasks know rows by their *places*: of a matrix that lies whole everywhere these are the numbers, of a sharded one the
 rows of the first instance come first, then those of the second (shard-major). So what an instance has is one range, and
-within it the numbers rise. Results know rows by their numbers. What flows in is where rows lie, what flows out is the
-way from one order to the other.
+within it the numbers rise. Results know rows by their numbers.
 """
 
 from collections.abc import Iterator, Sequence

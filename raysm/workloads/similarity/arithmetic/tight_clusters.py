@@ -1,8 +1,8 @@
 """Where many rows stand close together: centres about which their differences are as large as those of other rows.
 
-What flows in are some rows of the matrix, spread evenly; what flows out is the same for all tasks, and decides the
-speed alone. About the mean of all rows, what a product of integers loses is more than the scores of a tight cluster
-differ by, and every pair of it would be scored in float64: of 50,000 rows in two clusters, 625 million.
+They are found by some rows of the matrix, spread evenly, are the same for all tasks, and decide the speed alone. About
+the mean of all rows, what a product of integers loses is more than the scores of a tight cluster differ by, and every
+pair of it would be scored in float64: of 50,000 rows in two clusters, 625 million.
 """
 
 import math

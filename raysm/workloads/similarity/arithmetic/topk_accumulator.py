@@ -1,10 +1,7 @@
-"""The best k of every row by the tiles that are finished, on disk: what the parts of top-k are merged into.
+"""The best k of every row by the tiles that are finished, on disk: an owner merges the parts of top-k into it.
 
-The head holds four bytes of each row, the lower bound that the next tiles are told, and at any moment the keys of one
+The owner holds four bytes of each row, the lower bound that the next tiles are told, and at any moment the keys of one
 block of rows. A key is stored inverted, so that a hole of the sparse file reads as ``EMPTY_KEY``.
-
-Where there are many, parts are merged before they come here: those of neighboring tiles in the task that makes them
-(``Sizing.triangle_rows``), and those of many tasks on the instances (``partial_merge``).
 """
 
 import tempfile
@@ -24,7 +21,7 @@ class TopKAccumulator:
     """The best k of each row so far."""
 
     def __init__(self, folder: Path, rows: int, k: int) -> None:
-        """Begin it, in a file without a name in ``folder``: nobody is known of any row."""
+        """Start without any neighbor, in a file without a name in ``folder``."""
         self.k = k
         self.lower_bounds = np.full(rows, -np.inf, dtype=np.float32)
         """lower_bounds[rows]: the score of the k-th best, -inf of rows that have fewer."""
@@ -49,7 +46,7 @@ class TopKAccumulator:
         join(best, counts[first:last], keys)
         self.lower_bounds[block.start + first : block.start + last] = decode(best[:, -1])[0]
         with full_disk_is_no_room(self._folder / "best"):
-            # Inverted: a hole of the sparse file then reads as nobody.
+            # Inverted: a hole of the sparse file then reads as ``EMPTY_KEY``.
             self._write(block.start + first, ~best)
 
     def read(self, start: int, stop: int) -> NDArray[np.uint64]:

@@ -19,8 +19,7 @@ engine needs no compiler; where more than a few of a tile's products cannot be t
 nearly all alike), it decides the tile in float64, which costs several times the time but never the answer.
 """
 
-from raysm.workloads.similarity.engines.accelerator import CUDA
-from raysm.workloads.similarity.engines.choice import choose, compile_ahead
+from raysm.workloads.similarity.engines.choice import CUDA, choose, compile_ahead
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame, Pairs, PreparedTile, unit_sum
 
 __all__ = ["CUDA", "Best", "Engine", "Frame", "Pairs", "PreparedTile", "choose", "compile_ahead", "unit_sum"]

@@ -1,4 +1,4 @@
-"""The bounds of the compiled engines' cheap products, and the proof that they miss nobody.
+"""The bounds of the compiled engines' cheap products, and the proof that they miss no neighbor.
 
 **The frame.** For a row x_i, u_i is x_i over its computed norm, c the frame's centre (any vector; the mean of the u_i
 is the best), Q an orthogonal matrix (the identity, or signs and Hadamard transforms, which spread large elements), and
@@ -10,7 +10,7 @@ Rows that are nearly all alike have tiny y: their products are as good, relative
 
 **Tight clusters.** The same holds about any vector: of two rows of one tight cluster about its centre instead of c,
 where their y are tiny, too, and so is all that is lost. A pair is first compared about c; if it passes, and both rows
-have the same other centre, about that one. Either product misses nobody, so whoever fails one of them is out.
+have the same other centre, about that one. Neither product misses a neighbor, so a pair that fails one of them is out.
 
 **The product.** Of each row, a cheap one, z_i = s_i q_i, is kept, with q_i integers (or float32 numbers, s_i = 1). What
 is lost is *measured*, r_i >= ||y_i - z_i||, and X_i >= ||y_i||, ||z_i||. As y_i . y_j - z_i . z_j =
@@ -39,18 +39,18 @@ comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in nu
 
 **Scores from both sides.** A closer product says between which float64 numbers the quotient lies. Rounding to float32
 is monotone, so the score lies between those two numbers, rounded: a row's bound is the k-th key of what its pairs reach
-at least, and whoever comes behind it with the most that he may reach is not scored. Keys, not scores alone: the scores
-of a tight cluster are few float32 numbers, and most are decided by the index.
+at least, and a pair that comes behind it with the most that it may reach is not scored. Keys, not scores alone: the
+scores of a tight cluster are few float32 numbers, and most are decided by the index.
 
 **Seeds.** A row of which nothing is known is multiplied with some of the columns first, and k of these are looked at:
 those of the largest products, one of each lane of the vectors, hence k different ones, none of them the row itself nor
 the padding. Which they are is a guess that no proof needs. The least number that one of their scores lies above, k
-columns reach; it becomes the row's floor, a key with the last index of all: whoever ties with it is still let through.
+columns reach; it becomes the row's floor, a key with the last index of all: a pair that ties with it still passes.
 
 **Limits.** A score of at least the float32 number t comes from a float64 quotient of at least the middle between t and
 the float32 number below, and one above t from at least the middle between t and the one above. The second suffices
 where only a better score can enter: when all that come have higher indices than the row's k-th best. No score is above
-1: D(i, j) / (n_i n_j) <= 1 + (D + 8) 2**-53 < 1 + 2**-25, by Cauchy and Schwarz. So where the k-th best has 1, nobody
+1: D(i, j) / (n_i n_j) <= 1 + (D + 8) 2**-53 < 1 + 2**-25, by Cauchy and Schwarz. So where the k-th best has 1, no row
 with a higher index enters: rows that are all multiples of each other cost no more than others.
 
 **float16 on GPUs.** A row is kept as z_i = float16(s_i y_i), s_i a power of two that its panel shares, with six more

@@ -1,7 +1,8 @@
 """Which engine computes: the fastest that this machine has, unless one is asked for.
 
 An engine of the CPU is one file, with a function that makes it or says why it cannot, and one line in ``FAMILIES``.
-What flows in is a sample of the rows, what flows out is the engine that a short probe on it found to be the fastest.
+A short probe on a sample of the rows finds the fastest one. GPUs are asked for by name (``CUDA``), because only some
+instances have any.
 """
 
 import time
@@ -14,7 +15,6 @@ import numpy as np
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
-from raysm.workloads.similarity.engines.accelerator import CUDA
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
@@ -23,7 +23,59 @@ from raysm.workloads.similarity.kernels.build import Unavailable, library
 from raysm.workloads.similarity.kernels.instructions import InstructionSet, this_machine
 from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, dense
 
-__all__ = ["FAMILIES", "Rows", "choose", "compile_ahead", "floats", "integers"]
+__all__ = ["Accelerator", "CUDA", "FAMILIES", "Rows", "choose", "compile_ahead", "floats", "integers"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accelerator:
+    """How an engine that needs a device is asked for, and had."""
+
+    name: str
+    """The whole word that asks for it: were a part of it enough, ``a`` would mean the GPUs."""
+    make: Callable[[int], Engine[Tile]]
+    """Returns the engine for rows of so many columns; raises ``Unavailable`` or ``ImportError``."""
+
+    def is_meant_by(self, word: str | None) -> bool:
+        """Return whether ``word`` asks for this engine; None asks for none."""
+        return word is not None and word.lower() == self.name
+
+    def engine(self, columns: int) -> Engine[Tile]:
+        """Return the engine of this process's device.
+
+        Raises:
+            InvalidRequest: It cannot be had here; the message says why.
+        """
+        try:
+            return self.make(columns)
+        except ImportError as error:
+            raise InvalidRequest(
+                f"the engine {self.name!r} needs {error.name or 'torch'}, which is missing here"
+            ) from error
+        except Unavailable as error:
+            raise InvalidRequest(f"the engine {self.name!r} cannot be had here: {error}") from error
+
+    def why_not_here(self, columns: int) -> str:
+        """Return why this process's device cannot compare rows of that many columns, or ""."""
+        try:
+            # Made only to see whether it can be: what a device lacks shows nowhere else.
+            self.make(columns)
+        except ImportError as error:
+            return f"{error.name or 'torch'} is missing"
+        except Unavailable as error:
+            return str(error)
+        return ""
+
+
+def _cuda(columns: int) -> Engine[Tile]:
+    # Here, not above: torch is imported for no other engine, and need not be there for those.
+    from raysm.workloads.similarity.engines.cuda import cuda_engine
+
+    return cuda_engine(columns)
+
+
+CUDA = Accelerator(name="cuda", make=_cuda)
+"""The engine of GPUs."""
+
 
 PROBE_ROWS = 512
 """Rows that are compared with each other to choose an engine; fewer than a quarter of them decide nothing."""
@@ -73,7 +125,7 @@ def floats(rows: Rows, candidates: Candidates = FLOATS) -> Engine[Tile] | None:
 FAMILIES: list[Callable[[Rows], Engine[Tile] | None]] = [integers, floats]
 """Engines of the CPU for dense rows: each returns one that can be used here and is wanted, or None and adds its reason.
 
-Of equally fast ones the first is taken. NumPy's is not among them: it is what remains where there is none.
+Of equally fast ones the first is taken. NumPy's is not among them: it is used where there is no other.
 """
 
 

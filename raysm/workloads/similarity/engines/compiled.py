@@ -262,7 +262,7 @@ class CompiledEngine:
 def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
     """Raise what a negative result of the kernels says."""
     if result == TWO_TYPES:
-        # Read as the other side's type, rows gave garbage or a crash; whoever opens two matrices gives them one type.
+        # Read as the other side's type, rows would be garbage, or crash the process.
         types = f"{left.rows.dtype} and {right.rows.dtype}"
         raise AssertionError(f"{types}: rows that are compared are of one type, see Layout.dtype")
     if result < 0:
@@ -305,7 +305,7 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
 
 def _best(best: Best) -> _Best:
     keys, lower_bounds = best.keys, best.lower_bounds
-    # Refused and not copied: what the kernels write into a copy, nobody would see.
+    # Refused and not copied: what the kernels write into a copy would be lost.
     if not (keys.flags.c_contiguous and lower_bounds.flags.c_contiguous and keys.flags.writeable):
         raise ValueError("the keys and lower_bounds of a Best must be contiguous, and the keys writeable")
     if keys.dtype != np.uint64 or lower_bounds.dtype != np.float32 or len(keys) != len(lower_bounds):

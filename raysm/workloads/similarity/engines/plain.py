@@ -115,7 +115,7 @@ def _serve(
     integral: bool,
     same: bool,
 ) -> None:
-    """Merge whoever of ``right`` may be among the best of ``left``, whose products are ``near``, into ``best``."""
+    """Merge the rows of ``right`` that may be among the best of ``left``, by the products ``near``, into ``best``."""
     lower = _lower_bounds(near, best, lower_bounds, bound)
     chosen = near > lower[:, None]
     count = int(np.count_nonzero(chosen))
@@ -132,12 +132,12 @@ def _lower_bounds(
 
     A row with k answers, or with a floor, admits only who reaches that score: its product exceeds the score less the
     bound. Before, the tile itself helps: k of its scores are at least its k-th best product less the bound, so the
-    k-th best score is too, and whoever reaches that has a product of at least the k-th best less two bounds.
+    k-th best score is too, and a column that reaches that has a product of at least the k-th best less two bounds.
     """
     k, columns = best.shape[1], near.shape[1]
     lower = below(np.maximum(decode(best[:, -1])[0], lower_bounds), bound)
     open_rows = np.flatnonzero((best[:, -1] == EMPTY_KEY) & (lower_bounds < np.inf))
-    # Fewer columns than k bound nobody's k-th best.
+    # Fewer columns than k bound no row's k-th best.
     if len(open_rows) and columns >= k:
         # A choice of rows is a copy of their products: some at a time.
         step = max(1, WIDE_ENTRIES // columns)
@@ -145,7 +145,7 @@ def _lower_bounds(
             rows = open_rows[start : start + step]
             kth = np.partition(near[rows], columns - k, axis=1)[:, columns - k]
             lower[rows] = np.maximum(lower[rows], below(kth, 2 * bound))
-    # Nobody is looked for.
+    # These rows look for no neighbors.
     lower[lower_bounds == np.inf] = np.inf
     return lower
 
@@ -213,7 +213,7 @@ def _pairs(
     chosen = scores > lower
     _upper(chosen, part, right.tile, same)
     if np.count_nonzero(chosen) > CROWDED * chosen.size:
-        # Into the memory of the products, which nobody needs any more.
+        # Into the memory of the products, which are not needed any more.
         _exact(part, right.tile, left.prepared[1], scores)
         np.greater_equal(scores, threshold, out=chosen)
         # Again: the comparison has overwritten what was dropped.

@@ -31,7 +31,7 @@ class Frame:
     integral: bool = False
     """All elements of the matrix are integers."""
     clusters: TightClusters | None = None
-    """Where many rows stand close together; None where they do not, or nobody looked."""
+    """Where many rows stand close together; None where they do not, or it is unknown."""
 
     @classmethod
     def plain(cls, columns: int) -> "Frame":
@@ -75,13 +75,13 @@ class Best:
     keys: NDArray[np.uint64]
     """keys[n, k], each row's best first, padded with ``EMPTY_KEY``."""
     lower_bounds: NDArray[np.float32]
-    """lower_bounds[n]: scores known from elsewhere that row i's k-th best reaches; whoever has less need not be kept.
+    """lower_bounds[n]: scores known from elsewhere that row i's k-th best reaches; those with less need not be kept.
 
-    -inf where nothing is known, +inf where nobody is looked for."""
+    -inf where nothing is known, +inf for rows that look for no neighbors."""
 
     @classmethod
     def empty(cls, norms: NDArray[np.float64], k: int, lower_bounds: NDArray[np.float32] | None = None) -> "Best":
-        """Return what is known before anything was compared; nobody is looked for where a norm is 0.
+        """Return what is known before anything was compared; rows with the norm 0 look for no neighbors.
 
         A zero row's neighbors are the lowest indices, whatever the others are: no engine is needed.
         """

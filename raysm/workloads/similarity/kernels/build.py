@@ -1,8 +1,7 @@
 """The compiled kernels: libraries that a wheel carries, else compiled where it runs by the machine's own C compiler.
 
-What flows in is a recipe, what flows out is a loaded library, or ``Unavailable`` with the reason, one phrase for the
-manifest. What is compiled is kept in a folder of the user's own under the temporary folder, named by a digest of all
-that it depends on.
+``Unavailable`` has the reason in one phrase, for the manifest. What is compiled is kept in a folder of the user's own
+under the temporary folder, named by a digest of all that it depends on.
 """
 
 import ctypes
@@ -81,10 +80,10 @@ def _compiled(recipe: Recipe, folder: Path) -> ctypes.CDLL:
 
 
 def _checked(folder: Path) -> Path:
-    """Return the folder, made if need be, if nobody else can write it: whoever could would run code here."""
+    """Return the folder, made if need be, if no other user can write it, who could then run code here."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        # Not stat: a link that somebody else put there would pass for the folder that it leads to.
+        # Not stat: a link that another user put there would pass for the folder that it leads to.
         status = folder.lstat()
     except OSError as error:
         raise Unavailable(f"no folder for compiled kernels: {error}") from error

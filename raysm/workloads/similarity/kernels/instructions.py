@@ -1,7 +1,4 @@
-"""The instructions of processors that the kernels are made for, and whether this process may use them.
-
-What flows in is what Linux tells of the processor; what flows out are the compiler's options, or why there are none.
-"""
+"""The instructions of processors that the kernels are made for, and whether this process may use them."""
 
 import ctypes
 import functools

@@ -1,9 +1,8 @@
 """Libraries that a wheel carries, so that an image without a C compiler is as fast as one with.
 
-What flows in is a recipe, what flows out is the library that was made by it when the wheel was, or None. ``make`` makes
-them for ``setup.py``: for this machine with its compiler, for the other one with Debian's cross compiler, where that is
-there (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). A library is taken only if its recipe, and its own digest,
-are those that were written down beside it: where C files have changed since, it is compiled as ever.
+``make`` makes them for ``setup.py``: for this machine with its compiler, for the other one with Debian's cross
+compiler, if it is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``find`` takes a library only if its
+recipe and digest are those that were written down beside it: where C files have changed since, it is compiled again.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ INDEX = "digests.json"
 """SHA-256 of every library by its name."""
 
 LEAN = ("-s", "-Wl,--build-id=none")
-"""No symbols that nobody reads, and the same bytes for the same source."""
+"""No symbols, and the same bytes for the same source."""
 
 COMPILE_S = 300.0
 
@@ -103,7 +102,7 @@ def _make_one(compiler: str, folder: Path, target: str, earlier: Mapping[str, st
     # ``pip install`` of the same tree, with other extras, is to take seconds.
     if _is_whole(path, earlier):
         return path
-    # ``-lm`` behind the source: linkers that link as needed drop a library that nobody before it has asked for.
+    # ``-lm`` behind the source: linkers that link as needed drop a library that no file before it has asked for.
     command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(path), "-lm"]
     subprocess.run(command, check=True, timeout=COMPILE_S, stdin=subprocess.DEVNULL)
     return path

@@ -1,7 +1,7 @@
 """What libraries are made of the C files: which source, for which instructions, with which options of the compiler.
 
-What flows out are recipes, each with a digest of all that its library depends on but the compiler: a library that was
-made elsewhere is taken only where its recipe is this very one.
+A recipe has a digest of all that its library depends on but the compiler. A library that was made elsewhere is taken
+only if it has the digest of this recipe.
 """
 
 import hashlib

@@ -1,181 +1,91 @@
-"""Where rows lie, as a run sees it: a layout loads them, has them prepared, and cuts the pairs into tasks.
-
-What flows in are the channels; what flows out are a whole ``Context`` and a ``Dispatch``, which hands tasks to
-``map_blocks`` and is told which of them are finished.
-"""
+"""Where the rows of both channels lie; how all pairs are cut into tasks, dispatched, and their parts taken in."""
 
 import functools
-from abc import ABC, abstractmethod
+import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from raysm.workloads.blocks import Record, RowBlock, TileBlock, map_blocks
+from raysm.workloads.blocks import LATER, RowBlock, TileBlock, map_blocks
+from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
-from raysm.workloads.similarity.layouts.sharded.schedule import Share
-from raysm.workloads.similarity.modes import Collector, Mode
+from raysm.workloads.similarity.arithmetic.tiling import TILES_A_SLOT
+from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING, PairQueue, compare_pair
+from raysm.workloads.similarity.layouts.rotation import Side, Transfer, block_pairs, rotate, rotate_queries
+from raysm.workloads.similarity.layouts.sharded_rows import ShardedRows, send_chunk, with_features
+from raysm.workloads.similarity.layouts.whole_rows import WholeRows, load_everywhere
+from raysm.workloads.similarity.modes import Mode
+from raysm.workloads.similarity.owners.collector import Collector
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
-from raysm.workloads.similarity.runs import Report, Run
-from raysm.workloads.similarity.sizing.sizing import Sizing
-from raysm.workloads.similarity.sizing.spread import Spread
-from raysm.workloads.similarity.tasks.context import Context, RowShape
-from raysm.workloads.similarity.tasks.parts import Part
+from raysm.workloads.similarity.runs import Report
+from raysm.workloads.similarity.sizing import Sizing
+from raysm.workloads.similarity.tasks.context import Context
+from raysm.workloads.similarity.tasks.parts import Comparing, FreeTile, Part, TileTask, measured
 from raysm.workloads.similarity.tasks.preparing import prepared
-from raysm.workloads.similarity.tasks.tile_task import Comparing, TileTask
 
-__all__ = ["Dispatch", "Layout", "LoadedRows", "Queue"]
+__all__ = ["Dispatch", "Layout", "TileQueue", "chunk_limits", "compare", "load"]
 
+LoadedRows: TypeAlias = WholeRows | ShardedRows
 
-class LoadedRows(Protocol):
-    """The rows of one channel, loaded where they lie, as the head knows them."""
+CHUNK_BYTES = 256 << 20
+"""Largest chunk that travels: a fifth of a second of 10 Gbit/s. What takes Ray more than ten seconds it sends twice."""
 
-    @property
-    def source(self) -> Source:
-        """The channel."""
-        ...
-
-    @property
-    def described(self) -> Described:
-        """The rows as their files have them."""
-        ...
-
-    @property
-    def order(self) -> RowOrder:
-        """Their numbers and places."""
-        ...
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether every instance has all of them, so that none ever travels."""
-        ...
-
-    @property
-    def slots(self) -> Mapping[str, int]:
-        """Tasks that each instance runs at once, of those that were asked for a share; none where all have all."""
-        ...
-
-    @property
-    def row_bytes(self) -> float:
-        """Bytes of a row that travels, on average; 0 where none ever does."""
-        ...
-
-    @property
-    def largest_share(self) -> int:
-        """Most rows that an instance has."""
-        ...
-
-    @property
-    def store_bytes(self) -> float:
-        """What the smallest object store holds, of the instances that send rows."""
-        ...
-
-    def as_type(self, dtype: np.dtype[Any]) -> Described:
-        """Return what is known of the rows, read as ``dtype``."""
-        ...
-
-    def compares_elements(self) -> bool:
-        """Return whether rows like these, which are sparse, are compared by the columns that they share."""
-        ...
-
-    def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
-        """Return what tasks are told before anything is prepared."""
-        ...
-
-    def digest(self) -> "Future[str]":
-        """Return what will be the digest of the files."""
-        ...
-
-    def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
-        """Yield what preparing each block of the rows made, by its places; ``name`` is for messages."""
-        ...
-
-    def shares(self, slots: Mapping[str, int], chunk_rows: int) -> list[Share]:
-        """Return the rows in chunks, by the instance that has them.
-
-        Args:
-            slots: Tasks that each instance runs at once.
-            chunk_rows: No chunk has more rows.
-        """
-        ...
-
-    def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
-        """Return the bytes of so many rows of each instance, as they travelled."""
-        ...
+MIN_CHUNKS, BALANCED_CHUNKS = 4, 64
+"""Chunks of an instance's rows, so that slots end at about the same time; of all instances, above which that shows no
+more."""
 
 
-class Queue(Protocol):
-    """The tasks, as ``map_blocks`` asks for them."""
+def load(matrix: Source, queries: Source | None = None) -> "Layout":
+    """Have every instance map its rows, or convert them once; return the layout of both channels.
 
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def __next__(self) -> Any:
-        """Return a task, or ``LATER``."""
-        ...
-
-    def finished(self, task: Any, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
-        """Say that a task has its part; return the tasks that are dispatched instead, for pieces of its tile."""
-        ...
-
-
-class Dispatch(ABC):
-    """How the pairs were cut into tasks, and how those are dispatched."""
-
-    tasks: Sequence[TileTask]
-    """All of them."""
-    row_order: RowOrder
-    """Of the rows that look for neighbors."""
-    in_strips: bool = False
-    """See ``Tiling``."""
-    note: str = ""
-    """What is to be said of it."""
-
-    @abstractmethod
-    def queue(self, collector: Collector) -> Queue:
-        """Begin to dispatch: each task is told what the collector knows then."""
-
-    @abstractmethod
-    def function(self, mode: Comparing, context: Context) -> Callable[..., Part]:
-        """Return what is called for each task, where it runs."""
-
-    @abstractmethod
-    def options(self, queue: Queue) -> Mapping[str, Any]:
-        """Return what ``map_blocks`` is told beside."""
-
-    def parts(
-        self, function: Callable[..., Part], queue: Any, record: Record[Part] | None
-    ) -> Iterator[tuple[TileTask, Part]]:
-        """Have the tasks done, or read from the record; yield each with its part."""
-        return map_blocks(function, queue, record=record, **self.options(queue))
-
-    def sent_bytes(self, queue: Queue) -> Mapping[str, int]:
-        """Return how many bytes of rows each instance sent to others."""
-        return {}
+    Raises:
+        InvalidInput: The files make no matrix; the message says which, and on which instance.
+        InvalidRequest: A head that only coordinates has files of its own share.
+        InstanceLost: An instance that has a share is not there.
+    """
+    sources = [with_features(matrix)]
+    if queries is not None:
+        sources.append(with_features(queries, sources[0].expected))
+    whole = iter(load_everywhere([source for source in sources if not source.sharded]))
+    rows: list[LoadedRows] = [ShardedRows(source) if source.sharded else next(whole) for source in sources]
+    return Layout(rows[0], None if queries is None else rows[1])
 
 
 # No slots, unlike elsewhere: ``cached_property`` needs the ``__dict__``, which being frozen does not close.
 @dataclass(frozen=True)
-class Layout(ABC):
+class Layout:
     """Where the rows lie."""
-
-    suffix: ClassVar[str]
-    """Of the name that parts are recorded under: those of one layout are of no use to another."""
-    without_gpus: ClassVar[str] = ""
-    """Why GPUs do not compute, in one phrase; empty where they do."""
 
     rows: LoadedRows
     """The rows among which neighbors are looked for."""
-    other_queries: LoadedRows | None
+    other_queries: LoadedRows | None = None
     """The rows that look for them; None: the same rows do."""
 
     @property
     def operands(self) -> list[LoadedRows]:
         """The matrix, and the queries where they are others."""
         return [self.rows] if self.other_queries is None else [self.rows, self.other_queries]
+
+    @property
+    def self_join(self) -> bool:
+        """Whether the rows look for neighbors among themselves."""
+        return self.other_queries is None
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether any channel is: tasks then have to go where its rows are."""
+        return any(isinstance(rows, ShardedRows) for rows in self.operands)
+
+    @property
+    def without_gpus(self) -> str:
+        """Why GPUs do not compute, in one phrase; empty where they do."""
+        return "the rows of a sharded matrix are compared by CPUs, where they lie" if self.is_sharded else ""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -186,27 +96,29 @@ class Layout(ABC):
         """
         return np.result_type(*(rows.described.dtype for rows in self.operands))
 
-    @property
+    @functools.cached_property
     def matrix(self) -> Described:
         """The rows among which neighbors are looked for, as they are read."""
-        return self._read_alike[0]
+        return self.rows.as_type(self.dtype)
+
+    @functools.cached_property
+    def queries(self) -> Described:
+        """The rows that look for them, as they are read."""
+        return self.matrix if self.other_queries is None else self.other_queries.as_type(self.dtype)
 
     @property
-    def queries(self) -> Described:
-        """The rows that look for them, as they are read; the same value where those are the matrix's own."""
-        return self._read_alike[-1]
-
-    # Kept: the modes ask whether the queries *are* the matrix, which two values of the same rows would deny.
-    @functools.cached_property
-    def _read_alike(self) -> list[Described]:
-        return [rows.as_type(self.dtype) for rows in self.operands]
+    def slots(self) -> Mapping[str, int]:
+        """Tasks that each instance with a share runs at once."""
+        return {host: slots for rows in self.operands for host, slots in rows.slots.items()}
 
     def compares_elements(self) -> bool:
         """Return whether all rows are sparse, and are compared by the columns that they share."""
         # In this order: of sharded rows, the second has an instance open its files and count elements.
         return all(rows.described.sparse for rows in self.operands) and self.rows.compares_elements()
 
-    def prepare(self, report: Report, *, sparse: bool, engine: str | None) -> tuple[Context, Mapping[str, str]]:
+    def prepare(
+        self, report: Report, *, sparse: bool, engine: str | None, operand_rows: int
+    ) -> tuple[Context, Mapping[str, str]]:
         """Learn what has to be known of all rows; return it with the digest of each channel.
 
         Raises:
@@ -219,22 +131,245 @@ class Layout(ABC):
         for rows, name in zip(self.operands, ("the matrix", "the queries"), strict=False):
             shape = rows.shape(self.dtype, sparse=sparse)
             operands.append(prepared(shape, _reported(report, rows.prepared_parts(shape, name)), name=name))
-        # The second, or None where there is one operand alone.
-        context = Context(matrix=operands[0], other_queries=(*operands, None)[1], engine=engine)
-        # Waited for last: nothing but the record needs the digests, and rows are prepared meanwhile.
+        context = Context(
+            matrix=operands[0],
+            other_queries=None if self.self_join else operands[1],
+            engine=engine,
+            operand_rows=operand_rows,
+        )
+        # Waited for last: only the record needs the digests, and rows are prepared meanwhile.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
-    @property
-    def spread(self) -> Spread | None:
-        """How the rows are shared out; None: each instance has all."""
-        return None
-
-    @abstractmethod
-    def cut(self, run: Run, mode: Mode, sizing: Sizing, record: BlockRecord[Any]) -> Dispatch:
+    def cut(self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context) -> "Dispatch":
         """Cut all pairs into tasks, and say which of them run where."""
+        if self.is_sharded:
+            return _Pairs(self, sizing, context)
+        return _Tiles(mode.tiles(sizing, record), self.operands[-1].order, sizing, in_strips=mode.in_strips)
+
+    def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
+        """Return what comes to each instance, and what it is compared with there, in chunks of so many rows."""
+        if self.other_queries is None:
+            return rotate(self.rows.chunks(self.slots, matrix_rows))
+        return rotate_queries(
+            self._side("queries", self.other_queries, query_rows), self._side("matrix", self.rows, matrix_rows)
+        )
+
+    def _side(self, brings: Any, rows: LoadedRows, chunk_rows: int) -> Side:
+        return Side(
+            brings=brings,
+            shares=rows.chunks(self.slots, chunk_rows),
+            everywhere=isinstance(rows, WholeRows),
+            bytes=rows.described.rows * rows.row_bytes,
+        )
 
 
 def _reported(report: Report, parts: Iterator[tuple[RowBlock, Part]]) -> Iterator[tuple[RowBlock, Part]]:
     for block, part in parts:
         report.add(part)
         yield block, part
+
+
+def compare(
+    dispatch: "Dispatch",
+    collector: Collector,
+    context: Context,
+    rows: int,
+    report: Report,
+) -> None:
+    """Have every task done that no earlier run did, and its part taken in; announce the progress, in rows.
+
+    Raises:
+        NoRoom: A disk became full.
+        BlockFailed: A task failed on every attempt.
+        InstanceLost: An instance went away for good whose rows are nowhere else.
+    """
+    queue = dispatch.queue(collector)
+    throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
+    # A task counts by its pairs; pieces of one that is given up count together as much as it did.
+    whole = sum(task.area for task in dispatch.tasks)
+    reached = 0.0
+    pieces: dict[str, float] = {}
+    report.count(dispatch.tasks, collector.recorded)
+    function = dispatch.function(collector.comparing, context)
+    with report.phase("similarity"):
+        for task, part in map_blocks(function, queue, record=collector.recorded, **dispatch.options(queue)):
+            report.add(part)
+            again = queue.finished(task, collector.take(task, part))
+            # The next part comes while this name would still hold the last.
+            del part
+            area = pieces.pop(str(task), task.area)
+            if again:
+                total = sum(piece.area for piece in again)
+                pieces |= {str(piece): area * piece.area / total for piece in again}
+                continue
+            reached += area
+            throttle.reach(min(rows, math.floor(rows * reached / whole)))
+        # The areas are fractions, and rounded down above: their sum may end a row short.
+        throttle.reach(rows)
+    report.sent_bytes.update(dispatch.sent_bytes(queue))
+
+
+class Dispatch(Protocol):
+    """How the pairs were cut into tasks, and how those are dispatched."""
+
+    tasks: list[TileTask]
+    """All of them."""
+    row_order: RowOrder
+    """Of the rows that look for neighbors."""
+    in_strips: bool
+    """Whether each task has all columns, and the tasks' rows follow each other."""
+
+    def queue(self, collector: Collector) -> Any:
+        """Start to dispatch: each task is told what the collector knows then."""
+        ...
+
+    def function(self, comparing: Comparing, context: Context) -> Callable[..., Part]:
+        """Return what is called for each task, where it runs."""
+        ...
+
+    def options(self, queue: Any) -> Mapping[str, Any]:
+        """Return the options of ``map_blocks``."""
+        ...
+
+    def sent_bytes(self, queue: Any) -> Mapping[str, int]:
+        """Return how many bytes of rows each instance sent to others."""
+        ...
+
+
+class _Tiles:
+    """Tiles of rows that every instance has, for whichever slot is free."""
+
+    def __init__(self, tasks: list[FreeTile], row_order: RowOrder, sizing: Sizing, *, in_strips: bool) -> None:
+        self._tiles = tasks
+        self.tasks: list[TileTask] = [*tasks]
+        self.row_order, self.in_strips = row_order, in_strips
+        self._options = sizing.footprint.task
+
+    def queue(self, collector: Collector) -> "TileQueue":
+        return TileQueue(self._tiles, collector)
+
+    def function(self, comparing: Comparing, context: Context) -> Callable[..., Part]:
+        return partial(measured, comparing.compare, context)
+
+    def options(self, queue: Any) -> Mapping[str, Any]:
+        return self._options
+
+    def sent_bytes(self, queue: Any) -> Mapping[str, int]:
+        return {}
+
+
+class TileQueue(Iterator[Any]):
+    """Tiles in their order; pieces of one that was given up come next."""
+
+    def __init__(self, tasks: Sequence[FreeTile], collector: Collector) -> None:
+        """Start with all of them."""
+        self._collector = collector
+        self._waiting = deque(tasks)
+        self._unfinished = 0
+
+    def __next__(self) -> Any:
+        """Return a tile, with what is known of it now; or ``LATER``, while one may still be given up."""
+        if self._waiting:
+            self._unfinished += 1
+            return self._collector.informed(self._waiting.popleft())
+        if self._unfinished:
+            return LATER
+        raise StopIteration
+
+    def finished(self, task: FreeTile, pieces: Sequence[TileBlock]) -> Sequence[FreeTile]:
+        """Say that a task has its part; return the tasks of the pieces."""
+        self._unfinished -= 1
+        # Without the hint, which is old by now: each gets a new one when it is dispatched.
+        again = [replace(task, tile=_moved(piece, task.tile), hint=None) for piece in pieces]
+        # ``extendleft`` alone would turn their order round.
+        self._waiting.extendleft(reversed(again))
+        return again
+
+
+def _moved(piece: TileBlock, tile: TileBlock) -> TileBlock:
+    rows, columns = tile.rows.start, tile.columns.start
+    return TileBlock(
+        RowBlock(rows + piece.rows.start, rows + piece.rows.stop),
+        RowBlock(columns + piece.columns.start, columns + piece.columns.stop),
+    )
+
+
+class _Pairs:
+    """Pairs of chunks, each for the instance that has at least one of them."""
+
+    in_strips = False
+
+    def __init__(self, layout: Layout, sizing: Sizing, context: Context) -> None:
+        rows, self._window = chunk_limits(layout, sizing)
+        self._slots = layout.slots
+        self._transfers = layout.transfers(*rows)
+        self.tasks: list[TileTask] = [
+            pair for there in self._transfers.values() for transfer in there for pair in block_pairs(transfer)
+        ]
+        self.row_order = layout.operands[-1].order
+        # Only one of the two ever travels: of what every instance has, nothing does.
+        moving = {transfer.brings for there in self._transfers.values() for transfer in there if not transfer.at_home}
+        self._moving = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
+        # The common type: what travels was read from files of the sender's own types, and meets those of others.
+        self._dtype = context.matrix.dtype
+
+    def queue(self, collector: Collector) -> PairQueue:
+        return PairQueue(
+            self._transfers,
+            self._slots,
+            partial(send_chunk, self._moving.source, self._dtype),
+            window=self._window,
+            recorded=collector.recorded.__contains__,
+            informed=collector.informed,
+        )
+
+    def function(self, comparing: Comparing, context: Context) -> Callable[..., Part]:
+        return partial(compare_pair, comparing, context)
+
+    def options(self, queue: PairQueue) -> Mapping[str, Any]:
+        return {"in_flight": queue.in_flight}
+
+    def sent_bytes(self, queue: PairQueue) -> Mapping[str, int]:
+        return self._moving.sent_bytes(queue.sent)
+
+
+def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
+    """Return the most rows of the chunks of the queries and of the matrix, and how many remote ones fit an instance.
+
+    A chunk is as large as a task may be, as leaves each slot ``TILES_A_SLOT`` of them, and as lets two for each slot
+    travel at a time in half of the smallest object store.
+    """
+    query_share, matrix_share = layout.operands[-1].largest_share, layout.operands[0].largest_share
+    slots, wanted = max(layout.slots.values()), max(3, 2 * max(layout.slots.values()))
+    most, least = sizing.max_block_rows, sizing.footprint.min_rows
+    # Where one side lies whole everywhere, the other stays.
+    each = [rows.row_bytes for rows in layout.operands]
+    row_bytes = max(each) if min(each) else 0.0
+    store_bytes = min(rows.store_bytes for rows in layout.operands)
+    room_bytes = store_bytes / 2 / (1 + MAX_LEAVING)
+    if sizing.block_rows:
+        query_rows = matrix_rows = min(sizing.block_rows, sizing.operand_rows)
+    else:
+        if row_bytes:
+            most = max(1, int(min(most, room_bytes / wanted / row_bytes, CHUNK_BYTES / row_bytes)))
+        if sizing.self_join:
+            fewest = min(MIN_CHUNKS * len(layout.slots), BALANCED_CHUNKS)
+            most = min(most, math.ceil(layout.matrix.rows / fewest))
+        pairs = sizing.pairs / (TILES_A_SLOT * sum(layout.slots.values()) or slots)
+        query_rows = min(most, query_share, max(least, math.ceil(math.sqrt(pairs))))
+        # What one side cannot have, since no instance has as many of them, the other one makes up for.
+        matrix_rows = min(most, matrix_share, max(least, math.ceil(pairs / query_rows)))
+        query_rows = min(most, query_share, max(least, math.ceil(pairs / matrix_rows)))
+    rows = _equal(query_share, query_rows), _equal(matrix_share, matrix_rows)
+    if not row_bytes or math.isinf(room_bytes):
+        return rows, wanted
+    return rows, max(2, min(wanted, int(room_bytes / (max(rows) * row_bytes))))
+
+
+def _equal(share: int, rows: int) -> int:
+    """Return the rows of the largest of as many equal chunks as a share makes of ``rows`` rows at most."""
+    count = max(1, math.ceil(share / rows))
+    # Opposites on the ring halve one's chunks between them, and of few an odd one shows.
+    if 1 < count < BALANCED_CHUNKS:
+        count += count % 2
+    return math.ceil(share / count)

@@ -1,4 +1,4 @@
-"""Rows that every instance has all of (FullyReplicated): loaded everywhere at once, prepared by whoever is free."""
+"""Rows that every instance has all of (FullyReplicated): loaded everywhere at once, prepared by any free slot."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +15,8 @@ from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
 from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.engines import compile_ahead
-from raysm.workloads.similarity.layouts.sharded.index import Shard
-from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
+from raysm.workloads.similarity.layouts.rotation import RowChunk, cut
+from raysm.workloads.similarity.layouts.shards import Shard
 from raysm.workloads.similarity.reading import digests
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.reading.source import Source
@@ -36,9 +36,10 @@ class WholeRows:
     described: Matrix
     """The rows, mapped here."""
 
-    everywhere: ClassVar[bool] = True
     slots: ClassVar[Mapping[str, int]] = {}
+    """None is asked for a share."""
     row_bytes: ClassVar[float] = 0.0
+    """No row travels."""
     store_bytes: ClassVar[float] = math.inf
 
     @property
@@ -72,7 +73,7 @@ class WholeRows:
         )
 
     def digest(self) -> "Future[str]":
-        """Return what will be the digest of the files, which may have been begun while the cluster formed."""
+        """Return what will be the digest of the files; it may have been started while the cluster formed."""
         return digests.digest(self.source.here().channel)
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
@@ -80,13 +81,10 @@ class WholeRows:
         blocks = preparing.prepare_blocks(shape, task_slots())
         yield from map_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
 
-    def shares(self, slots: Mapping[str, int], chunk_rows: int) -> list[Share]:
+    def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
         """Return all rows for each of those instances, in the chunks in which every instance has them."""
         runs = (Run(0, 0, self.described.rows),)
-        return [
-            Share(host=host, slots=count, chunks=cut(Shard(host=host, runs=runs, bytes=0), chunk_rows))
-            for host, count in slots.items()
-        ]
+        return {host: cut(Shard(host=host, runs=runs, bytes=0), chunk_rows) for host in hosts}
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
         """Return nothing: no instance sends what every other has."""
@@ -108,7 +106,7 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     # For what has to be converted: it stays in the instance's scratch, where every task's process then maps it.
     loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
     opened = [WholeRows(source, source.open()) for source in sources]
-    # An instance that went away has no answer; whoever works there next converts what it needs.
+    # An instance that went away has no answer; the next task there converts what it needs.
     answers(loading.values())
     return opened
 

@@ -1,32 +1,22 @@
-"""The full matrix: all scores, written into one file as they come.
+"""The full matrix: all scores, written to the disk as they come.
 
-Where rows lie whole everywhere, tasks compute strips of whole rows, each one piece of the file (``_Strips``). The lower
-half is the upper one's mirror image, but a file that is written in order has it elsewhere: it would have to be kept in
-memory, a quarter of the matrix, or be read back in pieces of some kilobytes. On two cores, of 50,000 rows of 128
-columns, that took 102 s and this 32; the scores cost 17 s of one core for each half. Where rows are sharded, the tiles
-come from where their rows meet, and each is written to the places that it has in the matrix (``_Tiles``).
+Where every instance has all rows, tasks compute strips of whole rows, each one piece of the file. The lower half is the
+upper one's mirror image, but a file that is written in order has it elsewhere: it would have to be kept in memory, a
+quarter of the matrix, or be read back in pieces of some kilobytes. On two cores, of 50,000 rows of 128 columns, that
+took 102 s and this 32; the scores cost 17 s of one core for each half. Where rows are sharded, the tiles come from
+where their rows meet, and each is written to the places that it has in the matrix, with its mirror image.
 
 The file grows beside its place in the result, which is uploaded once, at the end. Among the checkpoints the service
-would upload it again each time that it has changed: there is, where anything lasts, a file for each finished task,
-which never changes. That writes each score twice; without it a job begins anew when its head is lost. Where the
-cluster computes a score sooner than it would come back, to begin anew is the quicker way, and no part is kept
-(``Full.is_worth_keeping``).
+would upload it again each time that it has changed. So, where anything lasts, each finished task is a file there, which
+never changes. That writes each score twice; without it a job starts over when its head is lost. Where the cluster
+computes a score sooner than it would come back, no task is kept (``Full.is_worth_keeping``).
 
-Measured on two cores, of 12,000 rows, 576 MB, in seconds until the file is there:
-
-    columns                128    512   1024
-    without parts          1.6    3.9    8.2
-    with parts             2.1    4.4    9.2
-    gone on with at 90 %   0.8    1.1    1.6
-
-The disk there is a local one, of more than 1 GB/s, and the head had nothing to compute for others.
+A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of both, rising, and ``scores[rows,
+columns]``. Of a tile that serves its columns too the mirror image stands beside it, named ``mirrored_rows`` and so on.
 """
 
-import os
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,24 +29,18 @@ from raysm.contract.result import ResultFile
 from raysm.contract.store import Unfinished
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
-from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, free_bytes
-from raysm.workloads.progress import ProgressThrottle
-from raysm.workloads.record import BlockRecord, occupied_bytes
+from raysm.workloads.gather import ArrayFile, PrefixDigest
+from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
-from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
-from raysm.workloads.similarity.arithmetic.row_order import consecutive, rectangles
-from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
-from raysm.workloads.similarity.modes.owned.full import OwnedFull, numbers_of
-from raysm.workloads.similarity.owning.owned import Owned
-from raysm.workloads.similarity.owning.ranges import Ranges
-from raysm.workloads.similarity.reading.matrix import Described, Matrix
-from raysm.workloads.similarity.reading.npy import header
-from raysm.workloads.similarity.runs import Folders, Run
-from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
+from raysm.workloads.similarity.arithmetic.row_order import rectangles
+from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, numbers_of
+from raysm.workloads.similarity.reading.arrays import header
+from raysm.workloads.similarity.reading.ids import Ids
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
-from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import FreeTile, TileTask
+from raysm.workloads.similarity.tasks.parts import FreeTile, Part, TileTask
 from raysm.workloads.stream import Stream
 
 __all__ = ["Full", "full_tile"]
@@ -65,16 +49,15 @@ TILE_SIDE = 2048
 """Most rows and columns of a tile: 4 bytes for each of its entries travel."""
 
 SCORE_S = 8e-11
-"""What one element of a pair costs a slot, about: measured on two cores with AVX-512, of 128 to 512 columns."""
+"""What one element of a pair costs a slot: measured on two cores with AVX-512, of 128 to 512 columns."""
 
 KEPT_BYTE_S = 8e-9
 """What a byte of a part that is kept costs until it is back: it is written once more now, and once more when the
 service brings it. A general-purpose volume (gp2), all that SageMaker has beside instances' own disks, takes 250 MB/s at
-most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html. The way to S3 and back, which was not seen
-on AWS, is not counted."""
+most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 
-DISK_BYTES = 256 << 20
-"""Written to learn the disk's rate."""
+MIRRORED = "mirrored_"
+"""Before the names of the arrays of a tile's mirror image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +67,7 @@ class Full(Mode):
     name: ClassVar[str] = "full"
     without_gpus: ClassVar[str] = "the full matrix is written as fast by CPUs"
     in_strips: ClassVar[bool] = True
+    for_later: ClassVar[bool] = True
 
     dtype: Literal["float32", "float16"]
     """Of the scores; float16 is the float32 score, rounded."""
@@ -95,36 +79,16 @@ class Full(Mode):
 
     @property
     def limits(self) -> PartLimits:
-        """A tile's scores all travel."""
-        # Of a tile; strips are cut by ``tiles`` itself, by what fits into a part.
+        """A tile's scores all travel; ``tiles`` cuts strips by what fits into a part."""
         return PartLimits(rows=TILE_SIDE)
 
-    def check_room(
-        self,
-        queries: Described,
-        matrix: Described,
-        folders: Folders,
-        scratch: Path,
-        free: Callable[[Path], int] = free_bytes,
-    ) -> None:
-        """See ``Mode``: the file grows where the result is; what lasts of it has a room of its own."""
-        size = queries.rows * matrix.rows * np.dtype(self.dtype).itemsize
-        # Once more among the checkpoints, but for what an earlier run has left there.
-        recorded = size - occupied_bytes(folders.records) if folders.lasting else 0
-        check_room([(folders.result, size), (folders.records, recorded)], free)
-
     def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
-        """See ``Mode``: with the columns grows what a score costs, and not what it takes to keep it."""
-        # Not its columns: of sparse rows only the elements that they have are compared.
+        """See ``Mode``: what a score costs grows with the elements of a row, and what it takes to keep it does not."""
         score_s = matrix.elements / matrix.rows * SCORE_S / slots
         return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S / writers
 
-    def record(self, run: Run, kind: str) -> BlockRecord[Any]:
-        """Return where finished tasks are kept, which are in the file already."""
-        return run.record(kind, for_later=True)
-
-    def tiles(self, sizing: Sizing, record: BlockRecord[Any], *, self_join: bool) -> list[FreeTile]:
-        """Return strips of whole rows, top down; of owned ones range by range in turn.
+    def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[FreeTile]:
+        """Return strips of whole rows, top down; of several ranges one after the other of each in turn.
 
         Each pair is computed in both of its rows' strips.
         """
@@ -134,110 +98,106 @@ class Full(Mode):
         starts = [
             (start - rows.start, start, rows.stop) for rows in ranges for start in range(rows.start, rows.stop, most)
         ]
-        # Of each range in turn, so that all owners have something to write from the beginning on.
         cuts = [RowBlock(start, min(start + most, stop)) for _, start, stop in sorted(starts)]
-        # Never as a self-join: a strip serves its own rows alone, and has no mirror image that would be written too.
+        # Never as a self-join: a strip serves its own rows alone.
         return [FreeTile(TileBlock(cut, columns), self_join=False) for cut in cuts]
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Return ``scores[rows, columns]``."""
-        return {"scores": full_tile(context, self.dtype, task.tile, task.hint)}
+        return {"scores": full_tile(context, self.dtype, task.tile)}
 
-    def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
-        """Open the file."""
-        if tiles.in_strips:
-            return _Strips(self, run, record, sizing.max_tile_rows())
-        return _Tiles(self, run, tiles, record)
+    def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
+        """Yield the scores of each range."""
+        pieces: dict[int, dict[str, NDArray[Any]]] = defaultdict(dict)
+        (rows, columns), scores = numbers_of(task), arrays["scores"]
+        for at, some in ranges.of(rows):
+            pieces[at] |= {"rows": rows[some], "columns": columns, "scores": scores[some]}
+        if task.mirrored:
+            for at, some in ranges.of(columns):
+                # Turned here, where many tasks do it at once, and not by the one owner.
+                turned = np.ascontiguousarray(scores[:, some].T)
+                sides = {"rows": columns[some], "columns": rows, "scores": turned}
+                pieces[at] |= {MIRRORED + name: values for name, values in sides.items()}
+        yield from pieces.items()
 
-    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned:
-        """Return how instances own ranges of rows."""
-        return OwnedFull(columns=run.matrix.rows, dtype=self.dtype, max_tile_rows=sizing.max_tile_rows())
+    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+        """Start a file without any score."""
+        kind = _Strips if owned.in_strips else _Tiles
+        return kind(owned, np.dtype(self.dtype), folder)
 
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
-        """Return how long a disk takes for all that is written."""
-        return self.written_bytes(matrix, sizing.slots, sizing.writers) / _disk_rate(scratch)
-
-    def written_bytes(self, matrix: Described, slots: int, writers: int = 1) -> int:
-        """Return the bytes of the whole result, and of the parts that a Training job keeps beside it."""
-        # Once among the parts, once into the file.
-        times = 2 if self.is_worth_keeping(matrix, slots, writers) else 1
-        return times * matrix.rows**2 * np.dtype(self.dtype).itemsize
+    def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
+        """Write the ids: the matrix has no place for them."""
+        return output.write_ids_beside(folder, ids)
 
 
 def full_tile(
-    context: Context, dtype: Literal["float32", "float16"], tile: TileBlock, max_tile_rows: int | None = None
+    context: Context, dtype: Literal["float32", "float16"], tile: TileBlock
 ) -> NDArray[np.float32] | NDArray[np.float16]:
-    """Return scores[rows, columns] of the tile; float16 is the float32 score, rounded.
-
-    Args:
-        context: What the tasks know.
-        dtype: Of the scores.
-        tile: Which pairs.
-        max_tile_rows: Most rows of the matrix that are read at once, for the columns of a tile that is longer; None is
-            all.
-    """
+    """Return scores[rows, columns] of the tile; float16 is the float32 score, rounded."""
     cache = engine_cache_of(context)
     left, first = cache.tile(tile.rows, queries=True), tile.columns.start
     scores = np.empty((len(left), tile.columns.rows), dtype=dtype)
-    for cut in row_blocks(tile.columns.rows, max_tile_rows or max(1, tile.columns.rows)):
+    for cut in row_blocks(tile.columns.rows, context.operand_rows or max(1, tile.columns.rows)):
         right = cache.tile(RowBlock(first + cut.start, first + cut.stop))
         # Into its place: pieces that are joined at the end would take the memory of the strip twice.
         cache.engine.scores(left, right, scores[:, cut.start : cut.stop])
     return scores
 
 
-class _Written(Collector):
-    """What both ways to write the file have in common."""
+class _Merger(RangeMerger):
+    """The file of one range, which grows beside its place."""
 
-    def __init__(self, mode: Full, run: Run, record: BlockRecord[Part]) -> None:
-        self.recorded = record if run.folders.lasting else None
-        self._run, self._dtype = run, np.dtype(mode.dtype)
-        self._rows, self._columns = run.queries.rows, run.matrix.rows
-        self._head = header((self._rows, self._columns), self._dtype)
-        self._target = run.folders.result / output.SIMILARITY
+    def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
+        self._owned, self._rows, self._columns, self._dtype = owned, owned.rows, owned.columns, dtype
+        self._head = header((self._rows.rows, self._columns), dtype)
+        self._row_bytes = self._columns * dtype.itemsize
+        self.result_bytes = self.recorded_bytes = len(self._head) + self._rows.rows * self._row_bytes
+        target = owned.path(folder, output.SIMILARITY, ".npy")
+        # An owner of this range that was killed on this instance left what it had written, without a name.
+        for torn in target.parent.glob(f".{target.name}.*"):
+            torn.unlink(missing_ok=True)
         # Not in the scratch: to rename a file from one mount to another is to copy it, also on one disk.
-        self._file = Unfinished(self._target)
+        self._target, self._file = target, Unfinished(target)
+        self._placed: ResultFile | None = None
 
-    def _placed(self, sha256: str) -> tuple[ResultFile, ...]:
-        """Give the file, all of whose scores are written, its name; write the ids beside it."""
-        self._file.place()
-        target = self._target
-        file = ResultFile(
-            name=target.name,
-            shape=(self._rows, self._columns),
-            units=("rows", "columns"),
-            bytes=target.stat().st_size,
-            sha256=sha256,
-            how_to_read=f'import numpy; scores = numpy.load("{target.name}", mmap_mode="r")',
-        )
-        return (file, *output.write_ids_beside(target.parent, self._run.ids()))
+    def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
+        """Wait for the disk, and give the file its name."""
+        # Asked again, since another owner was lost meanwhile, it is there.
+        if self._placed is None:
+            sha256 = self._finish()
+            self._file.place()
+            name = str(self._owned.path(Path(), output.SIMILARITY, ".npy"))
+            self._placed = ResultFile(
+                name=name,
+                shape=(self._rows.rows, self._columns),
+                units=("rows", "columns"),
+                bytes=self._target.stat().st_size,
+                sha256=sha256,
+                how_to_read=f'import numpy; scores = numpy.load("{name}", mmap_mode="r")',
+            )
+            on_rows(self._rows.rows)
+        return self._placed
+
+    def _finish(self) -> str:
+        """Wait until all is on the disk; return the digest."""
+        raise NotImplementedError
 
 
-class _Strips(_Written):
+class _Strips(_Merger):
     """Whole rows, which come about in order: they are digested on the way, and never read back."""
 
-    def __init__(self, mode: Full, run: Run, record: BlockRecord[Part], max_tile_rows: int) -> None:
-        super().__init__(mode, run, record)
-        self._max_tile_rows = max_tile_rows
-        self._row_bytes = self._columns * self._dtype.itemsize
-        self._stream = Stream(self._file.beside, self._head, len(self._head) + self._rows * self._row_bytes)
+    def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
+        super().__init__(owned, dtype, folder)
+        self._stream = Stream(self._file.beside, self._head, self.result_bytes)
 
-    def hint(self, task: TileTask) -> int:
-        """Return how many columns are read at once."""
-        return self._max_tile_rows
-
-    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
+    def take(self, name: str, piece: Piece) -> None:
         """Write a strip."""
         # As it lies in memory: a strip is as large as a part may be, and not copied on its way to the disk.
-        scores = part.arrays["scores"].data.cast("B")
-        self._stream.put(len(self._head) + task.tile.rows.start * self._row_bytes, scores)
-        return ()
+        start = len(self._head) + (int(piece["rows"][0]) - self._rows.start) * self._row_bytes
+        self._stream.put(start, np.ascontiguousarray(piece["scores"]).data.cast("B"))
 
-    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Wait for the disk, and place the file."""
-        files = self._placed(self._stream.finish())
-        throttle.reach(self._rows)
-        return files
+    def _finish(self) -> str:
+        return self._stream.finish()
 
     def close(self) -> None:
         """Close the file; remove it if it is not whole."""
@@ -245,45 +205,34 @@ class _Strips(_Written):
         self._file.remove()
 
 
-class _Tiles(_Written):
-    """Rectangles from wherever their rows lie; of a self-join, each with its mirror image."""
+class _Tiles(_Merger):
+    """Rectangles from wherever their rows lie; the file is digested up to the first row that is not whole yet."""
 
-    def __init__(self, mode: Full, run: Run, tiles: Tiling, record: BlockRecord[Part]) -> None:
-        super().__init__(mode, run, record)
-        self._array = ArrayFile(self._file.beside, self._head, self._rows, self._columns, self._dtype)
+    def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
+        super().__init__(owned, dtype, folder)
+        self._array = ArrayFile(self._file.beside, self._head, self._rows.rows, self._columns, dtype)
         self._digest = PrefixDigest(self._file.beside)
-        self._unfinished = Counter(block for task in tiles.tasks for block in _written_rows(task))
-        # Whichever task comes last: the rows of a block are numbered alike in all of them.
-        blocks = {block: task for task in tiles.tasks for block in _written_rows(task)}
-        # The rows that are still to come, by their numbers: the file is digested up to the first of them.
-        self._to_come = sorted(
-            (run.start, block.start, block) for block, task in blocks.items() for run in _runs_of(task, block)
-        )
+        self._written = np.zeros(self._rows.rows, dtype=np.int64)
+        """Scores of each row that are written."""
+        self._whole = 0
+        """Rows from the first on that have all of them."""
 
-    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
-        """Write a tile, and digest the rows that are whole now."""
-        scores = part.arrays["scores"]
-        for block, above, beside in rectangles(*numbers_of(task)):
-            self._array.write(block, scores[above, beside])
-            if task.mirrored:
-                self._array.write(block, scores[above, beside], mirrored=True)
-        self._unfinished.subtract(_written_rows(task))
-        before = len(self._to_come)
-        while self._to_come and not self._unfinished[self._to_come[0][2]]:
-            self._to_come.pop(0)
-        # Where nothing is to come any more, ``gather`` asks for the rest, and waits for it.
-        if self._to_come and len(self._to_come) < before:
-            self._digest.reach(self._array.position(self._to_come[0][0], 0))
-        return ()
+    def take(self, name: str, piece: Piece) -> None:
+        """Write a piece, and digest the rows that are whole now."""
+        for side in ("", MIRRORED):
+            if f"{side}scores" in piece:
+                own_rows, columns = piece[f"{side}rows"] - self._rows.start, piece[f"{side}columns"]
+                for block, above, beside in rectangles(own_rows, columns):
+                    self._array.write(block, piece[f"{side}scores"][above, beside])
+                self._written[own_rows] += len(columns)
+        missing = self._written[self._whole :] < self._columns
+        self._whole += int(missing.argmax()) if missing.any() else len(missing)
+        self._digest.reach(self._array.position(self._whole, 0))
 
-    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Digest the rest, and place the file."""
-        self._digest.reach(self._array.position(self._rows, 0))
+    def _finish(self) -> str:
         sha256 = self._digest.finish()
         self._array.close()
-        files = self._placed(sha256)
-        throttle.reach(self._rows)
-        return files
+        return sha256
 
     def close(self) -> None:
         """Close the file; remove it if it is not whole."""
@@ -292,30 +241,3 @@ class _Tiles(_Written):
         with suppress(OSError):
             self._array.close()
         self._file.remove()
-
-
-def _written_rows(task: TileTask) -> set[RowBlock]:
-    """Return the blocks of rows of the file that a task writes into; of a self-join, columns are rows too."""
-    return {task.tile.rows, task.tile.columns} if task.mirrored else {task.tile.rows}
-
-
-def _runs_of(task: TileTask, block: RowBlock) -> Iterator[Consecutive]:
-    return _consecutive(task.row_numbers if block == task.tile.rows else task.column_numbers, block)
-
-
-def _consecutive(numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]], block: RowBlock) -> Iterator[Consecutive]:
-    """Return the rows of a block in runs of consecutive numbers; offsets count from the block's first row."""
-    return consecutive(numbers(np.arange(block.start, block.stop)))
-
-
-def _disk_rate(folder: Path) -> float:
-    """Return how many bytes a second the disk takes."""
-    block = np.random.default_rng(0).bytes(8 << 20)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        begin = time.perf_counter()
-        for _ in range(DISK_BYTES // len(block)):
-            file.write(block)
-        file.flush()
-        # Else it would be the rate of the page cache.
-        os.fsync(file.fileno())
-        return DISK_BYTES / (time.perf_counter() - begin)

@@ -1,97 +1,151 @@
-"""What may be asked of rows, as the layouts see it: a mode says what tasks hand back, and makes the result of it.
-
-To add one is to write a file with a ``Mode`` and its ``Collector``, and one line in ``modes.MODES``. What flows in are
-tiles of pairs, wherever the rows lie; what flows out are files of the result.
-"""
+"""A mode: what tasks hand back of a tile, which owner gets what of it, and how an owner writes its rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
-from raysm.workloads.blocks import Record, TileBlock
-from raysm.workloads.gather import free_bytes
-from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder
-from raysm.workloads.similarity.owning.owned import Owned
-from raysm.workloads.similarity.reading.matrix import Described, Matrix
-from raysm.workloads.similarity.runs import Folders, Run
-from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
+from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.reading.ids import Ids
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import Comparing, FreeTile, TileTask
+from raysm.workloads.similarity.tasks.parts import FreeTile, Part, TileTask
 
-__all__ = ["Collector", "Mode", "Tiling"]
+__all__ = ["AskBounds", "Mode", "OwnedRange", "Piece", "RangeMerger", "Ranges", "numbers_of", "served_numbers"]
 
+Piece: TypeAlias = Mapping[str, NDArray[Any]]
+"""What one owner gets of a tile: arrays by name, in which rows have their numbers in the matrix."""
 
-class Tiling(Protocol):
-    """How a layout cut the pairs into tasks, as far as a mode has to know."""
-
-    @property
-    def tasks(self) -> Sequence[TileTask]:
-        """All of them."""
-        ...
-
-    @property
-    def row_order(self) -> RowOrder:
-        """Numbers and places of the rows that look for neighbors."""
-        ...
-
-    @property
-    def in_strips(self) -> bool:
-        """Whether each task has all columns, and the tasks' rows follow each other: they come about in order."""
-        ...
+AskBounds: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+"""Returns lower_bounds[n] of the scores of rows with these numbers, which rise, as far as their owners know them."""
 
 
-class Collector(ABC):
-    """What a mode makes of the parts, on the head. It is closed however the work ends."""
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """All rows in consecutive ranges of their numbers."""
 
-    # A part that another run finished is read, not computed: its name has all that decides its bytes.
-    recorded: Record[Part] | None = None
-    """Where parts are kept, for another run to find them; None: nothing is."""
-    comparing: Comparing | None = None
-    """What tasks do in the mode's place; None: what the mode says."""
-    note: str = ""
-    """What is to be said of it."""
+    edges: tuple[int, ...]
+    """The first row of each range, and behind them the number of all rows; rising."""
+
+    @classmethod
+    def even(cls, rows: int, count: int) -> "Ranges":
+        """Cut so many rows into so many ranges of about one size, into fewer where there are fewer rows."""
+        count = max(1, min(count, rows))
+        return cls(tuple(rows * at // count for at in range(count + 1)))
+
+    @classmethod
+    def falling(cls, rows: int, count: int) -> "Ranges":
+        """Cut rows of which each has a pair with every later one into ranges of about as many pairs."""
+        count = max(1, min(count, rows))
+        # Of N rows the first x have N**2 - (N - x)**2 halves of a pair.
+        edges = [rows - round(rows * (1 - at / count) ** 0.5) for at in range(count)]
+        # Rounded, two edges may fall on one row; a range without rows would be a file without any.
+        for at in range(1, count):
+            edges[at] = min(max(edges[at], edges[at - 1] + 1), rows - count + at)
+        return cls((*edges, rows))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.edges) - 1
+
+    def __iter__(self) -> Iterator[RowBlock]:
+        """Yield their rows."""
+        return map(RowBlock, self.edges, self.edges[1:])
+
+    def of(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+        """Yield (range, slice) of rising numbers of rows: which of them belong to which range, where any do."""
+        if not len(numbers):
+            return
+        # By the two ends first: of hundreds of ranges a block of rows meets one or two.
+        first, last = np.searchsorted(self.edges, numbers[[0, -1]], side="right") - 1
+        cuts = np.searchsorted(numbers, self.edges[first : last + 2]).tolist()
+        for at, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False), start=int(first)):
+            if start < stop:
+                yield at, slice(start, stop)
+
+
+# Without ``==``: that of arrays is an array.
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class OwnedRange:
+    """One range of the result: which rows, and what their owner has to know to write them."""
+
+    rows: RowBlock
+    """The numbers of its rows."""
+    columns: int
+    """Rows among which these look for neighbors."""
+    self_join: bool
+    """Whether those are the same rows."""
+    zero_rows: NDArray[np.int64]
+    """Numbers of all zero rows that look for neighbors, rising: no task looks for theirs."""
+    in_strips: bool = False
+    """Whether each piece has all columns of its rows."""
+    part: str = ""
+    """Name of its file among several, ``part-00003-of-00008``; empty if the result is one file."""
+
+    def path(self, folder: Path, stem: str, suffix: str) -> Path:
+        """Return where its file of the result lies below ``folder``."""
+        return folder / stem / f"{self.part}{suffix}" if self.part else folder / f"{stem}{suffix}"
+
+    def described(self, file: ResultFile, stem: str) -> ResultFile:
+        """Return what the manifest says of the file: if it is one of several, which folder it is in."""
+        if not self.part:
+            return file
+        how_to_read = file.how_to_read
+        if file.name.endswith(".parquet"):
+            how_to_read = f'import pyarrow.parquet as pq; table = pq.read_table("{stem}")'
+        return replace(file, name=f"{stem}/{file.name}", how_to_read=how_to_read)
+
+
+class RangeMerger(ABC):
+    """One range of the result, while its tiles are computed. It is closed however the work ends."""
+
+    keeps_pieces: ClassVar[bool] = False
+    """Whether ``write`` reads the pieces from the record, so that each has to be recorded."""
+
+    result_bytes: int = 0
+    """What its file takes, about; 0 where only the pieces tell."""
+    scratch_bytes: int = 0
+    """What it takes in the scratch folder."""
+    recorded_bytes: int = 0
+    """The least that its recorded pieces take."""
+
+    def bounds(self, runs: Sequence[Run]) -> NDArray[np.float32]:
+        """Return the lower bounds of the scores of some of its rows, one run after the other."""
+        raise NotImplementedError(f"{type(self).__name__} knows no bounds")
 
     @abstractmethod
-    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
-        """Take in a part; return the pieces of its tile that are to be computed instead, where the task gave it up.
-
-        They are in rows counted from the tile's first, so that whoever dispatches them need not know where rows lie.
-        """
+    def take(self, name: str, piece: Piece) -> None:
+        """Merge what was found of a tile, or of a part of it; it never gets the same name twice."""
 
     @abstractmethod
-    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
-        """Write the result; return its files, or None where parts that were taken in are lost, and made again."""
-
-    # Not abstract: what most modes need not say, a new one need not write.
-    def hint(self, task: TileTask) -> Any:
-        """Return what a task is told as it is dispatched."""
-        return None
-
-    def remove_records(self) -> None:  # noqa: B027
-        """Remove what is recorded elsewhere than on the head, once it is in the result."""
+    def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
+        """Write its file of the result, and tell how many more rows are written; asked again, return the same file."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of what is held; most hold nothing."""
+        """Close files; a merger without any need not override it."""
 
 
 class Mode(ABC):
-    """One thing that may be asked for. It travels to the tasks."""
+    """One thing that may be asked for. It travels to the tasks and the owners."""
 
     name: ClassVar[str]
     """What its parts are recorded under."""
     without_gpus: ClassVar[str] = ""
     """Why GPUs do not compute it, in one phrase; empty where they do."""
     in_strips: ClassVar[bool] = False
-    """Where rows lie whole, it has strips of whole rows dealt, each pair twice, and not the tiles of the triangle."""
+    """Where every instance has all rows, tasks compute strips of whole rows, each pair twice, and not the triangle."""
+    for_later: ClassVar[bool] = False
+    """Recorded pieces leave the page cache at once, because together they are as large as the result."""
 
     @classmethod
     @abstractmethod
@@ -103,90 +157,80 @@ class Mode(ABC):
     def limits(self) -> PartLimits:
         """What its parts allow."""
 
-    def check(self, queries: Described, matrix: Described) -> None:  # noqa: B027
+    def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:  # noqa: B027
         """Raise ``InvalidInput`` where rows like these cannot give what is asked for; most modes take any."""
 
-    @abstractmethod
-    def check_room(
-        self,
-        queries: Described,
-        matrix: Described,
-        folders: Folders,
-        scratch: Path,
-        free: Callable[[Path], int] = free_bytes,
-    ) -> None:
-        """Check that the head's disks have room for the result, for the record, and for what is merged.
-
-        What lies among the records already counts as free: finished blocks of this request are not written again, those
-        of other requests are removed before anything is written.
-
-        Raises:
-            NoRoom: A disk has too little room.
-        """
-
     def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
-        """Whether another run has a part sooner from its record than by computing it.
-
-        Most parts are small beside the work in them.
+        """Whether another run has a part sooner from its record than by computing it: most parts are small.
 
         Args:
             matrix: The rows among which neighbors are looked for.
             slots: Tasks that the cluster runs at once.
-            writers: Instances that keep parts, each on its own disk.
+            writers: Owners that keep parts, each on its own disk.
         """
         return True
 
-    def record(self, run: Run, kind: str) -> BlockRecord[Any]:
-        """Return where finished tasks are kept."""
-        return run.record(kind)
-
-    def tiles(self, sizing: Sizing, record: BlockRecord[Any], *, self_join: bool) -> list[FreeTile]:
-        """Return the tiles of rows that lie whole everywhere, in the order in which they are to be dispatched."""
-        if self_join:
-            # The record may know a size that an earlier run chose: its parts are of use only to tiles of the same size.
+    def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[FreeTile]:
+        """Return the tiles of rows that every instance has, in the order in which they are to be dispatched."""
+        if sizing.self_join:
             cuts = tiling.triangle(sizing.matrix.rows, sizing.triangle_rows(record))
         else:
-            block_rows = sizing.rectangle_rows(record)
-            cuts = tiling.rectangle(sizing.queries.rows, sizing.matrix.rows, *block_rows)
-        return [FreeTile(cut, self_join) for cut in cuts]
+            cuts = tiling.rectangle(sizing.queries.rows, sizing.matrix.rows, *sizing.rectangle_rows(record))
+        return [FreeTile(cut, sizing.self_join) for cut in cuts]
+
+    def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:
+        """Cut the rows for about as much work of each owner: by the rows and the count alone, on any cluster."""
+        return Ranges.even(rows, count)
+
+    def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
+        """Return the task with what owners know of its rows; most modes need to know nothing."""
+        return task
+
+    def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> Any:
+        """Return the hint of a tile of two blocks that is measured: what a run knows of it, mostly nothing."""
+        return None
 
     @abstractmethod
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Do one task, where the rows of its tile can be read; return what the head takes in."""
+        """Do one task, where the rows of its tile can be read; return what was found."""
+
+    def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
+        """Return the pieces of a tile, in rows counted from its first, that are to be computed instead of it."""
+        return ()
 
     @abstractmethod
-    def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
-        """Begin to take in parts."""
+    def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
+        """Yield (range, piece) of what was found of a tile: one for each range that it has rows of, found or not.
 
-    def groups(self, run: Run, tiles: Sequence[FreeTile], record: BlockRecord[Any], sizing: Sizing) -> Any | None:
-        """Return how parts of many tiles are merged on the instances; None: each goes to the head."""
-        return None
+        Also where nothing was found there: an owner knows by its pieces which tiles were computed.
+        """
 
-    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned | None:
-        """Return how instances own ranges of its result; None: it is the head's alone."""
-        return None
-
-    def probe(
-        self, context: Context, both: TileBlock, scratch: Path, seconds: Callable[[Callable[[], object]], float]
-    ) -> tuple[float, float, float]:
-        """Measure a tile of the diagonal, one beside it, and taking in the part of that one, as most of a run has them.
+    @abstractmethod
+    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+        """Start to merge a range, where its owner runs.
 
         Args:
-            context: Of two blocks of rows.
-            both: The tile of the first block with the second.
-            scratch: Folder for what is merged.
-            seconds: Measures a call.
+            owned: Its rows, and what has to be known to write them.
+            folder: Where the result goes.
+            scratch: Room for what is merged.
+            record: Where its pieces are, of a merger that keeps them.
         """
-        # Both kinds, since the diagonal's tile has half the pairs, and another share of a small matrix.
-        whole = TileBlock(both.rows, both.rows)
-        diagonal, beside = (FreeTile(tile, context.self_join, self.probe_hint(tile)) for tile in (whole, both))
-        # 0 s to take it in: only top-k merges while tasks run; what the full matrix costs there, the model adds itself.
-        return seconds(lambda: self.compare(context, diagonal)), seconds(lambda: self.compare(context, beside)), 0.0
 
-    def probe_hint(self, tile: TileBlock) -> Any:
-        """Return what a task that is measured is told."""
-        return None
+    def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
+        """Write, on the head, what the result has beside the ranges; of most modes nothing."""
+        return ()
 
-    @abstractmethod
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
-        """Measure, on a part of it, how long one disk takes for the whole result."""
+
+def numbers_of(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of a tile's rows, and of its columns."""
+    rows, columns = task.tile.rows, task.tile.columns
+    return (
+        task.row_numbers(np.arange(rows.start, rows.stop)),
+        task.column_numbers(np.arange(columns.start, columns.stop)),
+    )
+
+
+def served_numbers(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of a tile's rows, and of the columns that it serves too: all of them, or none."""
+    rows, columns = numbers_of(task)
+    return rows, columns if task.mirrored else columns[:0]

@@ -1,10 +1,14 @@
-"""A threshold: all pairs that are similar enough. Parts are recorded, and merged when all are there.
+"""A threshold: all pairs that are similar enough. Owners record pieces, and merge them when all are there.
 
-A part names pairs by numbers: ``rows[u]``, rising, ``counts[u]`` of each, and ``neighbors[n]`` and ``similarities[n]``
-of one row after the other, neighbors rising. So whoever merges parts need not know where a row lies.
+A part and a piece name pairs by numbers: ``rows[u]``, rising, ``counts[u]`` of each, and ``neighbors[n]`` and
+``similarities[n]`` of one row after the other, neighbors rising. A pair belongs to the owner of its row, of a self-join
+of the one with the lower number.
+
+How many pairs a tile holds is unknown before. A tile with more than a task may hand back is given up as soon as that is
+seen, and computed again in smaller pieces.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,24 +19,26 @@ from numpy.typing import NDArray
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.gather import check_room, free_bytes
-from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.gather import check_room
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
+from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.modes.merged_pairs import merged_pairs, packed
-from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
-from raysm.workloads.similarity.modes.owned.threshold import OwnedPairs
-from raysm.workloads.similarity.modes.threshold_tile import again, threshold_tile
-from raysm.workloads.similarity.owning.owned import Owned
-from raysm.workloads.similarity.reading.matrix import Described, Matrix
-from raysm.workloads.similarity.runs import Folders, Run
-from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
+from raysm.workloads.similarity.engines import Pairs
+from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, served_numbers
+from raysm.workloads.similarity.reading.ids import Ids
+from raysm.workloads.similarity.sizing import PART_BYTES, PartLimits
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import TileTask
+from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
+from raysm.workloads.similarity.tasks.parts import Part, TileTask
 
-__all__ = ["Threshold"]
+__all__ = ["MAX_PAIRS", "Threshold", "merged_pairs", "pieces", "threshold_tile"]
+
+MAX_PAIRS = PART_BYTES // 8
+"""Pairs of one part: a neighbor and a score are 8 bytes."""
+
+PANEL_ROWS = 2048
+"""Rows, and columns, that the engine is asked about at once: at most ``MAX_PAIRS`` of them can be pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,55 +58,129 @@ class Threshold(Mode):
 
     @property
     def limits(self) -> PartLimits:
-        """Nobody knows before how many pairs there are."""
+        """The number of pairs is unknown before."""
         return PartLimits(open_ended=True)
 
-    def check_room(
-        self,
-        queries: Described,
-        matrix: Described,
-        folders: Folders,
-        scratch: Path,
-        free: Callable[[Path], int] = free_bytes,
-    ) -> None:
-        """See ``Mode``: what the pairs take is known, and checked, when they are."""
+    def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:
+        """Cut the rows for about as many pairs in each range, if they are as many of every two blocks of rows."""
+        # Of a self-join the first row has a pair with any other, and the last has none.
+        return Ranges.falling(rows, count) if self_join else Ranges.even(rows, count)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Return the pairs of a tile; or ``overflowed`` alone where a task may not hand back so many."""
         arrays = threshold_tile(context, self.least, task.tile)
         return arrays if "overflowed" in arrays else _numbered(context, task, arrays)
 
-    def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
-        """Begin to note which tasks found pairs."""
-        return _Collector(run, record)
+    def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
+        """Return the pieces of a tile that has more pairs than a task may hand back."""
+        if "overflowed" not in arrays:
+            return ()
+        return list(pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows))))
 
-    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned:
-        """Return how instances own ranges of rows."""
-        return OwnedPairs(self_join=run.context.self_join)
+    def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
+        """Yield the pairs of each range that the tile has rows of; of some there are none."""
+        if len(ranges) == 1:
+            yield 0, arrays
+            return
+        ends = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
+        some_of = dict(ranges.of(arrays["rows"].astype(np.int64)))
+        # Of a self-join a column may be the first of a pair, too.
+        touched = {at for numbers in served_numbers(task) for at, _ in ranges.of(numbers)}
+        for at in sorted(touched):
+            some = some_of.get(at, slice(0, 0))
+            pairs = slice(ends[some.start], ends[some.stop])
+            yield (
+                at,
+                {
+                    "rows": arrays["rows"][some],
+                    "counts": arrays["counts"][some],
+                    "neighbors": arrays["neighbors"][pairs],
+                    "similarities": arrays["similarities"][pairs],
+                },
+            )
 
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
-        """Return nothing: it follows from the number of pairs."""
-        return 0.0
+    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+        """Start without any pair."""
+        return _Merger(owned, folder, record)
+
+
+def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> dict[str, NDArray[Any]]:
+    """Return the tile's pairs with a score of at least ``threshold``, those row < neighbor of one matrix.
+
+    As ``offsets[rows + 1]``, ``neighbors[n]``, ``similarities[n]`` (see ``Pairs``); as ``overflowed`` alone where there
+    are more than ``MAX_PAIRS``, of a tile that can be cut into ``pieces``.
+    """
+    cache = engine_cache_of(context)
+    # A piece of one column may still hold more: given up again, it would come back the same for ever.
+    can_be_cut = tile.rows.rows * tile.columns.rows > MAX_PAIRS and tile.columns.rows > 1
+    # Held here: every line needs all of them, and the cache drops the oldest where they are large.
+    right = [cache.operand(panel) for panel in tiling.row_cuts(tile.columns, PANEL_ROWS)]
+    lines: list[Pairs] = []
+    total = 0
+    for panel in tiling.row_cuts(tile.rows, PANEL_ROWS):
+        left = cache.operand(panel, queries=True)
+        line = []
+        for beside in right:
+            if context.self_join and panel.start >= beside.tile.start + len(beside) - 1:
+                continue  # below the diagonal there is no row < neighbor
+            line.append(cache.engine.pairs(left, beside, threshold, same=context.self_join))
+            total += len(line[-1].neighbors)
+            if can_be_cut and total > MAX_PAIRS:
+                return {"overflowed": np.array([total])}
+        lines.append(_beside(line, panel.rows))
+    ends = np.cumsum([0, *(len(pairs.neighbors) for pairs in lines)])
+    offsets = [pairs.offsets[1:] + end for pairs, end in zip(lines, ends.tolist(), strict=False)]
+    return {
+        "offsets": np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
+        "neighbors": np.concatenate([pairs.neighbors for pairs in lines]),
+        "similarities": np.concatenate([pairs.similarities for pairs in lines]),
+    }
+
+
+def pieces(tile: TileBlock) -> Iterator[TileBlock]:
+    """Cut an overflowed tile, by its columns, into tiles that have at most ``MAX_PAIRS`` entries, or one column."""
+    for panel in tiling.row_cuts(tile.columns, max(1, MAX_PAIRS // tile.rows.rows)):
+        yield TileBlock(tile.rows, panel)
+
+
+def _beside(line: list[Pairs], rows: int) -> Pairs:
+    """Join the pairs of the same rows with columns that rise from one to the next."""
+    if len(line) == 1:
+        return line[0]
+    if not line:
+        return Pairs(
+            offsets=np.zeros(rows + 1, dtype=np.int64),
+            neighbors=np.empty(0, dtype=np.uint32),
+            similarities=np.empty(0, dtype=np.float32),
+        )
+    row = np.concatenate([np.repeat(np.arange(rows), np.diff(pairs.offsets)) for pairs in line])
+    # Stable: each row's neighbors stay in order.
+    order = np.argsort(row, kind="stable")
+    return Pairs(
+        offsets=sum((pairs.offsets for pairs in line[1:]), start=line[0].offsets),
+        neighbors=np.concatenate([pairs.neighbors for pairs in line])[order],
+        similarities=np.concatenate([pairs.similarities for pairs in line])[order],
+    )
 
 
 def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return a tile's pairs with the numbers of their rows, sorted by them."""
     counts = np.diff(arrays["offsets"])
     places = np.flatnonzero(counts) + task.tile.rows.start
-    rows, neighbor_places = task.row_numbers(places), arrays["neighbors"].astype(np.int64)
-    neighbors = task.column_numbers(neighbor_places)
-    if rows is places and neighbors is neighbor_places:
-        # What lies whole is in order: nothing is sorted, and no pair is written twice as wide.
+    if task.in_order:
+        # Nothing is sorted, and no pair is written twice as wide.
         return {
             "rows": places.astype(np.uint32),
             "counts": counts[counts > 0].astype(np.uint32),
             "neighbors": arrays["neighbors"],
             "similarities": arrays["similarities"],
         }
-    row = np.repeat(rows, counts[counts > 0])
+    row = np.repeat(task.row_numbers(places), counts[counts > 0])
+    neighbors = task.column_numbers(arrays["neighbors"].astype(np.int64))
     if context.self_join:
         # Of a self-join a pair is written once, with the lower number first, wherever the two rows lie.
         row, neighbors = np.minimum(row, neighbors), np.maximum(row, neighbors)
-    order = np.argsort(packed(row, neighbors), kind="stable")
+    order = np.argsort(_packed(row, neighbors), kind="stable")
     rows, counts = np.unique(row[order], return_counts=True)
     return {
         "rows": rows.astype(np.uint32),
@@ -110,27 +190,75 @@ def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]])
     }
 
 
-class _Collector(Collector):
-    """Which parts hold pairs; the pairs themselves are in the record."""
+def _packed(rows: NDArray[np.int64], neighbors: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return one number for each pair that rises with the row, then with the neighbor."""
+    return (rows.astype(np.uint64) << np.uint64(32)) | neighbors.astype(np.uint64)
 
-    def __init__(self, run: Run, record: BlockRecord[Part]) -> None:
-        self._run = run
+
+class _Merger(RangeMerger):
+    """The names of the recorded pieces that hold pairs: ``write`` holds about one row group of them at a time."""
+
+    keeps_pieces: ClassVar[bool] = True
+
+    def __init__(self, owned: OwnedRange, folder: Path, record: BlockRecord[Part]) -> None:
+        self._owned, self._folder, self._record = owned, folder, record
         self._with_pairs: list[str] = []
-        self.recorded = self._record = record
+        self._pairs = 0
 
-    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
-        """Note a part; return the pieces of a tile that was given up."""
-        if pieces := again(task.tile, part.arrays):
-            return pieces
-        # Without pairs it has no first and last row, by which ``merged_pairs`` passes over parts.
-        if len(part.arrays["rows"]):
-            self._with_pairs.append(str(task))
-        return ()
+    def take(self, name: str, piece: Piece) -> None:
+        """Note a piece; without pairs it has no first and last row, by which ``merged_pairs`` passes over pieces."""
+        if len(piece["rows"]):
+            self._with_pairs.append(name)
+            self._pairs += len(piece["neighbors"])
 
-    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Write ``pairs.parquet``."""
-        run, ids = self._run, self._run.ids()
-        # A pair takes 8 bytes in a part.
-        check_room([(run.folders.result, int(self._record.size_bytes() / 8 * output.pair_bytes(ids)))])
-        chunks = merged_pairs(self._record, self._with_pairs, RowBlock(0, run.queries.rows), throttle.add)
-        return (output.write_pairs(run.folders.result, chunks, ids),)
+    def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
+        """Write ``pairs.parquet``, or this range's file of ``pairs``."""
+        check_room([(self._folder, int(self._pairs * output.pair_bytes(ids)))], where="the owner of these rows")
+        chunks = merged_pairs(self._record, self._with_pairs, self._owned.rows, on_rows)
+        file = output.write_pairs(self._owned.path(self._folder, output.PAIRS, ".parquet"), chunks, ids)
+        return self._owned.described(file, output.PAIRS)
+
+
+def merged_pairs(
+    record: BlockRecord[Part], names: Sequence[str], rows: RowBlock, on_rows: Callable[[int], None]
+) -> Iterator[output.PairChunk]:
+    """Merge the recorded pieces of these names, which are of these rows, sorted by row and neighbor.
+
+    About ``PAIRS_GROUP`` pairs come at a time. One piece is open at a time, and only the pairs that are merged are
+    copied out of it: a large matrix has more pieces than a process may have open files.
+    """
+    counts, bounds = np.zeros(rows.rows, dtype=np.int64), []
+    for name in names:
+        arrays = record.load(name, mapped_bytes=0).arrays
+        # A piece names each row once: of an index that came twice, NumPy would add the last alone.
+        counts[arrays["rows"] - rows.start] += arrays["counts"]
+        bounds.append((int(arrays["rows"][0]), int(arrays["rows"][-1])))
+    before = np.concatenate([[0], np.cumsum(counts)])
+    start = rows.start
+    while start < rows.stop:
+        full = int(np.searchsorted(before, before[start - rows.start] + output.PAIRS_GROUP, side="right")) - 1
+        # A row's pairs stay together, however many they are.
+        stop = min(max(start + 1, rows.start + full), rows.stop)
+        parts = [
+            _pairs_between(record, name, start, stop)
+            for name, (first, last) in zip(names, bounds, strict=True)
+            if first < stop and start <= last
+        ]
+        if parts:
+            row, neighbor, similarity = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            # Stable: each piece is sorted, and merging sorted runs is what that sort is fast at.
+            order = np.argsort(_packed(row, neighbor), kind="stable")
+            yield row[order].astype(np.int64), neighbor[order].astype(np.int64), similarity[order]
+        on_rows(stop - start)
+        start = stop
+
+
+def _pairs_between(record: BlockRecord[Part], name: str, start: int, stop: int) -> tuple[NDArray[Any], ...]:
+    arrays = record.load(name, mapped_bytes=0).arrays
+    low, high = np.searchsorted(arrays["rows"], [start, stop]).tolist()
+    first = int(arrays["counts"][:low].sum())
+    counts = arrays["counts"][low:high]
+    some = slice(first, first + int(counts.sum()))
+    row = np.repeat(arrays["rows"][low:high], counts)
+    # Copies, so that the piece's file is closed on return: a view would keep it open.
+    return row, arrays["neighbors"][some].copy(), arrays["similarities"][some].copy()

@@ -1,15 +1,18 @@
-"""Top-k: the k most similar rows of each. Parts hold keys, the head merges them as they come.
+"""Top-k: the k most similar rows of each.
 
-Where there are many parts, they are merged before they come to the head: those of neighboring tiles in the task that
-makes them (``Sizing.triangle_rows``), those of many tasks on the instances (``partial_merge``).
+A part holds *keys* (``arithmetic.keys``) of those who reach the lower bounds that the task was told: after a few tiles,
+few. ``counts`` has how many of each row, ``keys`` has them one row after the other, each row's sorted. A tile of two
+different blocks of one matrix serves its columns too: ``column_counts`` and ``column_keys``. A piece names its rows by
+runs of consecutive numbers, ``starts`` and ``lengths``, because a block of rows has one run, or a few where its files
+lie on different instances.
 """
 
 import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,38 +20,51 @@ from numpy.typing import NDArray
 from raysm.contract.result import ResultFile
 from raysm.errors import InvalidInput
 from raysm.request.similarity import Similarity
-from raysm.workloads.blocks import TileBlock
-from raysm.workloads.gather import check_room, free_bytes
-from raysm.workloads.progress import ProgressThrottle
-from raysm.workloads.record import BlockRecord, occupied_bytes
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
-from raysm.workloads.similarity.arithmetic.keys import encode
+from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, INDEX_BITS, decode, encode
+from raysm.workloads.similarity.arithmetic.row_order import Run, consecutive
 from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
-from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
-from raysm.workloads.similarity.modes.owned.topk import OwnedTopK
-from raysm.workloads.similarity.modes.partial_merge import TileGroups, groups_of
-from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
-from raysm.workloads.similarity.owning.owned import Owned
-from raysm.workloads.similarity.reading.ids import gather
-from raysm.workloads.similarity.reading.matrix import Described, Matrix
-from raysm.workloads.similarity.runs import Folders, Run
-from raysm.workloads.similarity.sizing.footprint import PART_BYTES
-from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
+from raysm.workloads.similarity.engines import Best
+from raysm.workloads.similarity.modes.mode import (
+    AskBounds,
+    Mode,
+    OwnedRange,
+    Piece,
+    RangeMerger,
+    Ranges,
+    served_numbers,
+)
+from raysm.workloads.similarity.reading.ids import Ids
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.sizing import PART_BYTES, PartLimits
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import FreeTile, TileTask
+from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_cache_of
+from raysm.workloads.similarity.tasks.parts import FreeTile, Part, TileTask
 
-__all__ = ["TopK"]
+__all__ = ["TileBounds", "TopK"]
 
 ROW_S, KEY_S = 0.15e-6, 0.02e-6
-"""What a row of a part costs whoever takes it in, and each of its k keys.
+"""What merging a row of a part costs, and each of its k keys.
 
 Measured on two cores with AMX, merged and recorded: with k = 10, a row costs 0.13 us where 0.2 of its keys reach the
-lower bounds, 0.25 us where 2 do, 0.57 us where all do, which is so until the first bounds are known; with k = 100, 1.1,
-1.9 and 3.8 us. A third to two thirds of it is the record, which is digested and synchronised to the disk."""
+lower bounds, 0.57 us where all do; with k = 100, 1.1 and 3.8 us."""
 
-WRITTEN_KEYS = 4 << 20
-"""Keys that are written to learn how long the result takes."""
+Side: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint64]]
+"""numbers[n] of rows, rising; counts[n] of their keys; and the keys."""
+
+
+# Without ``==``: that of arrays is an array, which a dataclass cannot ask for its truth.
+@dataclass(frozen=True, slots=True, eq=False)
+class TileBounds:
+    """Scores that the k-th best of a row is known to reach when its tile is dispatched; they change no answer."""
+
+    row_bounds: NDArray[np.float32]
+    """lower_bounds[rows]."""
+    column_bounds: NDArray[np.float32]
+    """lower_bounds[columns]; empty where the tile does not serve its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,167 +84,180 @@ class TopK(Mode):
     @property
     def limits(self) -> PartLimits:
         """A part holds k keys, of 8 bytes each, of its rows and of as many columns."""
-        most = max(1, PART_BYTES // (16 * self.k))
-        return PartLimits(rows=most, joined_row_s=ROW_S + KEY_S * self.k, neighbors=self.k)
+        return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), merge_row_s=ROW_S + KEY_S * self.k)
 
-    def check(self, queries: Described, matrix: Described) -> None:
+    def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:
         """Raise ``InvalidInput`` where there are not so many neighbors."""
-        if queries is not matrix and self.k > matrix.rows:
-            raise InvalidInput(
-                f"{self.k} neighbors of each row are more than the {matrix.rows} rows of the matrix; ask for fewer"
-            )
-        # By identity: queries may be other rows of the very same shape, and then each row may find its like.
-        if queries is matrix and self.k > matrix.rows - 1:
+        if self_join and self.k > matrix.rows - 1:
             raise InvalidInput(
                 f"{self.k} neighbors of each row are more than the {matrix.rows - 1} other rows of a matrix of "
                 f"{matrix.rows}; ask for fewer"
             )
+        if self.k > matrix.rows:
+            raise InvalidInput(
+                f"{self.k} neighbors of each row are more than the {matrix.rows} rows of the matrix; ask for fewer"
+            )
 
-    def check_room(
-        self,
-        queries: Described,
-        matrix: Described,
-        folders: Folders,
-        scratch: Path,
-        free: Callable[[Path], int] = free_bytes,
-    ) -> None:
-        """See ``Mode``. The record is at least the k keys of each row once, and about ``1 + log(blocks)`` times that.
-
-        A disk that is full for it is said when it is.
-        """
-        rows, k = queries.rows, self.k
-        keys = rows * k * 8
-        # Neighbors' ids by their mean: how often each of them is named shows only in the result.
-        ids = math.ceil(queries.id_bytes + rows * k * matrix.id_bytes / matrix.rows)
-        # Of each neighbor its number, its score, and a bit that says where a list begins; of each row its number.
-        output = rows * (12 * k + k // 8 + 9) + ids
-        check_room(
-            [
-                (folders.records, keys - occupied_bytes(folders.records)),
-                (scratch, keys),
-                (folders.result, output),
-            ],
-            free,
+    def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
+        """Return the task with the lower bounds of its rows, and of its columns where it serves them."""
+        rows, columns = (
+            ask(numbers) if len(numbers) else np.empty(0, dtype=np.float32) for numbers in served_numbers(task)
         )
+        # Both layouts' tasks are dataclasses with that field; the protocol says only that it can be read.
+        return replace(task, hint=TileBounds(rows, columns))  # type: ignore[type-var]
+
+    def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> TileBounds:
+        """Return the bounds that both blocks have of the rows among themselves."""
+        bounds = []
+        for block in (above, beside):
+            found = self.compare(context, FreeTile(TileBlock(block, block), self_join=True))
+            ends, scores = np.cumsum(found["counts"], dtype=np.int64), decode(found["keys"])[0]
+            # The last of a row that has k is its k-th best.
+            full = found["counts"] >= self.k
+            lowest = np.full(block.rows, -np.inf, dtype=np.float32)
+            lowest[full] = scores[ends[full] - 1]
+            bounds.append(lowest)
+        return TileBounds(*bounds)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Return the keys of a tile's rows, and of its columns where it serves them."""
-        return topk_tile(context, self.k, task)
+        cache, tile, bounds = engine_cache_of(context), task.tile, task.hint
+        once = context.self_join and tile.rows == tile.columns
+        cuts = _Cuts(cache, context.operand_rows)
+        best = Best.empty(cuts.norms(tile.rows, queries=True), self.k, bounds and bounds.row_bounds)
+        other = best
+        if task.mirrored:
+            other = Best.empty(cuts.norms(tile.columns), self.k, bounds and bounds.column_bounds)
+        mine = list(cuts.pieces(tile.rows, best))
+        theirs = mine if once else list(cuts.pieces(tile.columns, other if task.mirrored else None))
+        for at, (rows, first) in enumerate(mine):
+            # Of a tile on the diagonal, each pair once.
+            for columns, second in theirs[at:] if once else theirs:
+                left, right = cache.operand(rows, queries=True), cache.operand(columns)
+                cache.engine.topk(left, right, first, second, same=context.self_join)
+        counts, keys = _reaching(best)
+        found: dict[str, NDArray[Any]] = {"counts": counts, "keys": _with_numbers(keys, task, task.column_numbers)}
+        if task.mirrored:
+            counts, keys = _reaching(other)
+            found |= {"column_counts": counts, "column_keys": _with_numbers(keys, task, task.row_numbers)}
+        return found
 
-    def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
-        """Begin with nobody known of any row."""
-        return _Collector(self, run, tiles, record, sizing.max_tile_rows())
+    def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
+        """Yield the keys of each range."""
+        rows, columns = served_numbers(task)
+        pieces: dict[int, list[Side]] = defaultdict(list)
+        _deal(pieces, ranges, (rows, arrays["counts"], arrays["keys"]))
+        if "column_counts" in arrays:
+            _deal(pieces, ranges, (columns, arrays["column_counts"], arrays["column_keys"]))
+        for at, sides in pieces.items():
+            yield at, _piece(sides)
 
-    def owned(self, run: Run, tiles: Tiling, sizing: Sizing) -> Owned:
-        """Return how instances own ranges of rows."""
-        # By their places; the order of the rows says their numbers.
-        zero = run.context.queries.norms == 0
-        numbers = [
-            np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start
-            for one in tiles.row_order.between(0, run.queries.rows)
-        ]
-        return OwnedTopK(
-            k=self.k,
-            self_join=run.context.self_join,
-            max_tile_rows=sizing.max_tile_rows(),
-            zero_rows=np.concatenate(numbers),
-        )
-
-    def groups(
-        self, run: Run, tiles: Sequence[FreeTile], record: BlockRecord[Any], sizing: Sizing
-    ) -> TileGroups | None:
-        """Return the groups in which the parts of a self-join are merged on the instances."""
-        return groups_of(self.k, run.context, tiles, record, sizing)
-
-    def probe(
-        self, context: Context, both: TileBlock, scratch: Path, seconds: Callable[[Callable[[], object]], float]
-    ) -> tuple[float, float, float]:
-        """Measure tiles as ``Mode`` says; the one beside the diagonal is told the bounds that the diagonal found."""
-        accumulator = TopKAccumulator(scratch, both.columns.stop, self.k)
-        try:
-            for cut in (both.rows, both.columns):
-                arrays = self.compare(context, _task(accumulator, TileBlock(cut, cut)))
-                # Both blocks with themselves, as a run has done before it comes to tiles beside the diagonal.
-                accumulator.merge(cut, arrays["counts"], arrays["keys"])
-            # As the first tile of a run has it: nobody is known yet.
-            untold = TileBounds(np.full(both.rows.rows, -np.inf, dtype=np.float32), np.empty(0, dtype=np.float32))
-            first, beside = FreeTile(TileBlock(both.rows, both.rows), True, untold), _task(accumulator, both)
-            diagonal_s = seconds(lambda: self.compare(context, first))
-            beside_s = seconds(lambda: self.compare(context, beside))
-            part = self.compare(context, beside)
-            return diagonal_s, beside_s, seconds(lambda: _merge(accumulator, both, part))
-        finally:
-            accumulator.close()
-
-    def gathering_seconds(self, matrix: Matrix, scratch: Path, sizing: Sizing) -> float:
-        """Write some rows of the result."""
-        k = min(self.k, matrix.rows - 1)
-        rows = min(matrix.rows, max(1, WRITTEN_KEYS // k))
-        rng = np.random.default_rng(0)
-        scores = np.sort(rng.random((rows, k), dtype=np.float32), axis=1)[:, ::-1].copy()
-        keys = encode(scores, rng.integers(0, matrix.rows, (rows, k)))
-        ids = gather(matrix, matrix)
-        begin = time.perf_counter()
-        output.write_neighbors(scratch, lambda start, stop: keys[start:stop], k, rows, lambda done: None, ids)
-        return (time.perf_counter() - begin) * matrix.rows / rows
+    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+        """Start without any neighbor."""
+        return _Merger(self.k, owned, folder, scratch)
 
 
-def _task(accumulator: TopKAccumulator, tile: TileBlock) -> FreeTile:
-    task = FreeTile(tile, self_join=True)
-    return FreeTile(tile, True, _bounds(accumulator, task, None))
-
-
-def _bounds(accumulator: TopKAccumulator, task: TileTask, max_tile_rows: int | None) -> TileBounds:
-    lower_bounds, tile = accumulator.lower_bounds, task.tile
-    columns = lower_bounds[tile.columns.start : tile.columns.stop] if task.mirrored else lower_bounds[:0]
-    # Copied: Ray takes the value later, and the bounds rise meanwhile.
-    return TileBounds(lower_bounds[tile.rows.start : tile.rows.stop].copy(), columns.copy(), max_tile_rows)
-
-
-def _merge(accumulator: TopKAccumulator, tile: TileBlock, arrays: Any) -> None:
-    accumulator.merge(tile.rows, arrays["counts"], arrays["keys"])
-    if "column_counts" in arrays:
-        accumulator.merge(tile.columns, arrays["column_counts"], arrays["column_keys"])
-
-
-class _Collector(Collector):
-    """The best k of every row so far, by the rows' places; the keys hold numbers in the matrix."""
-
-    def __init__(self, mode: TopK, run: Run, tiles: Tiling, record: BlockRecord[Part], max_tile_rows: int) -> None:
-        self._run, self._k, self._max_tile_rows = run, mode.k, max_tile_rows
-        self._order = tiles.row_order
-        # In the scratch, not among the records: another run merges it anew from the parts, which are recorded.
-        self._accumulator = TopKAccumulator(run.scratch, run.queries.rows, mode.k)
-        self.recorded = record
-
-    def hint(self, task: TileTask) -> TileBounds:
-        """Return the lower bounds that are known by now."""
-        return _bounds(self._accumulator, task, self._max_tile_rows)
-
-    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
-        """Merge a part's keys."""
-        _merge(self._accumulator, task.tile, part.arrays)
-        return ()
-
-    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Write ``neighbors.parquet``."""
-        run = self._run
-        return (
-            output.write_neighbors(run.folders.result, self._keys, self._k, run.queries.rows, throttle.add, run.ids()),
-        )
-
-    def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:
-        """Return keys[stop - start, k] of the rows with these numbers."""
-        context, keys = self._run.context, np.empty((stop - start, self._k), dtype=np.uint64)
-        # Keys lie by the rows' places, the file has them by their numbers.
-        for run in self._order.between(start, stop):
-            some = keys[run.start - start : run.start - start + run.rows]
-            some[:] = self._accumulator.read(run.offset, run.offset + run.rows)
-            # No task looks for neighbors of a zero row: they follow from its number.
-            zero = np.flatnonzero(context.queries.norms[run.offset : run.offset + run.rows] == 0)
-            some[zero] = zero_row_keys(zero + run.start, self._k, same=context.self_join)
+def _with_numbers(
+    keys: NDArray[np.uint64], task: TileTask, numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+) -> NDArray[np.uint64]:
+    """Return keys whose indices are numbers, not places; a tile's rows rise alike in both orders, so ties stay."""
+    if task.in_order:
         return keys
+    return (keys & ~INDEX_BITS) | numbers((keys & INDEX_BITS).astype(np.int64)).astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """The pieces in which a tile is made ready."""
+
+    cache: EngineCache
+    max_rows: int | None
+
+    def of(self, block: RowBlock) -> list[RowBlock]:
+        """Cut a block into equal ones."""
+        count = math.ceil(block.rows / (self.max_rows or max(1, block.rows)))
+        return tiling.row_cuts(block, math.ceil(block.rows / max(1, count)))
+
+    def norms(self, block: RowBlock, *, queries: bool = False) -> NDArray[np.float64]:
+        """Return norms[rows] of a block."""
+        return np.concatenate([self.cache.tile(cut, queries=queries).norms for cut in self.of(block)])
+
+    def pieces(self, block: RowBlock, best: Best | None) -> Iterator[tuple[RowBlock, Any]]:
+        """Yield the pieces of a block, each with its part of the best; None: it is not served."""
+        for cut in self.of(block):
+            rows = slice(cut.start - block.start, cut.stop - block.start)
+            # Views: what engines find of a piece stands in the best of the whole tile at once.
+            yield cut, None if best is None else Best(best.keys[rows], best.lower_bounds[rows])
+
+
+def _reaching(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    """Return who reaches the lower bounds: counts[n], and their keys."""
+    # The last key of that score: a neighbor that ties with the bound may still be among the k, by a lower index.
+    last = encode(best.lower_bounds, np.full(len(best.lower_bounds), 0xFFFFFFFF))
+    reach = (best.keys <= last[:, None]) & (best.keys != EMPTY_KEY)
+    return np.count_nonzero(reach, axis=1).astype(np.uint32), best.keys[reach]
+
+
+def _deal(pieces: dict[int, list[Side]], ranges: Ranges, side: Side) -> None:
+    numbers, counts, keys = side
+    ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    for at, some in ranges.of(numbers):
+        pieces[at].append((numbers[some], counts[some], keys[ends[some.start] : ends[some.stop]]))
+
+
+def _piece(sides: list[Side]) -> dict[str, NDArray[Any]]:
+    # Each side by itself: rows of a tile and its columns may meet, and are runs of their own all the same.
+    runs = [run for numbers, _, _ in sides for run in consecutive(numbers)]
+    return {
+        "starts": np.array([run.start for run in runs], dtype=np.int64),
+        "lengths": np.array([run.rows for run in runs], dtype=np.int64),
+        "counts": np.concatenate([counts for _, counts, _ in sides]),
+        "keys": np.concatenate([keys for _, _, keys in sides]),
+    }
+
+
+class _Merger(RangeMerger):
+    """The best k of the rows of one range, by their numbers."""
+
+    def __init__(self, k: int, owned: OwnedRange, folder: Path, scratch: Path) -> None:
+        self._owned, self._k, self._folder = owned, k, folder
+        rows = owned.rows.rows
+        # Of each neighbor its number, its score, and a bit that says where a list begins; of each row its number. Ids
+        # are known when they are written.
+        self.result_bytes = rows * (12 * k + k // 8 + 9)
+        self.scratch_bytes = self.recorded_bytes = rows * k * 8
+        self._accumulator = TopKAccumulator(scratch, rows, k)
+
+    def bounds(self, runs: Sequence[Run]) -> NDArray[np.float32]:
+        """Return the score of the k-th best of each, -inf of rows that have fewer."""
+        bounds, first = self._accumulator.lower_bounds, self._owned.rows.start
+        # Joined, and so copied: the bounds rise while Ray sends them.
+        return np.concatenate([bounds[run.start - first : run.start - first + run.rows] for run in runs])
+
+    def take(self, name: str, piece: Piece) -> None:
+        """Merge a piece's keys, run by run: between two runs there may be any number of rows."""
+        row = key = 0
+        for start, length in zip(piece["starts"].tolist(), piece["lengths"].tolist(), strict=True):
+            counts = piece["counts"][row : row + length]
+            keys = int(counts.sum())
+            first = start - self._owned.rows.start
+            self._accumulator.merge(RowBlock(first, first + length), counts, piece["keys"][key : key + keys])
+            row, key = row + length, key + keys
+
+    def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
+        """Write ``neighbors.parquet``, or this range's file of ``neighbors``."""
+        path = self._owned.path(self._folder, output.NEIGHBORS, ".parquet")
+        file = output.write_neighbors(path, self._owned.rows, self._keys, self._k, on_rows, ids)
+        return self._owned.described(file, output.NEIGHBORS)
 
     def close(self) -> None:
         """Close the file of the keys, which is gone then."""
         self._accumulator.close()
+
+    def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:
+        # The accumulator counts from the first row of the range.
+        keys = self._accumulator.read(start - self._owned.rows.start, stop - self._owned.rows.start)
+        low, high = np.searchsorted(self._owned.zero_rows, [start, stop])
+        zero = self._owned.zero_rows[low:high]
+        keys[zero - start] = zero_row_keys(zero, self._k, same=self._owned.self_join)
+        return keys

@@ -1,7 +1,7 @@
-"""Files that cannot be mapped as they are, brought into a scratch folder of the instance as arrays that can, streamed.
+"""Files that cannot be mapped as they are, converted to arrays in a scratch folder of the instance, once.
 
-Tables and compressed archives become ``.npy``, CSR matrices their three arrays. What flows in is a file, what flows out
-is a folder, which is there once for all processes of the instance.
+Tables and compressed archives become ``.npy``, CSR matrices their three arrays. All processes of the instance use the
+same converted files.
 """
 
 import errno
@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput, NoRoom
-from raysm.workloads.similarity.reading import archives, tables
+from raysm.workloads.similarity.reading import tables
+from raysm.workloads.similarity.reading.arrays import RowWriter, Unmappable, extract_archive, map_array, write_array
 from raysm.workloads.similarity.reading.columns import Features, Selection
 from raysm.workloads.similarity.reading.files import refuse_names, suffix, table
-from raysm.workloads.similarity.reading.npy import RowWriter, Unmappable, map_array, write_array
 
 __all__ = ["DATA", "IDS", "ID_ROWS", "INDICES", "INDPTR", "MapArray", "ROWS", "SHAPE", "converted"]
 
@@ -91,7 +91,7 @@ def _convert(file: Path, folder: Path, selection: Selection, expected: Features 
         return
     if kind == ".npz":
         refuse_names(file, selection)
-        archives.extract(file, folder)
+        extract_archive(file, folder)
         for name in (ROWS, DATA, INDICES, INDPTR):
             if (folder / name).exists():
                 _straighten_in_place(folder / name, 2 if name == ROWS else 1)

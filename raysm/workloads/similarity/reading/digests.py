@@ -1,7 +1,7 @@
-"""What a matrix is known by: the SHA-256 of its files, which the manifest tells and finished blocks are kept under.
+"""The SHA-256 of a matrix's files, which the manifest tells and finished blocks are kept under.
 
-It takes about as long as reading the files. Only the record of blocks needs it, so it is made in a thread: beside the
-first tasks, or even while the cluster forms.
+It takes about as long as reading the files. Only the record of blocks needs it, so a thread computes it: beside the
+first tasks, or while the cluster forms.
 """
 
 import hashlib
@@ -17,19 +17,19 @@ __all__ = ["begin", "digest", "digest_of", "file_digests", "in_thread", "joined"
 
 CHUNK_BYTES = 16 << 20
 
-_begun: dict[Path, "Future[str]"] = {}
+_started: dict[Path, "Future[str]"] = {}
 """Of this process, until they are asked for."""
 
 
 def begin(path: Path) -> None:
-    """Begin with the digest of a file or folder, for the ``digest`` that will ask for it."""
-    _begun[path] = in_thread(lambda: digest_of(path))
+    """Start to compute the digest of a file or folder, for the ``digest`` that will ask for it."""
+    _started[path] = in_thread(lambda: digest_of(path))
 
 
 def digest(path: Path) -> "Future[str]":
     """Return what will be ``digest_of(path)``."""
     # Once: by the next time, the file may be another one.
-    return _begun.pop(path, None) or in_thread(lambda: digest_of(path))
+    return _started.pop(path, None) or in_thread(lambda: digest_of(path))
 
 
 def digest_of(path: Path) -> str:
@@ -56,7 +56,7 @@ def joined(sums: Sequence[tuple[str, str]]) -> str:
 def _sha256(stream: BinaryIO) -> str:
     sha256 = hashlib.sha256()
     while chunk := stream.read(CHUNK_BYTES):
-        # Python's lock is let go of meanwhile: the thread holds up no other.
+        # Without Python's lock: the thread does not hold up others.
         sha256.update(chunk)
     return sha256.hexdigest()
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from raysm.contract.names import natural
 from raysm.errors import InvalidInput, option
 from raysm.workloads.file_names import data_files
-from raysm.workloads.similarity.reading import archives, tables
+from raysm.workloads.similarity.reading import tables
+from raysm.workloads.similarity.reading.arrays import archive_shape, read_layout
 from raysm.workloads.similarity.reading.columns import Features, Selection, agreed, listed
 from raysm.workloads.similarity.reading.ids import word
-from raysm.workloads.similarity.reading.npy import read_layout
 
 __all__ = [
     "ARRAYS",
@@ -143,7 +143,7 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
 
 
 def _array_shape(file: Path) -> tuple[int, int]:
-    shape = archives.shape(file) if suffix(file) == ".npz" else read_layout(file).shape
+    shape = archive_shape(file) if suffix(file) == ".npz" else read_layout(file).shape
     # Only of an archive: read_layout has refused others.
     if len(shape) != 2:
         raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")

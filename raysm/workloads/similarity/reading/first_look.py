@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
+from raysm.workloads.similarity.reading.arrays import map_array
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import Shape, matrix_files, peek, suffix
-from raysm.workloads.similarity.reading.npy import map_array
 from raysm.workloads.similarity.reading.tables import read_csv, read_parquet
 
 __all__ = ["check_inputs"]

@@ -48,10 +48,15 @@ class IdSource(Protocol):
 class Ids:
     """What the rows and the neighbors of a result are called."""
 
-    rows: pa.Array
-    """rows[M]: of the rows that look for neighbors."""
     neighbors: pa.Array
-    """neighbors[N]: of the rows among which they look; the same array where a matrix is compared with itself."""
+    """neighbors[N]: of the rows among which others look."""
+    queries: pa.Array | None = None
+    """queries[M]: of the rows that look for them; None where the matrix's own do."""
+
+    @property
+    def rows(self) -> pa.Array:
+        """rows[M]: of the rows that look for neighbors."""
+        return self.neighbors if self.queries is None else self.queries
 
     @property
     def row_bytes(self) -> float:
@@ -141,13 +146,11 @@ def check_missing(file: str, column: str, metadata: Any) -> None:
         )
 
 
-def gather(rows: IdSource, neighbors: IdSource) -> Ids | None:
-    """Bring the ids of both matrices, which may be one, to this process; None where no column was named."""
-    if rows.ids is None or neighbors.ids is None:
+def gather(matrix: IdSource, queries: IdSource | None = None) -> Ids | None:
+    """Bring the ids of the matrix, and of other queries, to this process; None where no column was named."""
+    if matrix.ids is None or (queries is not None and queries.ids is None):
         return None
-    of_neighbors = _joined(neighbors)
-    # Once where both are one: ids are held as a whole.
-    return Ids(rows=of_neighbors if rows is neighbors else _joined(rows), neighbors=of_neighbors)
+    return Ids(neighbors=_joined(matrix), queries=None if queries is None else _joined(queries))
 
 
 def _joined(source: IdSource) -> pa.Array:

@@ -1,7 +1,7 @@
 """The rows of a channel, as one matrix, mapped from this instance's own disk.
 
-What flows in is a file or a folder; what flows out is ``Matrix``, which reads rows without ever holding
-all of them. C-ordered ``.npy`` files are mapped where they lie, everything else where ``conversion`` brought it.
+``Matrix`` reads rows without ever holding all of them. C-ordered ``.npy`` files are mapped where they lie, everything
+else where ``conversion`` put it.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.score import Rows
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
+from raysm.workloads.similarity.reading.arrays import Unmappable, map_array
 from raysm.workloads.similarity.reading.columns import Features, Selection, listed
 from raysm.workloads.similarity.reading.conversion import (
     DATA,
@@ -31,7 +32,6 @@ from raysm.workloads.similarity.reading.conversion import (
 )
 from raysm.workloads.similarity.reading.files import ARRAYS, check_ids, features, matrix_files, refuse_names, suffix
 from raysm.workloads.similarity.reading.ids import plain_bytes
-from raysm.workloads.similarity.reading.npy import Unmappable, map_array
 
 __all__ = ["Described", "Matrix", "describe", "open_matrix"]
 
@@ -113,7 +113,7 @@ class _Sparse:
 
 
 class Described(Protocol):
-    """What is known of a matrix by whoever need not read its rows."""
+    """What is known of a matrix without its rows."""
 
     rows: int
     columns: int
@@ -252,7 +252,7 @@ class Matrix:
             if low < high:
                 parts.append(part.portion(low - begin, high - begin))
                 names.append(name)
-        # That of all files, not of those that are in it: whoever has another portion must read the same type.
+        # The type of all files, not of those that are in it: another portion must be read as the same type.
         return Matrix(parts, names, [], self.dtype if dtype is None else dtype)
 
     def read(self, start: int, stop: int) -> Rows:

@@ -1,7 +1,8 @@
-"""What every task of the similarity is told once, and how it comes to the rows that it compares.
+"""What every task of the similarity is told once, and how it reads the rows that it compares.
 
-What flows in is what the head learned of all rows; what flows out are tiles. A ``Context`` is only ever whole: before
-its rows are prepared there is a ``RowShape``.
+A process can read the rows that its instance has, and those of one chunk that came from another instance. Tasks know
+rows by their places (see ``arithmetic.row_order``). Before the rows are prepared there is a ``RowShape``, afterwards a
+``Context``.
 """
 
 import functools
@@ -16,15 +17,68 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import scaled
-from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
+from raysm.workloads.similarity.arithmetic.score import Rows, scaled
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
 from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters
 from raysm.workloads.similarity.engines import Frame
 from raysm.workloads.similarity.reading.matrix import Matrix
-from raysm.workloads.similarity.reading.resident_rows import ResidentRows
 from raysm.workloads.similarity.reading.source import Place, Source
 
-__all__ = ["Context", "Operand", "Placement", "RowShape", "Shares", "Whole", "tile_rows"]
+__all__ = ["Context", "Operand", "Placement", "ResidentRows", "RowShape", "Shares", "Whole", "tile_rows"]
+
+
+class ResidentRows:
+    """Rows by their places, as far as tasks read a ``Matrix``."""
+
+    def __init__(self, matrix: Matrix | None, start: int) -> None:
+        """Start with the instance's own rows, which lie from ``start`` on; None: it has none."""
+        self._held = [] if matrix is None else [(start, matrix)]
+        self._remote: list[tuple[int, Matrix]] = []
+
+    def load_remote(self, start: int, rows: Matrix | None) -> None:
+        """Take in a remote chunk, whose rows lie from ``start`` on; the one before it is dropped. None: no other."""
+        # The one before is dropped: held, it would keep its room in the object store.
+        self._remote = [] if rows is None else [(start, rows)]
+
+    def holds(self, block: RowBlock) -> bool:
+        """Whether these rows can be read."""
+        return self._find(block.start, block.stop) is not None
+
+    def some(self, rows: int) -> RowBlock | None:
+        """Return where some rows lie that can be read, its own rather than remote ones; None: there are none."""
+        for start, matrix in (*self._held, *self._remote):
+            return RowBlock(start, start + min(rows, matrix.rows))
+        return None
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Return rows[stop - start, D].
+
+        Raises:
+            InvalidInput: They are not here.
+        """
+        begin, matrix = self._holding(start, stop)
+        return matrix.read(start - begin, stop - begin)
+
+    def read_sparse(self, start: int, stop: int) -> SparseRows:
+        """Return the same rows by their elements."""
+        begin, matrix = self._holding(start, stop)
+        return matrix.read_sparse(start - begin, stop - begin)
+
+    def _find(self, start: int, stop: int) -> tuple[int, Matrix] | None:
+        for begin, matrix in (*self._held, *self._remote):
+            if begin <= start and stop <= begin + matrix.rows:
+                return begin, matrix
+        return None
+
+    def _holding(self, start: int, stop: int) -> tuple[int, Matrix]:
+        holding = self._find(start, stop)
+        if holding is None:
+            raise InvalidInput(
+                f"the rows at the places {start} to {stop - 1} are not on this instance; its files changed while the "
+                "job ran: start it again"
+            )
+        return holding
+
 
 TILE_BYTES = 32 << 20
 """Largest float32 copy of a tile's rows."""
@@ -170,6 +224,8 @@ class Context:
     """The rows that look for them; None: the matrix's own do."""
     engine: str | None = None
     """A word of the name of the engine that is to compute; None lets a probe choose."""
+    operand_rows: int | None = None
+    """Most rows that a task makes ready at once: a larger tile is done in several cuts; None sets no limit."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this context: what a process keeps from one task to the next is for tasks of the same."""
 

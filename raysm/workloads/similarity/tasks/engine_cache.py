@@ -1,7 +1,7 @@
 """What a process keeps from one task to the next: its engine, and the operands that it made ready last.
 
 Of two tasks that come one after the other, one side of the tile is mostly the same: making its rows ready again would
-cost a tenth of comparing them. ``sizing.footprint`` says what all of it takes.
+cost a tenth of comparing them. ``sizing`` says what all of it takes.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ class EngineCache:
         return operand
 
     def _make_room(self, tile: Tile | SparseTile) -> None:
-        """Let go of the oldest operands before there is one more; the latest stays, which is of the same tile."""
+        """Drop the oldest operands before there is one more; the latest stays, because it is of the same tile."""
         most = max((operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0)
         while len(self._operands) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
             del self._operands[next(iter(self._operands))]
@@ -63,7 +63,7 @@ class EngineCache:
         return sum(operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values())
 
     def drop_what_left(self) -> None:
-        """Let go of operands whose rows cannot be read here any more: they would keep a remote chunk in memory."""
+        """Drop operands whose rows cannot be read here any more: they would keep a remote chunk in memory."""
         resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
         self._operands = {key: operand for key, operand in self._operands.items() if resident[key[0]].holds(key[1])}
 

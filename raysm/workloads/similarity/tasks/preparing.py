@@ -83,7 +83,7 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
         parts.append(norms)
         # Chosen by their places in the whole matrix, or the centre would depend on how it is cut.
         tile = _every(stride, start, rows, norms)
-        # Zeros instead of NaN, which nobody will use: the run ends for that row.
+        # Zeros instead of NaN; they are not used: the run ends because of that row.
         sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
         few = _every(sample_stride(shape.rows, shape.columns), start, rows, norms)
         some_rows.append(unit_rows(few) if norms.first_bad is None else np.empty((0, shape.columns), np.float32))
@@ -152,7 +152,7 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
 
 
 def _centre(sums: Mapping[int, NDArray[np.float64]], rows: int, columns: int) -> NDArray[np.float64]:
-    """Return the mean of the unit rows that were looked at; added in one order, whoever summed which."""
+    """Return the mean of the unit rows that were looked at; added in one order, wherever each sum was made."""
     total = np.zeros(columns)
     for start in sorted(sums):
         # Step by step: sums of whole blocks, added first, would round by how the rows were cut.

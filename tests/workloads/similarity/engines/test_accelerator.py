@@ -1,7 +1,7 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.engines.accelerator import CUDA, Accelerator
+from raysm.workloads.similarity.engines.choice import CUDA, Accelerator
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
 

@@ -5,7 +5,7 @@ import scipy.sparse
 from raysm.workloads.similarity.arithmetic.score import least_score
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
 from raysm.workloads.similarity.engines import Best
-from raysm.workloads.similarity.engines.densely import (
+from raysm.workloads.similarity.engines.sparse import (
     DENSE_ROWS,
     dense_tiles,
     pairs_densely,

@@ -67,7 +67,7 @@ def test_tasks_compute_with_a_new_engine(registered, tmp_path):
         selection=Selection(),
         block_rows=40,
         at_once=1,
-        merged_tiles=1,
+        ranges=1,
     )
     before = WordEngine.asked
     found = Replicated(problem, tmp_path).solve("full", "words")

@@ -13,7 +13,7 @@ def rows(tmp_path):
 
 def test_rows_that_lie_everywhere_lie_as_they_are_numbered_and_never_travel(rows):
     assert [(run.start, run.offset, run.rows) for run in rows.order.runs] == [(0, 0, 100)]
-    assert (rows.everywhere, rows.slots, rows.row_bytes, rows.largest_share) == (True, {}, 0.0, 100)
+    assert (rows.slots, rows.row_bytes, rows.largest_share) == ({}, 0.0, 100)
     assert rows.sent_bytes({"algo-1": 100}) == {}
 
 
@@ -24,17 +24,13 @@ def test_tasks_are_told_the_type_that_all_rows_are_read_as(rows):
     assert rows.as_type(np.dtype(np.float64)).dtype == np.float64
 
 
-def test_chunks_are_the_same_on_every_instance_however_many_slots_it_has(rows):
-    first, second = rows.shares({"algo-1": 1, "algo-2": 16}, 40)
-    assert [(share.host, share.slots) for share in (first, second)] == [("algo-1", 1), ("algo-2", 16)]
-    assert [chunk.range for chunk in first.chunks] == [chunk.range for chunk in second.chunks]
-    assert {chunk.host for chunk in second.chunks} == {"algo-2"}
-
-
-def test_no_chunk_is_larger_than_what_is_asked_for(rows):
-    (share,) = rows.shares({"algo-1": 2}, 30)
-    assert sum(chunk.rows for chunk in share.chunks) == 100
-    assert max(chunk.rows for chunk in share.chunks) <= 30
+def test_chunks_are_the_same_on_every_instance_and_no_larger_than_asked_for(rows):
+    found = rows.chunks({"algo-1": 1, "algo-2": 16}, 40)
+    first, second = found.values()
+    assert [chunk.range for chunk in first] == [chunk.range for chunk in second]
+    assert {chunk.host for chunk in second} == {"algo-2"}
+    assert sum(chunk.rows for chunk in first) == 100
+    assert max(chunk.rows for chunk in first) <= 40
 
 
 def test_without_a_channel_nobody_is_asked_to_load_any():

@@ -1,28 +1,23 @@
 """All scores of a tile, and the file that strips and tiles of them are written into."""
 
-from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from raysm.contract.result import ResultFile
 from raysm.contract.store import UNFINISHED
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
-from raysm.workloads.progress import ProgressThrottle
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.arithmetic.tiling import row_cuts, triangle
 from raysm.workloads.similarity.modes.full import Full, full_tile
-from raysm.workloads.similarity.runs import Folders
-from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from raysm.workloads.similarity.modes.mode import Ranges
+from raysm.workloads.similarity.tasks.parts import FreeTile
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
-from tests.support.similarity import context_of, run_of, saved
+from tests.support.similarity import context_of, owned_ranges, saved
 
 KINDS = kinds_of_rows(rows=90)
 MODE = Full("float32")
-SIZING = SimpleNamespace(max_tile_rows=lambda: 40)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -47,98 +42,56 @@ def test_float16_is_the_float32_score_rounded(tmp_path):
     assert np.array_equal(tile, score_rows(rows, range(90)).astype(np.float16))
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A run of 90 rows that look for neighbors among themselves."""
-    return run_of(KINDS["float32"], tmp_path, full=True)
-
-
-def cut_of(in_strips):
+def written(folder, ranges, *, in_strips):
+    """Have tasks fill the files of these ranges; return them."""
+    context = context_of(saved(KINDS["float32"], folder))
     if in_strips:
-        tasks = [FreeTile(TileBlock(rows, RowBlock(0, 90)), False) for rows in row_blocks(90, 25)]
+        cuts = [rows for block in ranges for rows in row_cuts(block, 25)]
+        tasks = [FreeTile(TileBlock(rows, RowBlock(0, 90)), False) for rows in cuts]
     else:
-        blocks = row_blocks(90, 40)
-        tasks = [
-            FreeTile(TileBlock(above, beside), True)
-            for above in blocks
-            for beside in blocks
-            if above.start <= beside.start
-        ]
-    return SimpleNamespace(tasks=tasks, row_order=RowOrder.identity(90), in_strips=in_strips)
+        tasks = [FreeTile(tile, True) for tile in triangle(90, 40)]
+    owned = owned_ranges(ranges, 90, in_strips=in_strips)
+    mergers = [MODE.merger(one, folder, folder, None) for one in owned]
+    for task in tasks:
+        for at, piece in MODE.split(task, MODE.compare(context, task), ranges):
+            mergers[at].take(str(task), piece)
+    files = [merger.write(None, lambda rows: None) for merger in mergers]
+    # Asked again, since another owner was lost, it is the same.
+    assert files == [merger.write(None, lambda rows: None) for merger in mergers]
+    for merger in mergers:
+        merger.close()
+    return files
 
 
-def computed(run, task):
-    return Part(arrays=MODE.compare(run.context, task), peaks={}, seconds=0.0)
-
-
-def collector_of(run, tiles):
-    return MODE.collect(run, tiles, MODE.record(run, "full"), SIZING)
-
-
-def collected(run, tiles):
-    """Do all tasks; return the files."""
-    with closing(collector_of(run, tiles)) as collector:
-        for task in tiles.tasks:
-            assert collector.take(task, computed(run, replace(task, hint=collector.hint(task)))) == ()
-        return collector.gather(ProgressThrottle("gather", 90, "rows", lambda event: None))
-
-
-@pytest.mark.parametrize("in_strips", [True, False])
-def test_the_file_has_every_score_whichever_way_it_was_written(run, in_strips):
-    (file,) = collected(run, cut_of(in_strips))
-    assert isinstance(file, ResultFile)
-    assert (file.name, file.shape) == ("similarity.npy", (90, 90))
-    scores = np.load(run.folders.result / "similarity.npy")
+@pytest.mark.parametrize("count", [1, 3])
+def test_files_have_every_score_and_the_same_bytes_whichever_way_they_were_written(tmp_path, count):
+    ranges = Ranges.even(90, count)
+    found = {strips: written(tmp_path / str(strips), ranges, in_strips=strips) for strips in (True, False)}
+    assert [(file.name, file.sha256, file.bytes) for file in found[True]] == [
+        (file.name, file.sha256, file.bytes) for file in found[False]
+    ]
+    scores = np.concatenate([np.load(tmp_path / "True" / file.name) for file in found[True]])
     assert np.array_equal(scores, score_rows(KINDS["float32"], range(90)))
 
 
-def test_both_ways_write_the_same_bytes_and_digest_them_alike(run, tmp_path):
-    other = replace(run, folders=Folders(result=tmp_path / "other", records=tmp_path / "other-records"))
-    other.folders.result.mkdir()
-    (first,), (second,) = (collected(one, cut_of(strips)) for one, strips in ((run, True), (other, False)))
-    assert (first.sha256, first.bytes) == (second.sha256, second.bytes)
-
-
 @pytest.mark.parametrize("in_strips", [True, False])
-def test_what_grows_lies_beside_its_place_and_never_among_what_lasts(run, in_strips):
-    tiles = cut_of(in_strips)
-    with closing(collector_of(run, tiles)) as collector:
-        collector.take(tiles.tasks[0], computed(run, replace(tiles.tasks[0], hint=collector.hint(tiles.tasks[0]))))
-        (growing,) = run.folders.result.iterdir()
-        assert UNFINISHED.fullmatch(growing.name)
-        assert [path for path in run.folders.records.rglob("*") if path.is_file()] == []
-    # It ended before it was whole.
-    assert list(run.folders.result.iterdir()) == []
-
-
-def test_parts_are_recorded_where_the_record_outlives_the_head_and_nowhere_else(run):
-    tiles = cut_of(in_strips=True)
-    passing = replace(run, folders=replace(run.folders, lasting=False))
-    for one, expected in ((run, True), (passing, False)):
-        with closing(collector_of(one, tiles)) as collector:
-            assert (collector.recorded is not None) == expected
-
-
-@pytest.mark.parametrize("in_strips", [True, False])
-def test_parts_that_a_record_gives_back_make_the_same_file(run, in_strips):
-    tiles = cut_of(in_strips)
-    (expected,) = collected(run, tiles)
-    with closing(collector_of(run, tiles)) as collector:
-        for task in tiles.tasks:
-            collector.recorded.save(task, computed(run, task))
-            collector.take(task, collector.recorded.load(task, mapped_bytes=0))
-        (file,) = collector.gather(ProgressThrottle("gather", 90, "rows", lambda event: None))
-    assert file == expected
+def test_a_file_grows_beside_its_place_and_is_gone_if_it_is_not_whole(tmp_path, in_strips):
+    (owned,) = owned_ranges(Ranges.even(90, 1), 90, in_strips=in_strips)
+    merger = MODE.merger(replace(owned, part=""), tmp_path, tmp_path, None)
+    (growing,) = tmp_path.iterdir()
+    assert UNFINISHED.fullmatch(growing.name)
+    merger.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_queries_make_strips_of_their_own_number():
     sizing = SimpleNamespace(
         matrix=SimpleNamespace(rows=7),
         queries=SimpleNamespace(rows=5),
-        chosen_ranges=0,
+        chosen_ranges=1,
         strip_rows=lambda record, row_bytes: row_bytes // 14,
     )
-    strips = MODE.tiles(sizing, None, self_join=True)
+    strips = MODE.tiles(sizing, None)
     assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [(0, 2), (2, 4), (4, 5)]
     assert {(task.tile.columns.start, task.tile.columns.stop) for task in strips} == {(0, 7)}
     assert not any(task.mirrored for task in strips)
@@ -151,7 +104,7 @@ def test_strips_of_owned_rows_come_range_by_range_in_turn_and_never_have_rows_of
         chosen_ranges=3,
         strip_rows=lambda record, row_bytes: 3,
     )
-    strips = MODE.tiles(sizing, None, self_join=True)
+    strips = MODE.tiles(sizing, None)
     assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [
         (0, 3),
         (4, 7),
@@ -190,8 +143,3 @@ def test_where_instances_keep_parts_each_on_its_own_disk_more_is_worth_keeping()
 def test_of_sparse_rows_the_elements_that_they_have_count_and_not_their_columns():
     rows = SimpleNamespace(rows=1000, columns=50_000, elements=1000 * 50)
     assert not MODE.is_worth_keeping(rows, 2)
-
-
-def test_what_is_kept_is_written_twice_and_estimated_so():
-    assert MODE.written_bytes(described(128), 2) == 1000 * 1000 * 4
-    assert MODE.written_bytes(described(4096), 2) == 2 * 1000 * 1000 * 4

@@ -9,12 +9,13 @@ import pytest
 from raysm.contract.result import ResultFile
 from raysm.request import Similarity
 from raysm.workloads.similarity import modes
-from raysm.workloads.similarity.modes import Collector, Mode, mode_of
+from raysm.workloads.similarity.modes import Mode, mode_of
 from raysm.workloads.similarity.modes.full import Full, full_tile
+from raysm.workloads.similarity.modes.mode import RangeMerger
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.run import Folders, run
-from raysm.workloads.similarity.sizing.sizing import PartLimits
+from raysm.workloads.similarity.sizing import PartLimits
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
 from tests.support.similarity import saved
@@ -39,37 +40,32 @@ class Degrees(Mode):
     def limits(self):
         return PartLimits(rows=50)
 
-    def check_room(self, queries, matrix, folders, scratch, free=None):
-        pass
-
     def compare(self, context, task):
         near = full_tile(context, "float32", task.tile) >= np.float32(self.least)
         return {"rows": near.sum(axis=1), "columns": near.sum(axis=0)}
 
-    def collect(self, run, tiles, record, sizing):
-        return Counting(run, record)
-
-    def gathering_seconds(self, matrix, scratch, slots):
-        return 0.0
-
-
-class Counting(Collector):
-    def __init__(self, run, record):
-        self.run, self.recorded = run, record
-        self.degrees = np.full(run.matrix.rows, -1)
-
-    def take(self, task, part):
-        self.degrees[task.tile.rows.start : task.tile.rows.stop] += part.arrays["rows"]
+    def split(self, task, arrays, ranges):
+        starts, degrees = [task.tile.rows.start], [arrays["rows"]]
         if task.mirrored:
-            self.degrees[task.tile.columns.start : task.tile.columns.stop] += part.arrays["columns"]
-        return ()
+            starts, degrees = [*starts, task.tile.columns.start], [*degrees, arrays["columns"]]
+        yield 0, {"starts": np.array(starts), "degrees": np.stack(degrees)}
 
-    def gather(self, pace):
-        np.save(self.run.folders.result / "degrees.npy", self.degrees)
-        return (
-            ResultFile(
-                name="degrees.npy", shape=self.degrees.shape, units=("rows",), bytes=0, sha256="", how_to_read=""
-            ),
+    def merger(self, owned, folder, scratch, record):
+        return Counting(owned, folder)
+
+
+class Counting(RangeMerger):
+    def __init__(self, owned, folder):
+        self.folder, self.degrees = folder, np.full(owned.rows.rows, -1)
+
+    def take(self, name, piece):
+        for start, degrees in zip(piece["starts"].tolist(), piece["degrees"], strict=True):
+            self.degrees[start : start + len(degrees)] += degrees
+
+    def write(self, ids, on_rows):
+        np.save(self.folder / "degrees.npy", self.degrees)
+        return ResultFile(
+            name="degrees.npy", shape=self.degrees.shape, units=("rows",), bytes=0, sha256="", how_to_read=""
         )
 
 

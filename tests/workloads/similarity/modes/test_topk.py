@@ -1,103 +1,151 @@
-"""Top-k on the head: keys are merged as they come, and written by the rows' numbers."""
-
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from raysm.workloads.blocks import RowBlock
-from raysm.workloads.progress import ProgressThrottle
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder
-from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
-from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.tasks.parts import Part
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
+from raysm.workloads.similarity.arithmetic.tiling import rectangle, triangle
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
+from raysm.workloads.similarity.modes.topk import TileBounds, TopK
+from raysm.workloads.similarity.tasks.parts import FreeTile
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import neighbors
-from tests.support.similarity import run_of, saved
+from tests.support.reference import neighbors, score_rows
+from tests.support.similarity import context_of, saved, two_matrices
 
-KINDS = kinds_of_rows(rows=90)
-SIZING = SimpleNamespace(max_tile_rows=lambda: 90)
-
-
-def gathered(run, order, tasks):
-    """Do the tasks in this order on the head; return the columns of the file."""
-    mode = TopK(5)
-    tiles = SimpleNamespace(tasks=tasks, row_order=order, in_strips=False)
-    collector = mode.collect(run, tiles, mode.record(run, "topk"), SIZING)
-    try:
-        for task in tasks:
-            told = FreeTile(task.tile, True, collector.hint(task))
-            assert collector.take(task, Part(arrays=mode.compare(run.context, told), peaks={}, seconds=0.0)) == ()
-        (file,) = collector.gather(ProgressThrottle("gather", 90, "rows", lambda event: None))
-    finally:
-        collector.close()
-    table = pq.read_table(run.folders.result / file.name)
-    return [np.stack(table[name].to_numpy()) for name in ("neighbors", "similarities")]
+KINDS = kinds_of_rows()
+NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)
 
 
-@pytest.mark.parametrize("kind", ["float32", "zero rows", "duplicates", "all zero"])
-@pytest.mark.parametrize("side", [25, 90])
-def test_the_file_has_the_neighbors_of_float64_whatever_order_the_tiles_come_in(kind, side, tmp_path):
-    tasks = [FreeTile(tile, True) for tile in triangle(90, side)]
-    found, scores = gathered(run_of(KINDS[kind], tmp_path, top_k=5), RowOrder.identity(90), tasks[::-1])
-    expected = neighbors(KINDS[kind], 5)
-    np.testing.assert_array_equal(found, expected[0])
-    np.testing.assert_array_equal(scores, expected[1])
+def task_of(tile, self_join=True, lower_bounds=NOTHING):
+    columns = lower_bounds[tile.columns.start : tile.columns.stop]
+    return FreeTile(tile, self_join, TileBounds(lower_bounds[tile.rows.start : tile.rows.stop], columns))
 
 
-def test_rows_are_written_by_their_numbers_where_their_places_are_others(tmp_path):
-    # Places 0 to 49 hold the rows 40 to 89, places 50 to 89 the rows 0 to 39.
-    order = RowOrder.of([Consecutive(40, 0, 50), Consecutive(0, 50, 40)])
-    run = run_of(KINDS["float32"], tmp_path, top_k=5)
-    tasks = [FreeTile(tile, True) for tile in triangle(90, 45)]
-    found, _ = gathered(run, order, tasks)
-    by_place, _ = neighbors(KINDS["float32"], 5)
-    # The keys hold what the task calls the columns: here their places.
-    np.testing.assert_array_equal(found, np.concatenate([by_place[50:], by_place[:50]]))
+def merged(context, k, tiles, folder, told=True, max_tile_rows=None):
+    """Return (indices, scores) of all rows, by all tiles, each told the lower bounds that are known by then."""
+    queries, context = context.queries, replace(context, operand_rows=max_tile_rows)
+    accumulator = TopKAccumulator(folder, queries.rows, k)
+    for tile in tiles:
+        known = accumulator.lower_bounds if told and context.self_join else NOTHING
+        part = TopK(k).compare(context, task_of(tile, context.self_join, known))
+        accumulator.merge(tile.rows, part["counts"], part["keys"])
+        if "column_keys" in part:
+            accumulator.merge(tile.columns, part["column_counts"], part["column_keys"])
+    keys = accumulator.read(0, queries.rows)
+    accumulator.close()
+    zero = np.flatnonzero(queries.norms == 0)
+    keys[zero] = zero_row_keys(zero, k, same=context.self_join)
+    scores, indices = decode(keys)
+    return indices, scores
 
 
-def test_a_task_is_told_what_its_rows_reach_already(tmp_path):
-    run, mode = run_of(KINDS["float32"], tmp_path, top_k=5), TopK(5)
-    diagonal = FreeTile(next(triangle(90, 90)), True)
-    tiles = SimpleNamespace(tasks=[diagonal], row_order=RowOrder.identity(90), in_strips=False)
-    collector = mode.collect(run, tiles, mode.record(run, "topk"), SIZING)
-    before = collector.hint(diagonal)
-    assert (before.row_bounds == -np.inf).all()
-    arrays = mode.compare(run.context, FreeTile(diagonal.tile, True, before))
-    collector.take(diagonal, Part(arrays=arrays, peaks={}, seconds=0.0))
-    after = collector.hint(diagonal)
-    np.testing.assert_array_equal(after.row_bounds, neighbors(KINDS["float32"], 5)[1][:, -1])
-    # A copy: what was told before is what a task that is still to start reads.
-    assert (before.row_bounds == -np.inf).all()
-    collector.close()
+@given(
+    scores=st.lists(st.floats(-1, 1, width=32).map(lambda x: x + 0.0), min_size=1, max_size=20),
+    start=st.integers(0, 2**32 - 30),
+)
+def test_keys_rise_as_scores_fall_and_then_as_indices_rise(scores, start):
+    values = np.array(scores, dtype=np.float32)
+    indices = np.arange(start, start + len(values))[::-1].copy()
+    keys = encode(values, indices)
+    order = np.argsort(keys)
+    assert order.tolist() == np.lexsort((indices, -values)).tolist()
+    back = decode(keys)
+    assert np.array_equal(back[0], values)
+    assert np.array_equal(back[1], indices)
+    assert (keys < EMPTY_KEY).all()
 
 
-def test_a_part_has_at_most_its_bytes():
-    for k in (1, 10, 1000, 10**7):
-        rows = TopK(k).limits.rows
-        assert rows == 1 or rows * 16 * k <= 64 << 20
-    assert TopK(10).limits.joined_row_s < TopK(100).limits.joined_row_s
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("k", [1, 12])
+def test_neighbors_are_those_of_float64(name, k, tmp_path):
+    rows = KINDS[name]
+    context = context_of(saved(rows, tmp_path))
+    expected = neighbors(rows, k)
+    for block_rows in (17, 150):
+        found = merged(context, k, triangle(len(rows), block_rows), tmp_path)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
 
 
-def test_the_last_phase_is_measured_by_writing_some_of_it(tmp_path):
-    matrix = saved(KINDS["float32"], tmp_path).open()
-    (tmp_path / "scratch").mkdir(exist_ok=True)
-    assert TopK(5).gathering_seconds(matrix, tmp_path / "scratch", sizing=None) > 0
-    assert pq.read_metadata(tmp_path / "scratch" / "neighbors.parquet").num_rows == 90
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("max_tile_rows", "count"), [(1, 40), (7, 150), (40, 150)])
+def test_a_task_that_does_several_tiles_finds_the_same(name, max_tile_rows, count, tmp_path):
+    # Of tiles of one row each, all rows would be twenty thousand.
+    rows = KINDS[name][:count]
+    context = context_of(saved(rows, tmp_path))
+    expected = neighbors(rows, 5)
+    for block_rows in (33, 1000):
+        found = merged(context, 5, triangle(len(rows), block_rows), tmp_path, max_tile_rows=max_tile_rows)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
 
 
-def test_a_tile_beside_the_diagonal_is_probed_with_what_the_diagonal_found(tmp_path):
-    run = run_of(KINDS["float32"], tmp_path, top_k=5)
-    measured = []
+def test_queries_of_several_tiles_find_the_same(tmp_path):
+    context = two_matrices(KINDS["near ties"], KINDS["near ties"][::-1].copy(), tmp_path)
+    tiles = list(rectangle(context.queries.rows, context.matrix.rows, 50, 70))
+    whole, cut = (merged(context, 3, tiles, tmp_path, max_tile_rows=max_tile_rows) for max_tile_rows in (None, 9))
+    assert np.array_equal(whole[0], cut[0])
+    assert np.array_equal(whole[1], cut[1])
 
-    def seconds(call):
-        call()
-        measured.append(call)
-        return float(len(measured))
 
-    both = next(tile for tile in triangle(90, 45) if tile.rows != tile.columns)
-    assert TopK(5).probe(run.context, both, tmp_path / "scratch", seconds) == (1.0, 2.0, 3.0)
-    assert both.rows == RowBlock(0, 45)
+@pytest.mark.parametrize("name", ["float32", "all equal", "zero rows", "near ties", "extreme magnitudes"])
+def test_neither_the_order_of_tiles_nor_the_floors_change_the_answer(name, tmp_path):
+    rows = KINDS[name]
+    context = context_of(saved(rows, tmp_path))
+    expected = neighbors(rows, 5)
+    tiles = list(triangle(len(rows), 40))
+    for order, told in ((tiles[::-1], True), (tiles, False)):
+        found = merged(context, 5, order, tmp_path, told)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
+
+
+def test_k_may_be_all_other_rows(tmp_path):
+    rows = KINDS["float64"][:20]
+    found = merged(context_of(saved(rows, tmp_path)), 19, triangle(20, 6), tmp_path)
+    assert np.array_equal(found[0], neighbors(rows, 19)[0])
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_small_problems_equal_float64(tmp_path_factory, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    count, columns = data.draw(st.integers(2, 60)), data.draw(st.integers(1, 30))
+    dtype = data.draw(st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int32]))
+    rows = (rng.standard_normal((count, columns)) * 20).astype(dtype)
+    for _ in range(data.draw(st.integers(0, count))):
+        rows[rng.integers(count)] = rows[rng.integers(count)] * data.draw(st.sampled_from([0, 1, 1, -1]))
+    k = data.draw(st.integers(1, count - 1))
+    folder = tmp_path_factory.mktemp("m")
+    context = context_of(saved(rows, folder))
+    found = merged(context, k, triangle(count, data.draw(st.integers(1, count))), folder)
+    expected = neighbors(rows, k)
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("name", ["float32", "int8", "zero rows", "all equal", "one huge component"])
+def test_queries_find_the_best_of_another_matrix(name, tmp_path):
+    rows = KINDS[name]
+    queries, corpus = rows[:60], rows[20:]
+    context = two_matrices(queries, corpus, tmp_path)
+    found = merged(context, 7, rectangle(60, len(corpus), 25, 33), tmp_path)
+    scores = score_rows(np.concatenate([queries, corpus]), range(60))[:, 60:]
+    order = np.stack([np.lexsort((np.arange(len(corpus)), -row.astype(np.float64)))[:7] for row in scores])
+    assert np.array_equal(found[0], order)
+    assert np.array_equal(found[1], np.take_along_axis(scores, order, axis=1))
+
+
+def test_a_tile_hands_back_only_who_reaches_the_floors(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((3000, 32)).astype(np.float32)
+    context = context_of(saved(rows, tmp_path))
+    known = neighbors(rows, 10, range(500))[1][:, -1]
+    lower_bounds = np.concatenate([known, NOTHING])
+    for columns in (RowBlock(0, 500), RowBlock(500, 3000)):
+        part = TopK(10).compare(context, task_of(TileBlock(RowBlock(0, 500), columns), lower_bounds=lower_bounds))
+        scores, _ = decode(part["keys"])
+        assert (scores >= np.repeat(known, part["counts"])).all()
+    assert len(scores) < 500 * 10

@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse
 
 from raysm.errors import InvalidInput
-from raysm.workloads.similarity.reading.archives import extract, is_sparse, shape
+from raysm.workloads.similarity.reading.arrays import archive_shape, extract_archive, is_sparse_archive
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -21,14 +21,14 @@ def sparse(tmp_path):
 
 
 def test_the_shape_is_told_without_any_row(dense, sparse):
-    assert [is_sparse(path) for path in (dense, sparse)] == [False, True]
-    assert [shape(path) for path in (dense, sparse)] == [(4, 3), (4, 3)]
+    assert [is_sparse_archive(path) for path in (dense, sparse)] == [False, True]
+    assert [archive_shape(path) for path in (dense, sparse)] == [(4, 3), (4, 3)]
 
 
 def test_what_is_extracted_is_mapped_as_arrays(dense, sparse, tmp_path):
     for name, path in (("dense", dense), ("sparse", sparse)):
         (tmp_path / name).mkdir()
-        extract(path, tmp_path / name)
+        extract_archive(path, tmp_path / name)
     np.testing.assert_array_equal(np.load(tmp_path / "dense" / "rows.npy"), ROWS)
     data, indices, indptr, size = (
         np.load(tmp_path / "sparse" / f"{name}.npy") for name in ("data", "indices", "indptr", "shape")
@@ -39,10 +39,10 @@ def test_what_is_extracted_is_mapped_as_arrays(dense, sparse, tmp_path):
 def test_other_sparse_formats_and_several_arrays_are_refused_with_the_remedy(tmp_path):
     scipy.sparse.save_npz(tmp_path / "csc.npz", scipy.sparse.csc_matrix(ROWS))
     with pytest.raises(InvalidInput, match=r"format 'csc'; convert it with .tocsr\(\)"):
-        shape(tmp_path / "csc.npz")
+        archive_shape(tmp_path / "csc.npz")
     np.savez(tmp_path / "two.npz", a=ROWS, b=ROWS)
     with pytest.raises(InvalidInput, match="exactly one array.* it holds a, b"):
-        shape(tmp_path / "two.npz")
+        archive_shape(tmp_path / "two.npz")
 
 
 def test_an_index_outside_the_columns_is_refused_before_anything_is_computed(tmp_path):
@@ -56,4 +56,4 @@ def test_an_index_outside_the_columns_is_refused_before_anything_is_computed(tmp
         indptr=csr.indptr,
     )
     with pytest.raises(InvalidInput, match="a column index is outside 0 to 2"):
-        extract(tmp_path / "bad.npz", tmp_path)
+        extract_archive(tmp_path / "bad.npz", tmp_path)

@@ -28,7 +28,7 @@ def test_what_was_begun_is_what_is_asked_for_and_only_once(tmp_path):
     path = tmp_path / "m.npy"
     path.write_bytes(b"first")
     digests.begin(path)
-    begun = digests._begun[path]
+    begun = digests._started[path]
     assert begun.result(timeout=90) == hashlib.sha256(b"first").hexdigest()
     assert digests.digest(path) is begun
     path.write_bytes(b"second")

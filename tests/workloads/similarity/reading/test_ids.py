@@ -11,6 +11,7 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.request import Similarity
+from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pairs
 from raysm.workloads.similarity.reading.columns import Selection
@@ -61,7 +62,7 @@ def a_table(ids, folder, name="m.parquet"):
 def ids_of(path, folder):
     peek(path, ITEM)
     matrix = open_matrix(path, folder / "scratch", ITEM)
-    return gather(matrix, matrix)
+    return gather(matrix)
 
 
 def keys(start, stop):
@@ -72,12 +73,12 @@ def keys(start, stop):
 def test_ids_of_any_type_stand_beside_rows_and_neighbors(tmp_path, kind):
     values = values_of(kind)
     ids, expected = ids_of(a_table(values, tmp_path), tmp_path), values.to_pylist()
-    write_neighbors(tmp_path, keys, 2, ROWS, lambda done: None, ids)
+    write_neighbors(tmp_path / NEIGHBORS, RowBlock(0, ROWS), keys, 2, ids=ids)
     found = pq.read_table(tmp_path / NEIGHBORS)
     assert found.schema.names == ["row", "id", "neighbors", "neighbor_ids", "similarities"]
     assert found["id"].to_pylist() == expected
     assert found["neighbor_ids"].to_pylist() == [[expected[i] for i in pair] for pair in NEIGHBORS_OF]
-    write_pairs(tmp_path, [(np.array([0, 3]), np.array([2, 4]), np.ones(2, dtype=np.float32))], ids)
+    write_pairs(tmp_path / PAIRS, [(np.array([0, 3]), np.array([2, 4]), np.ones(2, dtype=np.float32))], ids)
     found = pq.read_table(tmp_path / PAIRS)
     assert found.schema.names == ["row", "id", "neighbor", "neighbor_id", "similarity"]
     assert found["id"].to_pylist() == [expected[0], expected[3]]
@@ -91,7 +92,7 @@ def test_uuids_stay_uuids(tmp_path):
         pytest.skip("this pyarrow reads them as bytes")
     storage = pa.array([bytes([i] * 16) for i in range(ROWS)], pa.binary(16))
     ids = ids_of(a_table(pa.ExtensionArray.from_storage(pa.uuid(), storage), tmp_path), tmp_path)
-    write_neighbors(tmp_path, keys, 2, ROWS, lambda done: None, ids)
+    write_neighbors(tmp_path / NEIGHBORS, RowBlock(0, ROWS), keys, 2, ids=ids)
     found = pq.read_table(tmp_path / NEIGHBORS)
     assert found.schema.field("id").type == pa.uuid()
     assert found["neighbor_ids"].combine_chunks().flatten().to_pylist() == [
@@ -155,14 +156,16 @@ def test_the_bytes_do_not_depend_on_the_pieces_in_which_ids_come(tmp_path):
         path.parent.mkdir()
         ids = pa.array(["a", "bb", "ccc", "dddd", "eeeee"])
         pq.write_table(pa.table({"x": np.ones(ROWS), "item": ids}), path, row_group_size=group)
-        digests.add(write_neighbors(path.parent, keys, 2, ROWS, lambda done: None, ids_of(path, path.parent)).sha256)
+        ids = ids_of(path, path.parent)
+        target = path.parent / NEIGHBORS
+        digests.add(write_neighbors(target, RowBlock(0, ROWS), keys, 2, ids=ids).sha256)
     assert len(digests) == 1
 
 
 def test_queries_have_their_own_ids_and_their_neighbors_those_of_the_matrix(tmp_path):
     matrix = open_matrix(a_table(pa.array([f"m{i}" for i in range(ROWS)]), tmp_path / "m"), tmp_path / "scratch", ITEM)
     queries = open_matrix(a_table(pa.array([7, 8]), tmp_path / "q"), tmp_path / "scratch", ITEM)
-    write_neighbors(tmp_path, keys, 2, 2, lambda done: None, gather(queries, matrix))
+    write_neighbors(tmp_path / NEIGHBORS, RowBlock(0, 2), keys, 2, ids=gather(matrix, queries))
     found = pq.read_table(tmp_path / NEIGHBORS)
     assert found["id"].to_pylist() == [7, 8]
     assert found["neighbor_ids"].to_pylist() == [["m1", "m4"], ["m2", "m0"]]

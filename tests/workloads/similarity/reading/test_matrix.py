@@ -10,10 +10,10 @@ import pytest
 import scipy.sparse
 
 from raysm.errors import InvalidInput
+from raysm.workloads.similarity.reading.arrays import Unmappable
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import matrix_files, peek
 from raysm.workloads.similarity.reading.matrix import open_matrix
-from raysm.workloads.similarity.reading.npy import Unmappable
 
 ROWS = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
 

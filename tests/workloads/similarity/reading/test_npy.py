@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.workloads.similarity.reading.npy import (
+from raysm.workloads.similarity.reading.arrays import (
     HEADER_BYTES,
     ArrayLayout,
     RowWriter,

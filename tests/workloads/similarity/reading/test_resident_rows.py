@@ -3,7 +3,7 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.reading.resident_rows import ResidentRows
+from raysm.workloads.similarity.tasks.context import ResidentRows
 from tests.support.similarity import saved
 
 

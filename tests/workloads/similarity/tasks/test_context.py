@@ -3,7 +3,7 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.layouts.sharded.index import report
+from raysm.workloads.similarity.layouts.shards import report
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks.context import RowShape, Shares, Whole, tile_rows
 from tests.support.similarity import context_of, saved, two_matrices

@@ -21,8 +21,8 @@ from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from raysm.workloads.similarity.modes.topk import TileBounds, TopK
+from raysm.workloads.similarity.tasks.parts import FreeTile
 from tests.support.similarity import context_of
 source = Source(channel="matrix", place=Place(Path(sys.argv[1]), Path("unused"), "algo-1"))
 context = replace(context_of(source), engine=sys.argv[2] or None)
@@ -30,7 +30,7 @@ def run(tile):
     lower_bounds = np.full(context.matrix.rows, -np.inf, dtype=np.float32)
     rows, columns = tile.rows, tile.columns
     known = TileBounds(lower_bounds[rows.start : rows.stop], lower_bounds[columns.start : columns.stop])
-    topk_tile(context, 10, FreeTile(tile, True, known))
+    TopK(10).compare(context, FreeTile(tile, True, known))
 for tile in triangle(40, 20):
     run(tile)
 before = peak_memory_bytes()

@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as arrays
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.tasks.parts import (
+    FreeTile,
     Part,
     decode_part,
     encode_part,
@@ -17,7 +18,6 @@ from raysm.workloads.similarity.tasks.parts import (
     prepared_part,
 )
 from raysm.workloads.similarity.tasks.preparing import prepare_block
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.similarity import context_of, saved, shape_of
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from raysm.workloads.similarity.tasks.parts import FreeTile
 
 FIRST, SECOND = RowBlock(0, 10), RowBlock(10, 30)
 

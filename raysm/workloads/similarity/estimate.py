@@ -1,0 +1,247 @@
+"""How long a similarity takes: rates that are measured on this machine, times the work.
+
+``estimate`` starts one process for each core (``python -m raysm.workloads.similarity.estimate``), as a job would. Each
+measures how fast a core prepares rows and compares pairs of the matrix itself. With N rows on S slots:
+
+    prepare    = N / (rows a second) / S
+    similarity = pairs / (pairs a second) / S; or the time that rows travel or scores are written, if that is longer
+    gathering  = bytes of the result / DISK_BYTES_S / instances that write it
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from raysm.bootstrap import environment
+from raysm.errors import RaysmError
+from raysm.request.codec import from_json, to_json
+from raysm.request.similarity import Similarity
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.similarity.modes import mode_of
+from raysm.workloads.similarity.reading.columns import Selection
+from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.sizing import DENSE, SPARSE, Sizing
+from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
+from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
+from raysm.workloads.similarity.tasks.parts import FreeTile, prepared_part
+from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
+
+__all__ = ["Estimate", "Question", "Rates", "estimate", "measure", "predict"]
+
+MAX_ROWS = 4096
+"""Rows of a block that is measured."""
+
+MIN_S = 0.6
+"""For how long each measurement is repeated, so that all cores are busy with the same."""
+
+START_S = 0.85
+"""From the formed cluster to the first task, and from the last file to the end: measured on two cores."""
+
+NETWORK_BYTES_S = 1.25e9
+"""Of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/co.html)."""
+
+DISK_BYTES_S = 250e6
+"""Of one instance: gp2, all that SageMaker offers beside instances' own disks, takes no more
+(https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is to be measured."""
+
+    path: str
+    """The matrix."""
+    scratch: str
+    """Folder for what has to be converted."""
+    workload: Similarity
+    """What is asked for."""
+    rows: int
+    """Rows of a block; the matrix has twice as many at least."""
+    min_s: float = MIN_S
+    """For how long each measurement is repeated at least."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """What one core does in a second."""
+
+    engine: str
+    """What was computed with."""
+    rows: float
+    """Rows that it prepares."""
+    pairs: float
+    """Pairs that it compares."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """What is expected, in seconds after the cluster is formed."""
+
+    engine: str
+    """What was measured with."""
+    slots: int
+    """Cores that are counted on."""
+    tasks: int
+    """Pieces of the work: no more cores than these compute."""
+    phases_s: dict[str, float]
+    """``prepare``, ``similarity``, ``gathering``: as the manifest will say them."""
+    parts: int = 1
+    """Files that the result will be, beside the manifest."""
+    coming_bytes: float = 0.0
+    """Of rows that come to each instance from the others."""
+
+    @property
+    def total_s(self) -> float:
+        """From the formed cluster to the end of the job."""
+        return sum(self.phases_s.values()) + START_S
+
+
+def estimate(
+    path: Path,
+    workload: Similarity,
+    slots: int,
+    processes: int | None = None,
+    instances: int = 1,
+    *,
+    shared_out: bool = False,
+    min_s: float = MIN_S,
+) -> Estimate:
+    """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` cores.
+
+    Args:
+        path: A file or folder, as a channel has it.
+        workload: What is asked for.
+        slots: Cores of all instances together; each is taken to be as fast as one of this machine.
+        processes: Cores to measure on at once; None is all of this machine, at most ``slots``.
+        instances: How many there are.
+        shared_out: Each of them has a share of the rows, and not all.
+        min_s: For how long each measurement is repeated at least.
+
+    Raises:
+        InvalidInput: The files are no matrix.
+        RaysmError: The measurement failed; the message says how.
+    """
+    with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
+        matrix = open_matrix(path, Path(scratch), Selection.of(workload))
+        # Half of the matrix at most: a tile beside the diagonal needs two blocks.
+        rows = max(1, min(MAX_ROWS, matrix.rows // 2))
+        question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows, min_s=min_s)
+        count = processes or min(slots, os.cpu_count() or 1)
+        with ThreadPoolExecutor(count) as pool:
+            measured = list(pool.map(_ask, [question] * count))
+        rates = Rates(
+            engine=measured[0].engine,
+            rows=statistics.mean(one.rows for one in measured),
+            pairs=statistics.mean(one.pairs for one in measured),
+        )
+        return predict(workload, matrix, rates, slots, instances, shared_out=shared_out)
+
+
+def predict(
+    workload: Similarity, matrix: Matrix, rates: Rates, slots: int, instances: int = 1, *, shared_out: bool = False
+) -> Estimate:
+    """Multiply the rates with the work of so many cores."""
+    mode, rows = mode_of(workload), matrix.rows
+    sizing = Sizing(
+        limits=mode.limits,
+        footprint=SPARSE if compares_elements(matrix) else DENSE,
+        queries=matrix,
+        matrix=matrix,
+        self_join=True,
+        slots=slots,
+        instances=instances,
+        block_rows=workload.block_rows,
+        ranges=workload.parts,
+    )
+    strips = mode.in_strips and not shared_out
+    busy = min(slots, sizing.tasks)
+    similarity_s = rows**2 / (1 if strips else 2) / rates.pairs / busy
+    written = rows * (12 * workload.top_k + 8) if workload.top_k else 0
+    full_bytes = rows**2 * np.dtype(workload.dtype).itemsize if mode.in_strips else 0
+    writers = min(sizing.chosen_ranges, instances)
+    # On the half ring of n instances, the rows of half of the others come to each.
+    coming_bytes = matrix.nbytes * (instances // 2) / instances if shared_out else 0.0
+    return Estimate(
+        engine=rates.engine,
+        slots=slots,
+        tasks=sizing.tasks,
+        phases_s={
+            "prepare": rows / rates.rows / slots,
+            # Scores are written, and rows travel, while others are compared.
+            "similarity": max(similarity_s, full_bytes / DISK_BYTES_S / writers, coming_bytes / NETWORK_BYTES_S),
+            "gathering": written / DISK_BYTES_S / writers,
+        },
+        parts=sizing.chosen_ranges,
+        coming_bytes=coming_bytes,
+    )
+
+
+def measure(question: Question) -> Rates:
+    """Measure two blocks from the beginning of the matrix, on one core."""
+    place = Place(Path(question.path), Path(question.scratch), "here")
+    source = Source(channel="matrix", selection=Selection.of(question.workload), place=place)
+    matrix, mode = source.open(), mode_of(question.workload)
+    shape = RowShape(
+        source=source,
+        rows=matrix.rows,
+        columns=matrix.columns,
+        dtype=matrix.dtype,
+        placement=Whole(matrix.rows, matrix.columns),
+        sparse=compares_elements(matrix),
+    )
+    # The two blocks stand for the whole matrix: the other rows are not read.
+    block = RowBlock(0, 2 * question.rows)
+    prepare_s = _seconds(lambda: prepare_block(shape, block), question.min_s)
+    part = prepared_part(prepare_block, shape, block)
+    # The placement is still that of the whole file, which it is compared with when the file is opened.
+    context = Context(matrix=prepared(replace(shape, rows=block.rows), [(block, part)]))
+    cache = engine_cache_of(context)
+    above, beside = RowBlock(0, question.rows), RowBlock(question.rows, block.rows)
+    task = FreeTile(TileBlock(above, beside), self_join=not mode.in_strips)
+    # As for most of a run, lower bounds of the rows are known: those that both blocks find among themselves.
+    task = replace(task, hint=mode.probed_hint(context, above, beside))
+    tile_s = _seconds(lambda: mode.compare(context, task), question.min_s)
+    return Rates(engine=cache.engine.name, rows=block.rows / prepare_s, pairs=question.rows**2 / tile_s)
+
+
+def _seconds(function: Callable[[], object], min_s: float) -> float:
+    """Return the median time of a call, after a first one that warms caches."""
+    function()
+    seconds: list[float] = []
+    until = time.perf_counter() + min_s
+    while not seconds or time.perf_counter() < until:
+        begin = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def _ask(question: Question) -> Rates:
+    # -P: the current folder may hold a random.py that is not meant.
+    command = [sys.executable, "-P", "-m", "raysm.workloads.similarity.estimate"]
+    # As a task of one core has it, in a process of its own: a product's library reads it as it is loaded.
+    variables = environment.child_environment({"OMP_NUM_THREADS": "1"})
+    text = json.dumps(to_json(question))
+    done = subprocess.run(command, input=text, capture_output=True, text=True, env=variables, check=False)
+    if done.returncode != 0:
+        # Of a traceback the last line is the error itself.
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise RaysmError(f"a few tiles of {Path(question.path).name} could not be measured: {last}")
+    rates: Rates = from_json(Rates, json.loads(done.stdout), "rates")
+    return rates
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(to_json(measure(from_json(Question, json.loads(sys.stdin.read()), "question")))) + "\n")

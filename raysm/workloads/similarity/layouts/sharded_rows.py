@@ -1,0 +1,295 @@
+"""The rows of a channel whose files are spread over the instances: described, prepared, and cut into chunks there.
+
+A row that travels is ``columns * itemsize`` bytes, or what its elements take where it is sparse; the run's measures say
+what each instance really sent. Beside it travel the norms of all rows, 8 bytes each, once to every instance, and the
+results to their owners.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+from numpy.typing import NDArray
+
+from raysm.bootstrap import environment
+from raysm.contract.names import LABEL_HOST, natural
+from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
+from raysm.workloads.blocks import RowBlock, map_blocks
+from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
+from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
+from raysm.workloads.similarity.layouts.pair_queue import portion
+from raysm.workloads.similarity.layouts.rotation import RowChunk, cut
+from raysm.workloads.similarity.layouts.shards import ShardIndex, features_here, join, report
+from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.reading.columns import Features, agreed
+from raysm.workloads.similarity.reading.digests import file_digests, joined
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.tasks import preparing
+from raysm.workloads.similarity.tasks.context import RowShape, Shares
+from raysm.workloads.similarity.tasks.parts import Part, prepared_part
+
+__all__ = ["ShardedRows", "SpreadMatrix", "send_chunk", "with_features"]
+
+BLOCKS_A_SLOT = 2
+"""Tasks that prepare rows, for each slot."""
+
+
+def with_features(source: Source, expected: Features | None = None) -> Source:
+    """Return the source with the features that all its files must have, in their order.
+
+    Args:
+        source: The channel.
+        expected: The features of the matrix that these rows are compared with.
+
+    Raises:
+        InvalidInput: A file cannot be read, or lacks a column that was chosen.
+    """
+    found = answers(ask_every_node(features_here, source).values()) if source.sharded else [source.features()]
+    return replace(source, expected=agreed(found, expected))
+
+
+@dataclass(frozen=True, slots=True)
+class HostRows(PlacedBlock):
+    """Rows by their places, and the instance that has them."""
+
+    host: str
+    """Its name."""
+    rows: RowBlock
+    """Their places."""
+
+    def __str__(self) -> str:
+        """Return the block's name in messages."""
+        return f"{self.rows} by their places, on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class IdPiece(PlacedBlock):
+    """A piece of the id column of one file: a row group of its instance's own file of ids."""
+
+    host: str
+    """The instance that has it."""
+    name: str
+    """The file of the matrix."""
+    group: int
+    """Which of its pieces."""
+
+    def __str__(self) -> str:
+        """Return its name in messages."""
+        return f"piece {self.group} of the ids of {self.name}, on {self.host}"
+
+
+class SpreadMatrix:
+    """What the head knows of rows that lie on the instances: as of a ``Matrix``, but for the rows themselves."""
+
+    def __init__(self, index: ShardIndex, source: Source, dtype: np.dtype[Any] | None = None) -> None:
+        """Describe what the instances reported, read as ``dtype``; None is the files' own type."""
+        self.rows, self.columns, self.sparse = index.rows, index.columns, index.sparse
+        self.dtype = index.dtype if dtype is None else dtype
+        self.elements = index.elements
+        self.names = list(index.names)
+        self.ids, self.id_bytes = index.ids, index.id_bytes
+        self._index, self._source = index, source
+
+    @property
+    def id_pieces(self) -> list[IdPiece]:
+        """The pieces of the id column, in the order of the rows."""
+        files = zip(self._index.names, self._index.hosts, self._index.id_groups, strict=True)
+        return [IdPiece(host, name, group) for name, host, groups in files for group in range(groups)]
+
+    def id_batches(self) -> Iterator[pa.Array]:
+        """Yield the ids in the order of the rows.
+
+        Raises:
+            InstanceLost: An instance that has some went away for good.
+        """
+        # In any order: the caller holds all ids anyhow.
+        ids = dict(map_blocks(partial(_ids, self._source), self.id_pieces, num_cpus=0))
+        yield from (ids[piece] for piece in self.id_pieces)
+
+
+def _ids(source: Source, piece: IdPiece) -> pa.Array:
+    own = source.open()
+    with pq.ParquetFile(own.id_files[own.names.index(piece.name)]) as file:
+        return file.read_row_group(piece.group).column(0).combine_chunks()
+
+
+def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
+    """Have a chunk's rows become an object of Ray, on the instance that has them; return the object.
+
+    Ray makes it again, there, where the value is lost.
+    """
+    # Without a CPU: it would wait behind the tasks that compute, whose next ones wait for the rows that it brings.
+    task = ray.remote(num_cpus=0, max_retries=3)(portion)
+    name = f"rows of {chunk.host}"
+    return task.options(name=name, label_selector={LABEL_HOST: chunk.host}).remote(source, chunk, dtype)
+
+
+def _digest_of(index: ShardIndex, waiting: list[Any]) -> str:
+    """Return the matrix's digest, that of the same files in one folder, from the answers of all instances.
+
+    Raises:
+        InstanceLost: An instance that has files has not answered.
+    """
+    # By name: the digest must not depend on how the service shared files out.
+    sums = dict(pair for answer in answers(waiting) for pair in answer)
+    if silent := {host for name, host in zip(index.names, index.hosts, strict=True) if name not in sums}:
+        raise InstanceLost(
+            f"{', '.join(sorted(silent, key=natural))} went away while its files were digested; start the job again, "
+            "with all its instances"
+        )
+    return joined([(name, sums[name]) for name in index.names])
+
+
+def _digests(source: Source) -> list[tuple[str, str]]:
+    # ``file_digests`` refuses a channel that holds nothing; here that is a share, as others are.
+    return file_digests(source.here().channel) if source.has_files() else []
+
+
+class ShardedRows:
+    """The rows of a channel, each on one instance.
+
+    Attributes:
+        source: The channel.
+        index: Where the rows are.
+        described: What the head knows of them.
+        slots: Tasks that each instance runs at once.
+        store_bytes: What the smallest of their object stores holds.
+    """
+
+    def __init__(self, source: Source) -> None:
+        """Ask every instance for its files; each maps them, or converts them once.
+
+        Raises:
+            InvalidInput: The files make no matrix; the message says which, and where.
+            InvalidRequest: A head that only coordinates has files.
+            InstanceLost: An instance is not there.
+        """
+        self.source = source
+        # By what the service said, not by who joined: the rows of an instance that is missing in Ray are nowhere else.
+        hosts = [host.name for host in environment.read().hosts]
+        self.index: ShardIndex = join(answers(ask_every_node(report, source).values()), hosts, source.channel)
+        self.described = SpreadMatrix(self.index, source)
+        nodes = {node.host: node for node in cluster_nodes()}
+        self.slots: Mapping[str, int] = {shard.host: nodes[shard.host].cpus for shard in self.index.shards}
+        for shard in self.index.shards:
+            # The service shares the files out among all instances, whatever the head is for.
+            if shard.rows and not self.slots[shard.host]:
+                raise InvalidRequest(
+                    f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, which only coordinates; "
+                    "let the head compute, or make the channel FullyReplicated"
+                )
+        self.store_bytes: float = min(nodes[shard.host].object_store_bytes for shard in self.index.shards)
+        ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
+        self._starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
+
+    @property
+    def order(self) -> RowOrder:
+        """Their numbers and places: those of the first instance come first, then those of the second."""
+        return RowOrder.of(
+            [
+                Run(run.start, self._starts[shard.host] + run.offset, run.rows)
+                for shard in self.index.shards
+                for run in shard.runs
+            ]
+        )
+
+    def as_type(self, dtype: np.dtype[Any]) -> Described:
+        """Return what is known of the rows, read as ``dtype``."""
+        return SpreadMatrix(self.index, self.source, dtype)
+
+    def compares_elements(self) -> bool:
+        """Return whether rows are compared by their elements: what the instance with the most rows says."""
+        # One answer for all: rows that are compared with each other have to be made ready alike.
+        largest = max(self.index.shards, key=lambda shard: shard.rows)
+        block = HostRows(largest.host, self._range(largest.host, 0, largest.rows))
+        [(_, pays)] = map_blocks(partial(_sparse_pays, self.source, self.index.rows), [block], num_cpus=0)
+        return pays
+
+    def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
+        """Return what tasks are told before anything is prepared."""
+        return RowShape(
+            source=self.source,
+            rows=self.index.rows,
+            columns=self.index.columns,
+            dtype=dtype,
+            placement=Shares(
+                {shard.host: self._range(shard.host, 0, shard.rows) for shard in self.index.shards},
+            ),
+            sparse=sparse,
+        )
+
+    def _range(self, host: str, start: int, stop: int) -> RowBlock:
+        return RowBlock(self._starts[host] + start, self._starts[host] + stop)
+
+    def digest(self) -> "Future[str]":
+        """Return what will be the digest of the files: that of the same ones in one folder."""
+        # Asked now, so that the instances begin; the thread only waits for them.
+        waiting = list(ask_every_node(_digests, self.source).values())
+        return digests.in_thread(lambda: _digest_of(self.index, waiting))
+
+    def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
+        """Prepare all rows where they lie.
+
+        Raises:
+            InvalidInput: A row holds NaN or infinity; the first such row is named, and its file.
+        """
+        first_bad = self.index.rows
+        shards = {shard.host: shard for shard in self.index.shards}
+        for block, part in map_blocks(partial(prepared_part, _prepare, shape), self._host_rows()):
+            bad = int(part.arrays["first_bad"])
+            if bad >= 0:
+                # By numbers: the first bad row in place may lie behind another in the matrix.
+                number = self.index.number(shards[block.host], bad - self._starts[block.host])
+                first_bad = min(first_bad, number)
+            yield block.rows, part
+        # Not as soon as one is seen: the message must name the same row, whichever block was the first to find one.
+        if first_bad < self.index.rows:
+            raise InvalidInput(
+                f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row "
+                f"({self.index.file_of(first_bad)}); replace it"
+            )
+
+    def _host_rows(self) -> list[HostRows]:
+        blocks = []
+        for shard in self.index.shards:
+            size = max(1, math.ceil(shard.rows / (BLOCKS_A_SLOT * max(1, self.slots[shard.host]))))
+            blocks += [
+                HostRows(shard.host, self._range(shard.host, at, min(at + size, shard.rows)))
+                for at in range(0, shard.rows, size)
+            ]
+        return blocks
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a row that travels, on average."""
+        return sum(shard.bytes for shard in self.index.shards) / self.index.rows
+
+    @property
+    def largest_share(self) -> int:
+        """Most rows that an instance has."""
+        return max(shard.rows for shard in self.index.shards)
+
+    def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
+        """Cut every instance's rows into chunks of at most so many rows."""
+        return {shard.host: cut(shard, chunk_rows, self._starts[shard.host]) for shard in self.index.shards}
+
+    def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
+        """Return the bytes of so many rows of each instance."""
+        return {shard.host: sent_rows[shard.host] * shard.bytes // max(1, shard.rows) for shard in self.index.shards}
+
+
+def _sparse_pays(source: Source, rows: int, block: HostRows) -> bool:
+    return preparing.by_elements(source.open(), rows)
+
+
+def _prepare(shape: RowShape, block: HostRows) -> dict[str, NDArray[Any]]:
+    return preparing.prepare_block(shape, block.rows)

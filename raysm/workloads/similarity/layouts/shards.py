@@ -1,0 +1,286 @@
+"""Which instance has which rows: each reports its files, and the head joins the reports into one index.
+
+The order of the matrix's rows is the natural order of all files' names over all instances, as if every file lay in one
+folder. So the rows of an instance are several *runs* of consecutive rows, between which lie those of the others.
+"""
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raysm.contract.names import natural
+from raysm.errors import InstanceLost, InvalidInput
+from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.reading.columns import Features
+from raysm.workloads.similarity.reading.ids import plain_bytes, word
+from raysm.workloads.similarity.reading.source import Source
+
+__all__ = ["Shard", "ShardFile", "ShardIndex", "ShardReport", "features_here", "join", "report"]
+
+NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
+"""``part-00003-of-00010.npy``: a name that says how many there are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardFile:
+    """One file of the matrix, as the instance that has it reports it."""
+
+    name: str
+    """Path inside the channel's folder."""
+    rows: int
+    """Number of rows."""
+    columns: int
+    """Number of columns."""
+    dtype: np.dtype[Any]
+    """Type of its elements."""
+    ids: pa.DataType | None = None
+    """Type of its id column, where one was asked for."""
+    id_groups: int = 0
+    """Pieces in which the instance keeps that column."""
+    id_bytes: int = 0
+    """Size of its ids."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardReport:
+    """What one instance has."""
+
+    host: str
+    """Its name."""
+    files: tuple[ShardFile, ...]
+    """In natural order; none where it got no share."""
+    sparse: bool = False
+    """All of its files are CSR."""
+    bytes: int = 0
+    """Size of its rows, as they are sent."""
+    elements: int = 0
+    """How many it stores."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """The rows of one instance."""
+
+    host: str
+    """Its name."""
+    runs: tuple[Run, ...]
+    """All its rows, rising."""
+    bytes: int
+    """Size of its rows, as they are sent."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self.runs[-1].offset + self.runs[-1].rows if self.runs else 0
+
+    def portion(self, start: int, stop: int) -> tuple[Run, ...]:
+        """Return the runs of its own rows start to stop; offsets count from ``start``."""
+        first = bisect_right(self.runs, start, key=lambda run: run.offset) - 1
+        runs = []
+        for run in self.runs[first:]:
+            low, high = max(start, run.offset), min(stop, run.offset + run.rows)
+            if low >= high:
+                break
+            runs.append(Run(run.start + low - run.offset, low - start, high - low))
+        return tuple(runs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardIndex:
+    """The whole matrix."""
+
+    rows: int
+    """N."""
+    columns: int
+    """D."""
+    dtype: np.dtype[Any]
+    """The files' common type."""
+    sparse: bool
+    """All files are CSR."""
+    elements: int
+    """How many are stored."""
+    ids: pa.DataType | None
+    """Type of the id column, where one was asked for."""
+    names: tuple[str, ...]
+    """The files, in order."""
+    starts: tuple[int, ...]
+    """starts[files]: number of each file's first row."""
+    hosts: tuple[str, ...]
+    """hosts[files]: the instance that has each."""
+    id_groups: tuple[int, ...]
+    """id_groups[files]: pieces of each one's id column."""
+    id_bytes: int
+    """Size of all ids."""
+    shards: tuple[Shard, ...]
+    """One for each instance, also for those that have no file."""
+
+    def number(self, shard: Shard, row: int) -> int:
+        """Return the number in the matrix of a row of one instance."""
+        return shard.portion(row, row + 1)[0].start
+
+    def file_of(self, row: int) -> str:
+        """Return the name of the file that holds the row, and where it lies, for messages."""
+        # The last of those that begin at the row: files before it that begin there too have no rows.
+        at = bisect_right(self.starts, row) - 1
+        return f"{self.names[at]} on {self.hosts[at]}, row {row - self.starts[at]} of it"
+
+
+def report(source: Source) -> ShardReport:
+    """Say what this instance has; what cannot be mapped as it is, is converted now.
+
+    Raises:
+        InvalidInput: A file is no matrix; the message names it, and the instance.
+    """
+    place = source.here()
+    if not source.has_files():
+        # With fewer files than instances the service leaves some without any; ``join`` refuses where all are.
+        return ShardReport(host=place.host, files=())
+    try:
+        matrix = source.open()
+    except InvalidInput as error:
+        # The name of a file alone would not tell: every instance has a folder of that path.
+        raise InvalidInput(f"on {place.host}: {error}") from error
+    of_ids = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
+    files = tuple(
+        ShardFile(
+            name=name,
+            rows=rows,
+            columns=matrix.columns,
+            dtype=dtype,
+            ids=matrix.ids,
+            id_groups=0 if ids is None else ids.num_row_groups,
+            id_bytes=0 if ids is None else plain_bytes(ids),
+        )
+        for (name, rows, dtype), ids in zip(matrix.files, of_ids, strict=True)
+    )
+    return ShardReport(
+        host=place.host, files=files, sparse=matrix.sparse, bytes=matrix.nbytes, elements=matrix.elements
+    )
+
+
+def features_here(source: Source) -> Features | None:
+    """Return the features of this instance's files.
+
+    Raises:
+        InvalidInput: A file cannot be read; the message names it, and the instance.
+    """
+    try:
+        return source.features()
+    except InvalidInput as error:
+        raise InvalidInput(f"on {source.here().host}: {error}") from error
+
+
+def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> ShardIndex:
+    """Join the reports of all instances.
+
+    Args:
+        reports: One for each instance that is there.
+        hosts: The instances among which the service shared the files out.
+        channel: Its name, for messages.
+
+    Raises:
+        InstanceLost: An instance has not reported: its rows would be missing.
+        InvalidInput: There is no file; a file lies on two instances; one is missing by the others' names; or the
+            files' widths or id columns differ.
+    """
+    # First of all: to the checks below, the files of an instance that is gone would look like a fault of the input.
+    if missing := sorted(set(hosts) - {one.host for one in reports}, key=natural):
+        raise InstanceLost(
+            f"{', '.join(missing)} did not report any files of the channel {channel!r}, which is sharded: its rows are "
+            "nowhere else; start the job again, with all its instances"
+        )
+    places: dict[str, list[str]] = defaultdict(list)
+    files = {}
+    # Sorted, so that the index does not depend on which instance answered first.
+    for one in sorted(reports, key=lambda one: natural(one.host)):
+        for file in one.files:
+            places[file.name].append(one.host)
+            files[file.name] = file
+    names = sorted(files, key=natural)
+    if not names:
+        raise InvalidInput(f"the channel {channel!r} holds no files on any instance; put the rows of the matrix there")
+    _check_places(places, names, channel)
+    _check_alike([files[name] for name in names])
+    starts = np.cumsum([0, *(files[name].rows for name in names)]).tolist()
+    if starts[-1] == 0:
+        raise InvalidInput(f"the files of the channel {channel!r} hold no rows; there is nothing to compute")
+    # The first is the only one: a file that lies on two instances has been refused.
+    owners = [places[name][0] for name in names]
+    runs = _runs([files[name].rows for name in names], starts, owners)
+    return ShardIndex(
+        rows=starts[-1],
+        columns=files[names[0]].columns,
+        dtype=np.result_type(*(file.dtype for file in files.values())),
+        # An instance without files would say dense, and does not count.
+        sparse=all(one.sparse for one in reports if one.files),
+        elements=sum(one.elements for one in reports),
+        ids=files[names[0]].ids,
+        names=tuple(names),
+        starts=tuple(starts[:-1]),
+        hosts=tuple(owners),
+        id_groups=tuple(files[name].id_groups for name in names),
+        id_bytes=sum(file.id_bytes for file in files.values()),
+        shards=tuple(
+            Shard(host=one.host, runs=tuple(runs[one.host]), bytes=one.bytes)
+            for one in sorted(reports, key=lambda one: natural(one.host))
+        ),
+    )
+
+
+def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> Mapping[str, list[Run]]:
+    runs: dict[str, list[Run]] = defaultdict(list)
+    # Not strict: there is one start more than files, which says where the last one ends.
+    for count, start, host in zip(rows, starts, owners, strict=False):
+        own = runs[host]
+        offset = own[-1].offset + own[-1].rows if own else 0
+        if own and own[-1].start + own[-1].rows == start:
+            own[-1] = Run(own[-1].start, own[-1].offset, own[-1].rows + count)
+        # No run without rows: it would end the loop of ``portion`` before those behind it.
+        elif count:
+            own.append(Run(start, offset, count))
+    return runs
+
+
+def _check_places(places: Mapping[str, Sequence[str]], names: Sequence[str], channel: str) -> None:
+    for name in names:
+        if len(places[name]) > 1:
+            raise InvalidInput(
+                f"{name} lies on {' and on '.join(places[name])}: of a ShardedByS3Key channel each file lies on one "
+                f"instance; rename one of them, or make the channel {channel!r} FullyReplicated"
+            )
+    numbers: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    for name in names:
+        # Nothing but a name tells that a file is missing: each instance knows its own alone.
+        if match := NUMBERED.search(name):
+            numbers[name[: match.start()], name[match.end() :], int(match[2])].add(int(match[1]))
+    for (before, after, count), there in numbers.items():
+        # Some writers count from 0, others from 1.
+        first = 0 if 0 in there else 1
+        if absent := sorted(set(range(first, first + count)) - there):
+            raise InvalidInput(
+                f"no instance has file {absent[0]} of {count} of {before}*-of-{count}{after}"
+                + (f", nor {len(absent) - 1} others" if len(absent) > 1 else "")
+                + ": bring them, or rename the files if they are all there are"
+            )
+
+
+def _check_alike(files: Sequence[ShardFile]) -> None:
+    first = files[0]
+    for file in files:
+        if file.columns != first.columns:
+            raise InvalidInput(
+                f"{file.name} has {file.columns} columns, {first.name} has {first.columns}; all files of a matrix "
+                "need the same columns"
+            )
+        if file.ids != first.ids:
+            raise InvalidInput(
+                f"the ids of {file.name} are {word(file.ids)}, those of {first.name} are {word(first.ids)}; write all "
+                "files with one type (ids of a CSV are text)"
+            )

@@ -1,0 +1,325 @@
+"""The head's side of the result: it starts the owners, notes which tiles are done, and asks for the files.
+
+With one range the head is its owner: parts come to it and are merged there. With several, each belongs to an actor of
+Ray on an instance. Tasks then hand each piece to its owner directly, through Ray's object store, and the head hears
+only which tiles are done.
+
+**A lost instance** takes along the ranges that it owned. Ray starts their owners again elsewhere, empty; tasks that
+hand something over wait until then. When all tasks are done, each owner is told which tiles it must hold. If one lacks
+any, the tiles that have rows of its range are computed again: about twice their share of all tiles. Owners that have
+the pieces drop them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysm.contract.result import ResultFile
+from raysm.errors import BlockFailed, RaysmError
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.nodes import cluster_nodes
+from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder, consecutive
+from raysm.workloads.similarity.modes import Mode
+from raysm.workloads.similarity.modes.mode import OwnedRange, Piece, Ranges
+from raysm.workloads.similarity.owners.owner import Owner, OwnerOrder, folders_here
+from raysm.workloads.similarity.runs import Run
+from raysm.workloads.similarity.tasks.context import Context
+from raysm.workloads.similarity.tasks.parts import Comparing, Part, TileTask
+
+__all__ = ["DONE", "MAX_RESTARTS", "Collector", "Handover"]
+
+MAX_RESTARTS = 8
+"""How often Ray starts an owner again. More often it ends by its own doing: if an instance is short of memory, say, Ray
+ends owners before tasks, and the range would be computed again for ever."""
+
+CALLS = 16
+"""Calls that an owner answers at a time: one merges, the others tell bounds or wait with what they bring."""
+
+DONE = Part(arrays={}, peaks={}, seconds=0.0)
+"""What the head knows of a tile whose pieces were found where they belong."""
+
+
+class Collector:
+    """Which owner has the pieces of which tile."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        run: Run,
+        tasks: Sequence[TileTask],
+        row_order: RowOrder,
+        record: BlockRecord[Any],
+        count: int = 1,
+        *,
+        in_strips: bool = False,
+    ) -> None:
+        """Start the owners.
+
+        Args:
+            mode: What is asked for.
+            run: Of which request.
+            tasks: All tiles.
+            row_order: Numbers and places of the rows that look for neighbors.
+            record: Where the first sizes are kept, and what records depend on.
+            count: How many ranges there are; 1 is the head's.
+            in_strips: Whether each task has all columns, and the tasks' rows follow each other.
+        """
+        self._mode, self._run = mode, run
+        self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
+        self.is_local = len(self._ranges) == 1
+        orders = _orders(mode, run, self._ranges, row_order, record, in_strips)
+        self._owners: list[Any] = [Owner(order) for order in orders] if self.is_local else _started(orders)
+        self.comparing: Comparing = mode
+        self.note = ""
+        if not self.is_local:
+            self.comparing = Handover(mode=mode, ranges=self._ranges, owners=self._owners)
+            self.note = (
+                f"each of {len(self._ranges)} ranges of rows is merged and written by the instance that owns it, into "
+                "a file of its own"
+            )
+        self._touched: dict[tuple[int, int], set[int]] = {}
+        self._done: dict[str, TileTask] = {}
+        self._asked: set[str] = set()
+        self.recorded = _Held(self)
+        # All at once: each owner takes in what it recorded of them, beside the others.
+        self._look_for(tasks)
+
+    def informed(self, task: TileTask) -> TileTask:
+        """Return the task with what the head knows of its rows; tasks ask owners on instances themselves."""
+        if not self.is_local:
+            return task
+        return self._mode.informed(task, lambda numbers: self._owners[0].bounds(list(consecutive(numbers))))
+
+    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
+        """Note that a tile is done, and merge its part if it came here; return the pieces of one that was given up.
+
+        The pieces are in rows counted from the tile's first; they are computed instead of it.
+        """
+        again = self._mode.given_up(task, part.arrays)
+        if not again and str(task) not in self._done:
+            if self.is_local:
+                for _, piece in self._mode.split(task, part.arrays, self._ranges):
+                    self._owners[0].take(str(task), piece)
+            self._done[str(task)] = task
+        return again
+
+    def holds(self, task: TileTask) -> bool:
+        """Return whether every owner of its rows has the pieces of a tile."""
+        # Pieces of a tile that was given up are not among those that were asked for at the beginning.
+        if str(task) not in self._asked and self._run.folders.lasting:
+            self._look_for([task])
+        return str(task) in self._done
+
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
+        """Have every range written; None: an owner was lost, and the tiles that ``holds`` denies are computed again."""
+        tasks = list(self._done.values())
+        # An owner that was started again first takes in what is recorded: that need not be computed.
+        self._look_for(tasks)
+        if len(self._done) < len(tasks):
+            return None
+        ids, names = self._run.ids(), self._names(tasks)
+        if self.is_local:
+            written = [self._owners[0].write(names[0], ids, throttle.add)]
+        else:
+            # Put once: Ray hands it on from instance to instance, where an argument would leave the head for each.
+            put = ray.put(ids)
+            calls = [owner.write.remote(names[at], put) for at, owner in enumerate(self._owners)]
+            written = []
+            for rows, call in zip(self._ranges, calls, strict=True):
+                written += _answers([call])
+                if written[-1] is not None:
+                    throttle.add(rows.rows)
+        files = [file for file in written if file is not None]
+        if len(files) < len(self._ranges):
+            for at, file in enumerate(written):
+                if file is None:
+                    self._look_for(tasks, only=at)
+            return None
+        return (*files, *self._mode.write_beside(self._run.folders.result, ids))
+
+    def remove_records(self) -> None:
+        """Have the owners remove what they recorded: it is in the result."""
+        self._ask("end", [()] * len(self._owners))
+
+    def close(self) -> None:
+        """End the owners."""
+        for owner in self._owners:
+            if self.is_local:
+                owner.close()
+            else:
+                # By force, since one may be merging for seconds, and an ordinary end waits for what was called before
+                # it. What it still does is harmless: what it wrote is whole, or has no name.
+                ray.kill(owner)
+
+    def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]], only: int | None = None) -> list[Any]:
+        """Call a method of each owner, or of one, with its own arguments, all at the same time; return the answers."""
+        numbers = range(len(self._owners)) if only is None else [only]
+        if self.is_local:
+            return [getattr(self._owners[at], method)(*arguments[at]) for at in numbers]
+        return _answers([getattr(self._owners[at], method).remote(*arguments[at]) for at in numbers])
+
+    def _look_for(self, tasks: Sequence[TileTask], only: int | None = None) -> None:
+        """Ask the owners, or one of them, which of these tiles' pieces they have."""
+        names = self._names(tasks)
+        self._asked.update(map(str, tasks))
+        answers = self._ask("hold", [(some,) for some in names], only)
+        numbers = range(len(self._owners)) if only is None else [only]
+        missing = {
+            name
+            for at, some in zip(numbers, answers, strict=True)
+            for name, is_there in zip(names[at], some, strict=True)
+            if not is_there
+        }
+        for task in tasks:
+            if str(task) in missing:
+                self._done.pop(str(task), None)
+            else:
+                self._done[str(task)] = task
+
+    def _names(self, tasks: Iterable[TileTask]) -> list[list[str]]:
+        """Return the names of the tiles that have rows of each range."""
+        names: list[list[str]] = [[] for _ in self._ranges]
+        for task in tasks:
+            touched = self._of(task.tile.rows, task.row_numbers)
+            if task.mirrored:
+                touched = touched | self._of(task.tile.columns, task.column_numbers)
+            for at in sorted(touched):
+                names[at].append(str(task))
+        return names
+
+    def _of(self, block: RowBlock, numbers: Any) -> set[int]:
+        if self.is_local:
+            return {0}
+        # Of a block once, not of each of its tiles: those are many, and as long as the block.
+        key = block.start, block.stop
+        if key not in self._touched:
+            places = np.arange(block.start, block.stop)
+            self._touched[key] = {at for at, _ in self._ranges.of(numbers(places))}
+        return self._touched[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the owners have, as ``map_blocks`` asks a record."""
+
+    collector: Collector
+
+    def __contains__(self, block: Any) -> bool:
+        return self.collector.holds(block)
+
+    def save(self, block: object, value: Part) -> None:
+        """Do nothing: the owners record pieces as they take them in."""
+
+    def load(self, block: object) -> Part:
+        """Return what the head knows of it."""
+        return DONE
+
+
+def _orders(
+    mode: Mode, run: Run, ranges: Ranges, row_order: RowOrder, record: BlockRecord[Any], in_strips: bool
+) -> list[OwnerOrder]:
+    zero = run.context.queries.norms == 0
+    numbers = [
+        np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start
+        for one in row_order.between(0, run.queries.rows)
+    ]
+    zero_rows, several = np.concatenate(numbers), len(ranges) > 1
+    hosts = len(_owning_nodes()) if several else 1
+    return [
+        OwnerOrder(
+            owned=OwnedRange(
+                rows=rows,
+                columns=run.matrix.rows,
+                self_join=run.self_join,
+                zero_rows=zero_rows,
+                in_strips=in_strips,
+                part=f"part-{at:05d}-of-{len(ranges):05d}" if several else "",
+            ),
+            merger=mode.merger,
+            on_instance=len(range(at % hosts, len(ranges), hosts)),
+            source=run.context.matrix.source,
+            # The head writes where it was told to, also where it would say otherwise of itself as an instance.
+            folders=partial(folders_here, run.folders) if several else lambda: run.folders,
+            depends_on=record.depends_on,
+            for_later=mode.for_later,
+        )
+        for at, rows in enumerate(ranges)
+    ]
+
+
+def _owning_nodes() -> list[Any]:
+    # A head that only coordinates has no disk to speak of, and no rows: nothing is owned there.
+    return [node for node in cluster_nodes() if node.cpus]
+
+
+def _started(orders: Sequence[OwnerOrder]) -> list[Any]:
+    """Start an actor for each range, one after the other on each instance that computes."""
+    # Ray starts an owner again that died, and its callers ask again.
+    actor = ray.remote(num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS)(Owner)
+    nodes = _owning_nodes()
+    return [
+        actor.options(
+            # Soft: where this instance is lost, another one is to own the range.
+            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[at % len(nodes)].node_id, soft=True),
+        ).remote(order)
+        for at, order in enumerate(orders)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Handover:
+    """Compares as its mode does, and hands each owner its piece of what was found. It travels to the tasks."""
+
+    mode: Mode
+    """What is asked for."""
+    ranges: Ranges
+    """Which rows each owner has."""
+    owners: Sequence[Any]
+    """The actors, one for each range: a handle stays good when Ray starts its actor again."""
+
+    def compare(self, context: Context, task: TileTask) -> Piece:
+        """Do one task; return nothing, or why it was given up."""
+        arrays = self.mode.compare(context, self.mode.informed(task, self._bounds))
+        if self.mode.given_up(task, arrays):
+            return arrays
+        # All at once: the owners take them in beside each other. Waited for, since tasks that are done before their
+        # pieces are taken would let more and more of them pile up in the object store.
+        pieces = self.mode.split(task, arrays, self.ranges)
+        _answers([self.owners[at].take.remote(str(task), piece) for at, piece in pieces])
+        return {}
+
+    def _bounds(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
+        references = [
+            self.owners[at].bounds.remote(list(consecutive(numbers[some]))) for at, some in self.ranges.of(numbers)
+        ]
+        # A tile on the diagonal has no columns of its own to ask about.
+        return np.concatenate(_answers(references)) if references else np.empty(0, dtype=np.float32)
+
+
+def _answers(calls: Sequence[Any]) -> list[Any]:
+    """Return what owners answered.
+
+    Raises:
+        RaysmError: What an owner could not do, as it said it.
+        BlockFailed: It ended whenever it was started.
+    """
+    try:
+        answers: list[Any] = ray.get(list(calls))
+        return answers
+    except RayTaskError as error:
+        # Its wrapper is a traceback of the owner's process, and has a type that no caller asks for.
+        if isinstance(error.cause, RaysmError):
+            raise error.cause from None
+        raise
+    except RayActorError as error:
+        block = "a range of the result, on the instance that owns it,"
+        raise BlockFailed(block, MAX_RESTARTS + 1, str(error), type(error).__name__) from None

@@ -1,0 +1,334 @@
+"""``.npy`` and ``.npz`` files: opened without ever unpickling, mapped, and written row by row.
+
+An ``.npz`` has one dense array, or the arrays of a SciPy CSR matrix; they are extracted to ``.npy`` files that are
+mapped.
+"""
+
+import ast
+import contextlib
+import math
+import mmap
+import shutil
+import struct
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput
+from raysm.workloads.mapping import MapPages, map_file
+from raysm.workloads.similarity.arithmetic.sparse_rows import MOST_COLUMNS
+
+__all__ = [
+    "ArrayLayout",
+    "HEADER_BYTES",
+    "RowWriter",
+    "Unmappable",
+    "archive_shape",
+    "extract_archive",
+    "header",
+    "is_sparse_archive",
+    "map_array",
+    "read_header",
+    "read_layout",
+    "write_array",
+]
+
+MAGIC = b"\x93NUMPY\x01\x00"
+
+HEADER_BYTES = 128
+"""Every header that ``header`` makes has this size, so that it can be written last."""
+
+MAX_HEADER_BYTES = 64 << 10
+
+REAL_KINDS = "fiub"
+"""float, int, unsigned, bool."""
+
+
+def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return the 128 bytes before the data of a C-ordered array."""
+    text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
+    length = HEADER_BYTES - len(MAGIC) - 2
+    return MAGIC + struct.pack("<H", length) + text.ljust(length - 1).encode("latin1") + b"\n"
+
+
+def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """Read a header; return shape, type and whether the order is Fortran's, and leave the stream at the data.
+
+    Raises:
+        InvalidInput: It is no ``.npy``, or the type is not one of real numbers.
+    """
+    magic = stream.read(8)
+    if len(magic) < 8 or magic[:6] != MAGIC[:6] or magic[6] not in (1, 2, 3):
+        raise InvalidInput(
+            f"{where} is not a .npy file: it does not begin with the .npy signature; write it with numpy.save"
+        )
+    size = 2 if magic[6] == 1 else 4
+    prefix = stream.read(size)
+    length = int.from_bytes(prefix, "little")
+    # Before it is read: four bytes of length can claim 4 GiB.
+    if len(prefix) < size or length > MAX_HEADER_BYTES:
+        raise InvalidInput(f"{where} is not a complete .npy file: its header is truncated; write it again")
+    try:
+        fields = ast.literal_eval(stream.read(length).decode("utf-8" if magic[6] == 3 else "latin1"))
+        shape, order, descr = fields["shape"], fields["fortran_order"], fields["descr"]
+        dtype = np.dtype(descr) if isinstance(descr, str) else np.dtype([tuple(field) for field in descr])
+    # The last two are what Python's parser raises of a text that is nested too deeply.
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
+        raise InvalidInput(f"{where} is not a valid .npy file: its header cannot be read ({error})") from error
+    if dtype.hasobject:
+        raise InvalidInput(f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)")
+    if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
+        raise InvalidInput(f"{where} holds {dtype}; a matrix is of float16/32/64, integers or bool")
+    _check_layout(where, shape, order, dtype.itemsize)
+    return shape, dtype, order
+
+
+def _check_layout(where: str, shape: Any, order: Any, itemsize: int) -> None:
+    if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
+        raise InvalidInput(
+            f"{where} is not a valid .npy file: its shape is {shape!r}, not a tuple of non-negative integers"
+        )
+    # An axis of no length makes no other one addressable.
+    # Not NumPy's prod, whose integers wrap: 2**32 times 2**32 would be 0.
+    if math.prod(max(1, length) for length in shape) * itemsize > sys.maxsize:
+        raise InvalidInput(f"{where} has the shape {shape}, more than any memory can hold; write it again")
+    # The text 'False' would count as true, and the matrix would be read transposed.
+    if not isinstance(order, bool):
+        raise InvalidInput(f"{where} is not a valid .npy file: 'fortran_order' is {order!r}, neither True nor False")
+
+
+class Unmappable(InvalidInput):
+    """The file system of an array maps no files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLayout:
+    """Where the elements of a ``.npy`` lie."""
+
+    shape: tuple[int, ...]
+    """Its lengths."""
+    dtype: np.dtype[Any]
+    """Of its elements."""
+    fortran: bool
+    """Whether the first index runs fastest."""
+    offset: int
+    """Bytes before the first element."""
+
+
+def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
+    """Read what a file's header says, and compare it with the file's size.
+
+    Raises:
+        InvalidInput: It is truncated, or has another number of dimensions.
+    """
+    with path.open("rb") as stream:
+        shape, dtype, fortran = read_header(stream, path.name)
+        offset = stream.tell()
+    if len(shape) != dimensions:
+        raise InvalidInput(f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)")
+    size = math.prod(shape) * dtype.itemsize
+    available = path.stat().st_size - offset
+    if available < size:
+        raise InvalidInput(
+            f"{path.name} is truncated: {shape} of {dtype} need {size} bytes, it has {available}; write it again"
+        )
+    return ArrayLayout(shape, dtype, fortran, offset)
+
+
+def map_array(path: Path, dimensions: int = 2, map_pages: MapPages = mmap.mmap) -> NDArray[Any]:
+    """Map a ``.npy`` into memory, read-only.
+
+    Raises:
+        InvalidInput: It is truncated, or has another number of dimensions.
+        Unmappable: Where it lies nothing can be mapped: a copy elsewhere can.
+    """
+    layout = read_layout(path, dimensions)
+    if math.prod(layout.shape) == 0:
+        # The system maps no file of no bytes, nor a part of none.
+        return np.empty(layout.shape, layout.dtype)
+    with path.open("rb") as file:
+        mapped = map_file(file.fileno(), map_pages)
+    if mapped is None:
+        raise Unmappable(f"{path} is on a file system that cannot map files into memory; use the input mode File")
+    # Not numpy.memmap, which runs Python code for each slice of it, and knows no other mapping than a shared one.
+    order: Literal["F", "C"] = "F" if layout.fortran else "C"
+    return np.ndarray(layout.shape, layout.dtype, buffer=mapped, offset=layout.offset, order=order)
+
+
+class RowWriter:
+    """Writes a two-dimensional ``.npy`` whose number of rows is known at the end."""
+
+    def __init__(self, path: Path, columns: int, dtype: np.dtype[Any]) -> None:
+        """Open ``path`` for rows of that many columns."""
+        self.rows = 0
+        self.columns = columns
+        # This machine's: no kernel reads another byte order, and what is written here is mapped as it is.
+        self.dtype = dtype.newbyteorder("=")
+        self._file = path.open("wb")
+        # Room for the header, which says how many rows there were.
+        self._file.write(bytes(HEADER_BYTES))
+
+    def write(self, rows: NDArray[Any]) -> None:
+        """Append rows[n, columns]."""
+        self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data.cast("B") if rows.size else b"")
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        """Write the header, which says how many rows there are."""
+        self._file.seek(0)
+        self._file.write(header((self.rows, self.columns), self.dtype))
+        self._file.close()
+
+    def __enter__(self) -> "RowWriter":
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+        self.close()
+
+
+def write_array(path: Path, array: NDArray[Any], step: int) -> None:
+    """Write an array as one C-ordered ``.npy`` of this machine's byte order, ``step`` of its rows at a time."""
+    dtype = array.dtype.newbyteorder("=")
+    with path.open("wb") as file:
+        file.write(header(array.shape, dtype))
+        for start in range(0, len(array), step):
+            file.write(np.ascontiguousarray(array[start : start + step], dtype=dtype).tobytes())
+
+
+CHUNK_BYTES = 8 << 20
+
+SPARSE_MEMBERS = ("data", "indices", "indptr")
+
+
+@contextlib.contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    # NotImplementedError is zipfile's of a compression that it does not know.
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise InvalidInput(
+            f"{path.name} is not a complete .npz archive ({error}); write it with numpy.savez"
+        ) from error
+
+
+def is_sparse_archive(path: Path) -> bool:
+    """Return whether the archive is one of ``scipy.sparse.save_npz``.
+
+    Raises:
+        InvalidInput: It is truncated, or sparse in another format than CSR.
+    """
+    with _archive(path) as archive:
+        members = set(archive.namelist())
+        if "format.npy" not in members or "shape.npy" not in members:
+            return False
+        with archive.open("format.npy") as stream:
+            # As SciPy's versions write it: bytes, or text of four bytes a letter.
+            text = stream.read(1024)[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
+        if text != "csr":
+            raise InvalidInput(f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()")
+        missing = [name for name in SPARSE_MEMBERS if f"{name}.npy" not in members]
+        if missing:
+            raise InvalidInput(f"{path.name} is not a valid CSR matrix: it lacks {', '.join(missing)}")
+        return True
+
+
+def _dense_member(archive: zipfile.ZipFile, path: Path) -> str:
+    members = [name for name in archive.namelist() if name.endswith(".npy")]
+    if len(members) != 1:
+        names = ", ".join(name.removesuffix(".npy") for name in members) or "none"
+        raise InvalidInput(f"{path.name} must hold exactly one array, or a SciPy CSR matrix; it holds {names}")
+    return members[0]
+
+
+def archive_shape(path: Path) -> tuple[int, ...]:
+    """Return the matrix's shape from the headers alone.
+
+    Raises:
+        InvalidInput: It is truncated, or not a matrix.
+    """
+    if is_sparse_archive(path):
+        with _archive(path) as archive:
+            return _sparse_shape(archive, path)
+    with _archive(path) as archive, archive.open(_dense_member(archive, path)) as stream:
+        return read_header(cast(BinaryIO, stream), path.name)[0]
+
+
+def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
+    with archive.open("shape.npy") as stream:
+        dimensions, dtype, _ = read_header(cast(BinaryIO, stream), path.name)
+        # One byte more than it should have: else a longer member would pass by its beginning.
+        data = stream.read(2 * dtype.itemsize + 1)
+    whole = dimensions == (2,) and len(data) == 2 * dtype.itemsize and dtype.kind in "iu"
+    values = np.frombuffer(data, dtype=dtype).tolist() if whole else []
+    if not whole or min(values) < 0:
+        shown = values or f"an array of {dtype} of the shape {dimensions}"
+        raise InvalidInput(f"{path.name}: a CSR matrix has two dimensions, its shape member says {shown}")
+    if values[1] > MOST_COLUMNS:
+        raise InvalidInput(f"{path.name} has {values[1]} columns; a CSR matrix has at most {MOST_COLUMNS}")
+    return values[0], values[1]
+
+
+def extract_archive(path: Path, folder: Path) -> None:
+    """Write the archive's arrays into ``folder``: ``rows.npy``, or ``data``, ``indices``, ``indptr`` and ``shape``.
+
+    Raises:
+        InvalidInput: It is truncated, or not a matrix.
+    """
+    if not is_sparse_archive(path):
+        with _archive(path) as archive:
+            _extract_member(archive, _dense_member(archive, path), folder / "rows.npy", path)
+        return
+    with _archive(path) as archive:
+        rows, columns = _sparse_shape(archive, path)
+        for name in SPARSE_MEMBERS:
+            _extract_member(archive, f"{name}.npy", folder / f"{name}.npy", path)
+    shape_array = np.array([rows, columns], dtype=np.int64)
+    (folder / "shape.npy").write_bytes(header((2,), shape_array.dtype) + shape_array.tobytes())
+    _check_sparse(folder, path, rows, columns)
+
+
+def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Path) -> None:
+    # What can be no matrix is refused before it is written.
+    with archive.open(name) as stream:
+        read_header(cast(BinaryIO, stream), f"{path.name}: {name}")
+    # From the beginning again: the header is part of what is mapped.
+    with archive.open(name) as source, target.open("wb") as written:
+        shutil.copyfileobj(source, written, CHUNK_BYTES)
+
+
+def _check_sparse(folder: Path, path: Path, rows: int, columns: int) -> None:
+    # A wrong index would read or write outside the arrays: look at each once, here.
+    data, indices, indptr = (map_array(folder / f"{name}.npy", 1) for name in SPARSE_MEMBERS)
+    if len(indptr) != rows + 1 or len(data) != len(indices) or indptr.dtype.kind != "i" or indices.dtype.kind != "i":
+        raise InvalidInput(
+            f"{path.name} is not a valid CSR matrix: its arrays do not fit its shape ({rows}, {columns})"
+        )
+    if indptr[0] != 0 or indptr[-1] != len(indices) or not _all(indptr[1:], indptr[:-1]):
+        raise InvalidInput(
+            f"{path.name} is not a valid CSR matrix: indptr does not rise from 0 to the number of elements"
+        )
+    # Some at a time: what is mapped may be larger than the memory.
+    step = CHUNK_BYTES // 8
+    for start in range(0, len(indices), step):
+        part = indices[start : start + step]
+        if part.min() < 0 or part.max() >= columns:
+            raise InvalidInput(f"{path.name} is not a valid CSR matrix: a column index is outside 0 to {columns - 1}")
+
+
+def _all(later: NDArray[Any], earlier: NDArray[Any]) -> bool:
+    step = CHUNK_BYTES // 8
+    return all(
+        bool(np.all(later[start : start + step] >= earlier[start : start + step]))
+        for start in range(0, len(later), step)
+    )

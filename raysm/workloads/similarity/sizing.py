@@ -1,0 +1,235 @@
+"""How large tiles are, and whether instances own the result.
+
+Memory bounds a tile: an operand takes at most ``OPERAND_BYTES`` and what a task hands back at most ``PART_BYTES``.
+Within that, rows are cut so that each slot has about ``TILES_A_SLOT`` tasks. A restarted job keeps the sizes of its
+first run, because a recorded block is of use only to a run that cuts the rows alike.
+
+**Memory of a task** of n rows and m columns of a tile, of D elements each, beside the interpreter and its libraries:
+
+    the mapped rows that it reads                                (n + m) D itemsize, and only while there is room
+  + the operands of this tile, or of the latest ones             max(both, KEPT_BYTES)
+      one takes, for n rows, at most                             n D 8 + n D itemsize (if the rows cannot be mapped)
+  + the best of its rows and columns, and what it hands back     (n + m) (3 * 8 k + 8)
+  + what the engine takes for products                           ENGINE_BYTES, and nothing if it is compiled
+    instead, where it multiplies float32 of tight clusters       (n + m) D 8, which is about as much at most
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from raysm.contract.store import put
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.reading.matrix import Described
+
+__all__ = ["DENSE", "GPU", "PART_BYTES", "SPARSE", "Footprint", "PartLimits", "Sizing"]
+
+OPERAND_BYTES = 64 << 20
+"""Largest operand of a tile, with the copy of its rows that a matrix that cannot be mapped needs."""
+
+GPU_OPERAND_BYTES = 1 << 30
+"""Largest operand that a GPU compares: its rows, mapped on the host, which travel to the GPU in panels."""
+
+PART_BYTES = 32 << 20
+"""Largest result of one task."""
+
+TILE_TASKS = 1 << 10
+"""Up to this many tiles, each is a task. Of more, a task of top-k does several: the head merges each task's part."""
+
+PRODUCT_S = 5.5e-12
+"""What one element of a pair costs a slot: measured on a core with AMX."""
+
+PART_S = 2e-3
+"""What a task costs the head: measured on two cores, dispatching (0.5 to 1.3 ms) and recording (0.6 ms)."""
+
+OWNERS_START_S = 5.0
+"""What instances that own the result cost beside it: their processes start, and the result is several files."""
+
+SIZES, RANGE_COUNT = "block-rows", "ranges"
+"""Files in the record's folder with the sizes that the first run chose."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """What a task takes, by what computes it."""
+
+    max_rows: Callable[[Described], int]
+    """Returns the most rows of one operand."""
+    min_rows: int
+    """Smaller blocks are not chosen: the fixed cost of a task would show."""
+    open_ended_rows: int | None = None
+    """Most rows of a tile whose result may be of any size; None: as many as of others."""
+    joins: bool = False
+    """Whether one task may do several tiles."""
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """Options of ``map_blocks`` for each task."""
+
+
+def _dense_rows(matrix: Described) -> int:
+    # The engines of the CPU keep up to 8 bytes of each element beside the rows.
+    return max(1, OPERAND_BYTES // (matrix.columns * (8 + matrix.dtype.itemsize)))
+
+
+def _sparse_rows(matrix: Described) -> int:
+    # 36 bytes of each element: it, its column, its share of the norm, and its entry in the list of its column.
+    return max(1, int(OPERAND_BYTES / (36 * matrix.elements / matrix.rows + 40)))
+
+
+def _gpu_rows(matrix: Described) -> int:
+    return max(1, GPU_OPERAND_BYTES // (matrix.columns * matrix.dtype.itemsize))
+
+
+DENSE = Footprint(max_rows=_dense_rows, min_rows=256, joins=True)
+"""A core that compares dense rows."""
+
+SPARSE = Footprint(max_rows=_sparse_rows, min_rows=256)
+"""A core that compares rows by their elements: what two rows cost is what they share."""
+
+GPU = Footprint(
+    max_rows=_gpu_rows,
+    # A GPU is that much faster than a core.
+    min_rows=1 << 13,
+    # Of larger tiles, more would be given up as overflowed.
+    open_ended_rows=1 << 14,
+    task={"num_gpus": 1, "lasting": True},
+)
+"""A GPU, with one process that keeps its memory from tile to tile."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartLimits:
+    """What a mode's parts allow, and what they cost."""
+
+    rows: int | None = None
+    """Most rows, and as many columns, of a part; None: as many as an operand may have."""
+    merge_row_s: float = 0.0
+    """Seconds that merging a row of a part takes; 0: parts are not merged as they come."""
+    open_ended: bool = False
+    """Whether the size of a part is unknown before the tile is computed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizing:
+    """All that sizes follow from."""
+
+    limits: PartLimits
+    """The mode's."""
+    footprint: Footprint
+    """What computes."""
+    queries: Described
+    """The rows that look for neighbors."""
+    matrix: Described
+    """The rows among which they look."""
+    self_join: bool
+    """Whether both are the same rows, so that each pair is compared once."""
+    slots: int
+    """Tasks that the cluster runs at once."""
+    instances: int = 1
+    """Instances that compute."""
+    block_rows: int | None = None
+    """Rows of a block that the user asked for."""
+    ranges: int | None = None
+    """Ranges of rows that the user asked for, each owned by an instance; None chooses."""
+
+    @property
+    def operand_rows(self) -> int:
+        """The most rows that are made ready at once."""
+        most = min(self.footprint.max_rows(rows) for rows in (self.queries, self.matrix))
+        if self.limits.open_ended and self.footprint.open_ended_rows is not None:
+            most = min(most, self.footprint.open_ended_rows)
+        return most if self.limits.rows is None else min(most, self.limits.rows)
+
+    @property
+    def max_block_rows(self) -> int:
+        """The most rows of a task; a larger one than ``operand_rows`` does several tiles and hands back one part."""
+        most = self.operand_rows
+        if not (self.limits.rows and self.limits.merge_row_s and self.footprint.joins):
+            return most
+        tasks = max(TILE_TASKS, tiling.TILES_A_SLOT * self.slots)
+        enough = math.ceil(max(self.queries.rows, self.matrix.rows) / math.sqrt(2 * tasks))
+        return max(most, min(enough, self.limits.rows))
+
+    def triangle_rows(self, record: BlockRecord[Any]) -> int:
+        """Return how many rows, and columns, a tile of a self-join has."""
+        return self._kept(record, self._triangle_rows())[0]
+
+    def _triangle_rows(self) -> tuple[int]:
+        most, rows = self.max_block_rows, self.matrix.rows
+        if self.block_rows:
+            return (min(self.block_rows, self.operand_rows),)
+        return (math.ceil(rows / tiling.blocks_for(self.slots, rows, self.footprint.min_rows, most)),)
+
+    def rectangle_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
+        """Return how many rows of the queries, and of the matrix, one tile has.
+
+        Queries are cut first, which leaves nothing to merge. Where they are few, the matrix is cut to keep all slots
+        busy.
+        """
+        rows, columns = self._kept(record, self._rectangle_rows())
+        return rows, columns
+
+    def _rectangle_rows(self) -> tuple[int, int]:
+        if self.block_rows:
+            return min(self.block_rows, self.operand_rows), min(self.block_rows, self.operand_rows)
+        most, least, tiles = self.max_block_rows, self.footprint.min_rows, tiling.TILES_A_SLOT * self.slots
+        rows = min(most, max(math.ceil(self.queries.rows * math.ceil(self.matrix.rows / most) / tiles), least))
+        beside = math.ceil(tiles / math.ceil(self.queries.rows / rows))
+        return rows, min(most, max(math.ceil(self.matrix.rows / beside), least))
+
+    def strip_rows(self, record: BlockRecord[Any], row_bytes: int) -> int:
+        """Return how many rows a strip has, all of whose columns one task computes; they take ``row_bytes`` a row."""
+        most = min(self.operand_rows, max(1, PART_BYTES // row_bytes))
+        if self.block_rows:
+            return min(self.block_rows, most)
+        enough = math.ceil(self.queries.rows / (tiling.TILES_A_SLOT * self.slots))
+        return self._kept(record, (min(most, max(enough, self.footprint.min_rows)),))[0]
+
+    @property
+    def tasks(self) -> int:
+        """About how many tasks there are, of rows that every instance has."""
+        rows, columns = self._triangle_rows() * 2 if self.self_join else self._rectangle_rows()
+        blocks = math.ceil(self.queries.rows / rows)
+        return blocks * (blocks + 1) // 2 if self.self_join else blocks * math.ceil(self.matrix.rows / columns)
+
+    @property
+    def pairs(self) -> float:
+        """How many pairs are compared."""
+        return self.queries.rows * self.matrix.rows / (2 if self.self_join else 1)
+
+    @property
+    def chosen_ranges(self) -> int:
+        """How many ranges of rows have an owner of their own; 1 is the head, with one file."""
+        if self.ranges is not None:
+            return max(1, min(self.ranges, self.queries.rows))
+        if not self.limits.merge_row_s or self.instances < 2:
+            return 1
+        rows = self.queries.rows / math.sqrt(2 * self.tasks) if self.self_join else self.queries.rows / self.tasks
+        merging_s = self.tasks * (PART_S + (2 if self.self_join else 1) * rows * self.limits.merge_row_s)
+        computing_s = self.pairs * self.matrix.columns * PRODUCT_S / self.slots
+        return self.instances if merging_s > computing_s + OWNERS_START_S else 1
+
+    def range_count(self, record: BlockRecord[Any]) -> int:
+        """Return the same; the choice of an earlier run of the job holds."""
+        return _kept(record, (self.chosen_ranges,), self.queries.rows, RANGE_COUNT)[0]
+
+    def _kept(self, record: BlockRecord[Any], sizes: tuple[int, ...]) -> tuple[int, ...]:
+        # What the user asked for is part of what the record depends on, and need not be kept beside it.
+        if self.block_rows:
+            return sizes
+        return _kept(record, sizes, max(self.max_block_rows, self.limits.rows or 0), SIZES)
+
+
+def _kept(record: BlockRecord[Any], sizes: tuple[int, ...], most: int, name: str) -> tuple[int, ...]:
+    """Return the sizes that an earlier run of the job chose, or keep ``sizes`` for the next."""
+    path = record.folder / name
+    # A torn file is left by a run that ended while it wrote it: nothing was recorded under its sizes yet.
+    with suppress(OSError, ValueError):
+        kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
+        # A larger one than a task may have does not hold, whatever an earlier run chose.
+        if len(kept) == len(sizes) and all(1 <= size <= most for size in kept):
+            return kept
+    put(path, " ".join(map(str, sizes)) + "\n")
+    return sizes

@@ -1,0 +1,62 @@
+"""Pairs are handed out once, with few remote chunks at a time, whatever order they are finished in."""
+
+import pytest
+
+from raysm.workloads.blocks import LATER, RowBlock, TileBlock
+from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING, PairQueue
+from raysm.workloads.similarity.layouts.rotation import block_pairs, rotate
+from tests.support.shards import Store, drained, sent_rows, shares
+
+ROWS = [([9000] * 3, [2] * 3), ([4000, 9000, 0, 7000], [1, 4, 2, 2]), ([5000] * 6, [2] * 6), ([900], [3])]
+
+
+def queue_of(given, slots, store=None, **more):
+    transfers = rotate(given)
+    return PairQueue(transfers, dict(zip(given, slots, strict=True)), store or Store(), **more), transfers
+
+
+@pytest.mark.parametrize(("rows", "slots"), ROWS)
+@pytest.mark.parametrize("window", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_pair_is_computed_once_with_few_remote_chunks_at_a_time(rows, slots, seed, window):
+    store = Store()
+    queue, transfers = queue_of(shares(rows), slots, store, window=window)
+    done, here, away = drained(queue, seed)
+    expected = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
+    assert sorted(map(str, done)) == sorted(map(str, expected))
+    assert all((pair.inputs == ()) == (pair.remote is None) for pair in done)
+    assert here <= window
+    assert away <= MAX_LEAVING * window
+    assert dict(queue.sent) == {host: rows for host, rows in sent_rows(transfers).items() if rows}
+    assert len(store.sent) == sum(not transfer.at_home for there in transfers.values() for transfer in there)
+
+
+def test_remote_chunks_come_while_an_instances_own_rows_are_compared():
+    queue, _ = queue_of(shares([6000] * 3), [2] * 3, window=3)
+    found = []
+    while (pair := next(queue, LATER)) is not LATER:
+        found.append(pair)
+    for host in ("algo-1", "algo-2", "algo-3"):
+        remote = [pair.remote for pair in found if pair.host == host and pair.remote]
+        assert len(remote) == len(set(remote)) == 3
+        # Each slot has a pair of its own rows first.
+        assert [pair.remote for pair in found if pair.host == host][:2] == [None, None]
+    assert len(found) <= queue.in_flight
+
+
+def test_rows_whose_pairs_are_all_recorded_do_not_travel():
+    store = Store()
+    queue, _ = queue_of(shares([3000] * 3), [2] * 3, store, recorded=lambda pair: True)
+    found, _, _ = drained(queue)
+    assert len(found) == 78
+    assert not store.sent
+
+
+def test_a_pair_that_is_given_up_is_computed_in_pieces_while_its_remote_chunk_stays():
+    store, piece = Store(), TileBlock(RowBlock(0, 10), RowBlock(0, 10))
+    queue, _ = queue_of(shares([3000] * 3), [2] * 3, store)
+    done, _, _ = drained(queue, again=lambda pair: [piece] if pair.remote and pair.piece is None else [])
+    pieces = [pair for pair in done if pair.piece]
+    assert len(pieces) == sum(pair.remote is not None and not pair.piece for pair in done) > 0
+    assert all(pair.inputs for pair in pieces)
+    assert len(store.sent) == len(set(store.sent)) == 12

@@ -1,0 +1,98 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raysm.errors import InstanceLost, InvalidInput
+from raysm.workloads.similarity.layouts.shards import Run, ShardFile, ShardReport, join, report
+from raysm.workloads.similarity.reading.source import Place, Source
+
+
+def a_file(name, rows, columns=4, dtype="float32", ids=None):
+    return ShardFile(name=name, rows=rows, columns=columns, dtype=np.dtype(dtype), ids=ids)
+
+
+def reports(**files):
+    return [ShardReport(host=host.replace("_", "-"), files=tuple(found)) for host, found in files.items()]
+
+
+def joined(**files):
+    found = reports(**files)
+    return join(found, [one.host for one in found], "matrix")
+
+
+def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instance_are_one_run():
+    index = joined(
+        algo_1=[a_file("part-2", 5), a_file("part-3", 4), a_file("part-11", 2)],
+        algo_2=[a_file("part-10", 7)],
+        algo_3=[],
+    )
+    assert (index.rows, index.columns, index.names) == (18, 4, ("part-2", "part-3", "part-10", "part-11"))
+    runs = {shard.host: shard.runs for shard in index.shards}
+    assert runs == {"algo-1": (Run(0, 0, 9), Run(16, 9, 2)), "algo-2": (Run(9, 0, 7),), "algo-3": ()}
+
+
+def test_a_portion_of_a_shard_knows_where_its_rows_are_in_the_matrix():
+    shard = joined(algo_1=[a_file("1", 5), a_file("3", 4)], algo_2=[a_file("2", 10)]).shards[0]
+    assert shard.portion(3, 7) == (Run(3, 0, 2), Run(15, 2, 2))
+    assert shard.portion(5, 9) == (Run(15, 0, 4),)
+
+
+def test_files_without_rows_make_no_run():
+    assert [len(shard.runs) for shard in joined(algo_1=[a_file("1", 0), a_file("2", 3)]).shards] == [1]
+
+
+def test_the_type_is_the_files_common_one():
+    assert joined(algo_1=[a_file("1", 1, dtype="int64")], algo_2=[a_file("2", 1)]).dtype == np.float64
+
+
+def test_a_row_is_told_by_its_file_and_its_instance():
+    index = joined(algo_1=[a_file("1", 5)], algo_2=[a_file("2", 10)])
+    assert index.file_of(7) == "2 on algo-2, row 2 of it"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"algo_1": [], "algo_2": []}, "holds no files on any instance"),
+        ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("a", 1)]}, "a lies on algo-1 and on algo-2"),
+        ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]}, "b has 5 columns, a has 4"),
+        ({"algo_1": [a_file("a", 1, ids=pa.int64())], "algo_2": [a_file("b", 1, ids=pa.string())]}, "the ids of b"),
+        ({"algo_1": [a_file("a", 0)]}, "hold no rows"),
+        (
+            {"algo_1": [a_file("p-00000-of-00003.npy", 1)], "algo_2": [a_file("p-00002-of-00003.npy", 1)]},
+            "no instance has file 1 of 3 of p-*-of-3.npy",
+        ),
+    ],
+)
+def test_what_makes_no_matrix_is_said_by_name(files, said):
+    with pytest.raises(InvalidInput, match=said.replace("*", r"\*")):
+        joined(**files)
+
+
+def test_files_that_count_from_one_are_all_there():
+    assert joined(algo_1=[a_file("1-of-2", 1)], algo_2=[a_file("2-of-2", 1)]).rows == 2
+
+
+def test_an_instance_that_reports_nothing_is_missed():
+    with pytest.raises(InstanceLost, match="algo-3 did not report"):
+        join(reports(algo_1=[a_file("a", 1)], algo_2=[]), ["algo-1", "algo-2", "algo-3"], "matrix")
+
+
+def test_an_instance_reports_what_it_has(tmp_path):
+    (tmp_path / "matrix").mkdir()
+    source = Source(channel="matrix", place=Place(tmp_path / "matrix", tmp_path / "scratch", "algo-2"))
+    assert report(source) == ShardReport(host="algo-2", files=())
+    np.save(tmp_path / "matrix" / "b.npy", np.ones((3, 2), dtype=np.float16))
+    (tmp_path / "matrix" / "a.csv").write_text("x,y\n1,2\n")
+    found = report(source)
+    assert [(file.name, file.rows, str(file.dtype)) for file in found.files] == [
+        ("a.csv", 1, "float64"),
+        ("b.npy", 3, "float16"),
+    ]
+    assert (found.bytes, found.elements, found.sparse) == (16 + 12, 8, False)
+
+
+def test_a_file_that_is_no_matrix_is_told_with_its_instance(tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"no")
+    with pytest.raises(InvalidInput, match=r"on algo-2: a\.npy"):
+        report(Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-2")))
