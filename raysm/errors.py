@@ -3,31 +3,31 @@
 ::
 
     RaysmError
-    ├── InvalidRequest (ValueError)     what was asked for cannot be; the message says what, the value and the remedy
+    ├── InvalidRequest (ValueError)     the request cannot work; the message has the value and the remedy
     │   └── InvalidInput                the data cannot be used: wrong shape, NaN, not enough rows
-    ├── InvalidConfig (ValueError)      a file that the service or the payload brought cannot be used
+    ├── InvalidConfig (ValueError)      a file of the service or the payload cannot be used
     │   └── InvalidPayload              the payload is missing, torn, or does not match its digests
     ├── MissingDependency               a package that this half needs is not installed
     ├── NoRoom                          a disk has not enough room for what will be written
     ├── ClusterError
     │   ├── ClusterNotFormed            instances did not join before the deadline
     │   ├── InstanceLost                an instance died while the job ran
-    │   ├── RayFailed                   a Ray process ended that had to live
-    │   └── ForeignListener (ConnectionError)  another user's process listens where the job's own should
-    ├── BlockFailed                     a share-nothing block's function raised, or its attempts are used up
-    ├── WorkerFailed                    a worker of a training ended otherwise than well, as often as it may
-    ├── TrialFailed                     every trial of a sweep failed; or one did, where it is about that one
+    │   ├── RayFailed                   a required Ray process ended
+    │   └── ForeignListener (ConnectionError)  another user's process listens at a port of the job
+    ├── BlockFailed                     a block of share-nothing work failed and used up its retries
+    ├── WorkerFailed                    a training worker failed and used up its retries
+    ├── TrialFailed                     a trial of a sweep failed, or all of them did
     ├── ServiceError                    AWS, or the embedded SageMaker, refused a call or could not be reached
     │   ├── JobNotFound                 there is no job of that name
-    │   └── CredentialsExpired          the caller has to log in again; the job that it was about goes on
+    │   └── CredentialsExpired          the caller has to log in again; the job keeps running
     ├── NotDone (TimeoutError)          a job has not ended within the time that the caller gave
-    ├── CallFailed                      a call of a session failed by what cannot travel as an exception
-    ├── CallCancelled (CancelledError)  somebody interrupted a call of a session
-    ├── SessionEnded                    a session has ended, or takes no more calls; the message says why
-    └── JobFailed                       a job ended otherwise than Completed
-        └── JobStopped (CancelledError) somebody stopped it
+    ├── CallFailed                      a call of a session failed, and its exception cannot be rebuilt here
+    ├── CallCancelled (CancelledError)  a call of a session was interrupted
+    ├── SessionEnded                    a session has ended or is closing; the message says why
+    └── JobFailed                       a job did not complete
+        └── JobStopped (CancelledError) the job was stopped
 
-Foreign errors are translated into these once, at the boundary, with ``from``.
+Errors of other libraries are translated into these once, at the boundary, with ``from``.
 """
 
 import concurrent.futures
@@ -82,9 +82,8 @@ class RaysmError(Exception):
         remedy: How to fix it; empty if unknown. The message ends with it.
     """
 
-    # At the class: a new error would be missing from a table of those who exit.
     exit_status: ClassVar[int] = 1
-    """With what a process exits that this ends; 2 where what it was given cannot be, so that nothing was begun."""
+    """Exit status of a command that ends with this error; 2 if nothing was started."""
 
     def __init__(self, message: str = "", *, remedy: str = "") -> None:
         """Append the remedy to the message."""
@@ -98,7 +97,7 @@ class RaysmError(Exception):
 
 
 class InvalidRequest(RaysmError, ValueError):
-    """What was asked for cannot be; nothing was started."""
+    """The request cannot work; nothing was started."""
 
     exit_status: ClassVar[int] = 2
 
@@ -124,11 +123,11 @@ class MissingDependency(RaysmError):
 
 
 class NoRoom(RaysmError):
-    """A disk has not enough room for what would be written."""
+    """A disk has too little free space."""
 
 
 class ClusterError(RaysmError):
-    """The instances are, or have become, no whole cluster."""
+    """The cluster did not form, or lost a part that it needs."""
 
 
 class ClusterNotFormed(ClusterError):
@@ -140,7 +139,7 @@ class InstanceLost(ClusterError):
 
 
 class RayFailed(ClusterError):
-    """A Ray process ended that had to live."""
+    """A required Ray process ended."""
 
 
 class ForeignListener(ClusterError, ConnectionError):
@@ -148,11 +147,11 @@ class ForeignListener(ClusterError, ConnectionError):
 
 
 class BlockFailed(RaysmError):
-    """A block of share-nothing work failed: its function raised, or it was tried as often as allowed.
+    """A block of share-nothing work failed: its function raised, or its retries are used up.
 
     Attributes:
-        block: What the task was told, as text.
-        attempts: How often it was tried.
+        block: The block, as text.
+        attempts: Number of attempts.
         remote_traceback: The last traceback, as the instance printed it.
         cause: The exception of the last attempt, ``KeyError: 'text'``.
     """
@@ -177,15 +176,15 @@ class BlockFailed(RaysmError):
 
 
 class WorkerFailed(RaysmError):
-    """A worker of a training ended otherwise than well; of several, the one for want of which the others failed.
+    """A training worker failed; if several did, the one that made the others fail.
 
     Attributes:
-        rank: Of all workers.
+        rank: Rank of the worker.
         host: Its instance.
-        error_type: The exception's class, or what else happened: ``SIGKILL``, ``exit code 3``.
+        error_type: The exception's class, or ``SIGKILL``, ``exit code 3``.
         text: The exception's text.
         remote_traceback: As the instance printed it; empty where there is none.
-        exit_code: Of the worker; 128 + the signal that killed it.
+        exit_code: The worker's; 128 plus the signal that killed it.
     """
 
     def __init__(
@@ -208,10 +207,10 @@ class WorkerFailed(RaysmError):
 
 
 class TrialFailed(RaysmError):
-    """A trial of a sweep failed, or all of them did, and this is why the first one did.
+    """A trial of a sweep failed, or all of them did; the message is about the first one.
 
     Attributes:
-        remote_traceback: As the instance printed it; of a script the last lines that it wrote.
+        remote_traceback: As the instance printed it; for a script, the last lines that it wrote.
     """
 
     def __init__(self, message: str, remote_traceback: str = "") -> None:
@@ -241,22 +240,22 @@ class JobNotFound(ServiceError):
 
 
 class CredentialsExpired(ServiceError):
-    """The caller's credentials have expired: nothing is wrong with the job that was asked about."""
+    """The caller's credentials have expired; the job keeps running."""
 
-    # Neither that a job failed, nor that something wrong was asked for: a script may log in and go on.
+    # Its own status: a script may log in and continue.
     exit_status: ClassVar[int] = 4
 
 
-# A job is waited for like a future, whose TimeoutError this is, too.
+# Waiting for a job is like waiting for a future, which raises TimeoutError.
 class NotDone(RaysmError, TimeoutError):
-    """A job has not ended within the time that the caller gave; it goes on."""
+    """A job has not ended within the caller's timeout; it keeps running."""
 
 
 class CallFailed(RaysmError):
-    """A call of a session failed, by an exception that cannot be made anew here, or because its process died.
+    """A call of a session failed: its exception cannot be rebuilt here, or its process died.
 
     Attributes:
-        error_type: The exception's class, or what else happened.
+        error_type: The exception's class, or what happened instead.
         remote_traceback: As the instance printed it; empty where there is none.
     """
 
@@ -268,9 +267,9 @@ class CallFailed(RaysmError):
         super().__init__(message)
 
 
-# As a future that was cancelled raises it.
+# A cancelled future raises CancelledError.
 class CallCancelled(RaysmError, concurrent.futures.CancelledError):
-    """Somebody interrupted a call of a session."""
+    """A call of a session was interrupted."""
 
 
 class SessionEnded(RaysmError):
@@ -278,15 +277,15 @@ class SessionEnded(RaysmError):
 
 
 IN_THE_JOB = "\n\nin the job:\n"
-"""What stands between a JobFailed's own words and the remote traceback."""
+"""Separates the message of a JobFailed from the remote traceback."""
 
 
 class JobFailed(RaysmError):
-    """A job ended otherwise than Completed; the message is its failure reason.
+    """A job did not complete; the message is its failure reason.
 
     Attributes:
         job: The job's name; None where it has none.
-        reason: Why, as the service says it; empty where it says nothing.
+        reason: The service's reason; empty if it has none.
         remote_traceback: The traceback of the job's own exception; empty where there is none.
     """
 

@@ -1,4 +1,4 @@
-"""The arguments of the command line. Pure: text in, a namespace out; nothing is read, nothing started."""
+"""Parse the command line into a namespace, without reading a file or starting anything."""
 
 import argparse
 import shlex
@@ -8,20 +8,10 @@ from typing import Any
 from raysm import __version__
 from raysm.cli.examples import EXAMPLES
 from raysm.cli.grid_arguments import add_grid
-from raysm.cli.job_arguments import add_about_jobs, add_entering
+from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_sending, add_sessions
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_local
 from raysm.cli.market_arguments import add_prices, add_quotas
 from raysm.cli.parser import Parser
-from raysm.cli.sending_arguments import (
-    add_config,
-    add_run,
-    add_similarity,
-    add_submit,
-    add_sweep,
-    add_train,
-    add_tune,
-)
-from raysm.cli.session_arguments import add_sessions
 
 __all__ = ["FAMILIES", "Arguments", "build_parser", "parse"]
 
@@ -40,14 +30,9 @@ examples:
 
 COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_demo,
-    add_similarity,
-    add_run,
-    add_train,
-    add_sweep,
-    add_tune,
-    add_submit,
+    add_sending,
     add_config,
-    add_about_jobs,
+    add_jobs,
     add_entering,
     add_sessions,
     add_local,
@@ -56,7 +41,7 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_prices,
     add_quotas,
 )
-"""Each adds one command, or a family of them, and says what carries it out."""
+"""Each adds one command or a family of them."""
 
 FAMILIES: Mapping[str, Sequence[str]] = {
     "run something": ("demo", "similarity", "run", "train", "sweep", "tune", "submit"),
@@ -70,17 +55,17 @@ FAMILIES: Mapping[str, Sequence[str]] = {
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """Parse the command line; what stands behind the first ``--`` goes to the user's script verbatim.
+    """Parse the command line; arguments behind the first ``--`` go to the user's script unchanged.
 
     Raises:
-        SystemExit: With status 2 and a message on stderr where the arguments are wrong, 0 for ``--help``.
+        SystemExit: Status 2 and a message on stderr if the arguments are wrong, 0 for ``--help``.
     """
     ours, theirs = _split(list(argv))
     parser = build_parser()
     if not argv:
-        # Short: the list of all commands and their options is what --help is for.
+        # Short: --help has the list of all commands.
         parser.exit(2, f"{parser.description}\n\n{EPILOG}\nraysm --help lists every command\n")
-    # parse_args would refuse these itself, without the hint at what a script's arguments are given behind.
+    # parse_args would refuse these without the hint about the arguments of a script.
     arguments, unread = parser.parse_known_args(ours)
     if unread:
         hint = ""
@@ -93,7 +78,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if theirs and not arguments.is_scripted:
         parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
-    # Last: a misspelt option is said before what is missing because of it.
+    # Last: a misspelt option is reported before what is missing because of it.
     lacks = arguments.lacks(arguments)
     if lacks is not None:
         arguments.refuse(lacks)
@@ -101,7 +86,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    # argparse would take the -- away, and read what stands behind it as arguments of its own.
+    # argparse would drop the -- and parse the rest itself.
     at = argv.index("--") if "--" in argv else len(argv)
     return argv[:at], argv[at + 1 :]
 
@@ -117,8 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
-    # Required, since argparse by itself lets a command line without a command pass. Not shown, since it would list
-    # all commands as one; with a prog of its own, which argparse would else take from the usage.
+    # Hidden, because argparse would list all commands as one argument; prog, because argparse would take the usage.
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="raysm"
     )

@@ -1,26 +1,199 @@
-"""``raysm config``: the options that apply here, and the place that chose each of them.
+"""The options that apply to a command: project file, profile, request file and flags, laid over each other.
 
-What flows in are the settings of a command line and its files; what flows out is TOML, each value with its origin as
-a comment: a project file that says the same.
+``raysm config`` prints them, each with the place that chose it.
 """
 
+import argparse
 import dataclasses
 import json
+import re
+import tomllib
+import types
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import project_file, read_settings
+from raysm.cli.options import CHANGE, TARGETS_OWN, WORKLOADS, Flag
 from raysm.client.options import default_of
-from raysm.client.settings import Key, Settings, schema
+from raysm.client.project import Project, find_project_file, read_request
+from raysm.client.settings import TARGETS, Key, Layer, Settings, check_values, hint_of, nested, schema
+from raysm.errors import InvalidRequest
 from raysm.request import Ports
-from raysm.request.codec import to_json
+from raysm.request.codec import hints_of, to_json
+from raysm.request.similarity import MATRIX
 
-__all__ = ["effective", "run", "toml"]
+__all__ = ["NO_ROLE", "effective", "flag_layer", "project_file", "read_settings", "run", "toml"]
+
+
+def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
+    """Return the layer of options that the flags choose.
+
+    Args:
+        arguments: The parsed command line, with the flags of the command.
+        on: The target that files choose.
+
+    Raises:
+        InvalidRequest: A value is malformed, or belongs to another target.
+    """
+    # --image belongs to the chosen target, and a flag may choose that.
+    on = arguments.on or on
+    values: dict[Key, Any] = {}
+    names: dict[Key, str] = {}
+    for flag in arguments.flags:
+        value = getattr(arguments, flag.dest)
+        if value is not None:
+            chosen = dict(_choices(flag, value, on))
+            values |= chosen
+            names |= dict.fromkeys(chosen, flag.name)
+    for text in getattr(arguments, "set", None) or ():
+        key, value = _changed(text)
+        values[key], names[key] = value, CHANGE
+
+    def origin(key: Key) -> str:
+        return next((name for chosen, name in names.items() if chosen[: len(key)] == key or key == chosen), "a flag")
+
+    # Checked like the tables of a file: a message names the flag instead of the line.
+    return Layer(values=check_values(nested(values), schema(workload=True), origin), origin=origin)
+
+
+def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
+    key = flag.key
+    if key[0] == TARGETS_OWN:
+        key = (_target_of(flag, on), key[1])
+    if flag.metavar is None or "=" not in flag.metavar:
+        yield key, value
+        return
+    for name, text in _named(value, flag).items():
+        # Only the URI of a channel: its other options in a file still apply.
+        yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
+
+
+def _target_of(flag: Flag, on: str) -> str:
+    """Return the target whose option a flag chooses."""
+    having = [name for name, kind in TARGETS.items() if flag.key[1] in hints_of(kind)]
+    if on not in having:
+        raise InvalidRequest(f"{flag.name} belongs to --on {having[0]}")
+    return on
+
+
+NOUNS = {
+    "inputs": "channel",
+    "environment": "variable",
+    "hyperparameters": "hyperparameter",
+    "tags": "tag",
+    "workload.space": "parameter",
+}
+
+
+def _named(texts: list[str], flag: Flag) -> dict[str, str]:
+    """Return the values of a repeated NAME=VALUE flag by their names."""
+    values: dict[str, str] = {}
+    noun = NOUNS[flag.path]
+    for text in texts:
+        name, equals, content = text.partition("=")
+        # A variable may be empty; an empty channel or tag is a mistake.
+        if not (name and equals and (content or noun == "variable")):
+            example = (
+                f"; for example {flag.name} {_channel_of(text)}={text}" if noun == "channel" and not equals else ""
+            )
+            raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}{example}")
+        # Otherwise the last one would win silently.
+        if name in values:
+            raise InvalidRequest(f"the {noun} {name!r} is given twice: {flag.name} {name}={values[name]} and {text}")
+        values[name] = content
+    return values
+
+
+def _channel_of(path: str) -> str:
+    """Return a name for a channel, made from the path of its input."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", PurePath(path).stem).strip("-") or "data"
+
+
+def _changed(text: str) -> tuple[Key, Any]:
+    """Return option and value of ``--set OPTION=VALUE``; values other than text are written as in TOML."""
+    path, equals, value = text.partition("=")
+    key = tuple(path.strip().split("."))
+    if not (path and equals):
+        raise InvalidRequest(f"{CHANGE} takes OPTION=VALUE, as in {CHANGE} cluster.volume_gb=100, got {text!r}")
+    try:
+        data: Any = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        data = value  # ml.m5.large needs no quotes here
+    return key, value if _is_text(key) and not isinstance(data, str) else data
+
+
+def _is_text(key: Key) -> bool:
+    """Return whether the option takes text only: then 10 means "10"."""
+    try:
+        hint = hint_of(key)
+    except (KeyError, TypeError):  # reported later, with the nearest option
+        return False
+    return hint is str or (isinstance(hint, types.UnionType) and set(typing.get_args(hint)) == {str, types.NoneType})
+
+
+NO_ROLE = "arn:aws:iam::000000000000:role/none"
+"""A target is not made without a role; to plan, to read and to look takes none."""
+
+
+def read_settings(arguments: Arguments, *files: Layer) -> Settings:
+    """Return what applies to a command.
+
+    Args:
+        arguments: The parsed command line.
+        files: What files of the command's own say, over those of the project and below every flag.
+
+    Raises:
+        InvalidRequest: A file cannot be read or says what there is not, or a flag's value is malformed.
+    """
+    layers = [*_file_layers(arguments), *files]
+    # Laid over each other once before: a flag of several targets is the one's that the files name.
+    flags = flag_layer(arguments, Settings(layers).on.kind)
+    return Settings([*layers, _workload_layer(arguments), flags])
+
+
+def project_file(arguments: Arguments) -> Path | None:
+    """Return the project file that applies, if there is one."""
+    named: Path | None = arguments.project_file
+    return named if named is not None else find_project_file(Path.cwd(), Path.home())
+
+
+def _file_layers(arguments: Arguments) -> list[Layer]:
+    file, profile = project_file(arguments), arguments.config_profile
+    if file is None and profile is not None:
+        raise InvalidRequest(f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it")
+    layers = [] if file is None else Project.read(file).chosen(profile)
+    # Commands that only read jobs take none.
+    request = getattr(arguments, "request", None)
+    return layers if request is None else [*layers, read_request(request)]
+
+
+def _workload_layer(arguments: Arguments) -> Layer:
+    """Return what the command and its own arguments say of the workload."""
+    values: dict[Key, object] = {}
+    kind = WORKLOADS.get(arguments.command)
+    if kind is not None:
+        values["workload", "kind"] = kind.kind
+    script, matrix = getattr(arguments, "script", None), getattr(arguments, "matrix", None)
+    if script is not None:
+        values["workload", "script"] = script
+    if arguments.script_args:
+        values["workload", "args"] = list(arguments.script_args)
+    if matrix is not None:
+        values["inputs", MATRIX, "uri"] = matrix
+    if getattr(arguments, "sharded", False):
+        values["inputs", MATRIX, "distribution"] = "ShardedByS3Key"
+    if arguments.command == "similarity" and any(
+        value is not None for value in (arguments.top_k, arguments.threshold, arguments.full)
+    ):
+        # Exactly one says what is kept: a flag puts away what a request's file says.
+        values |= {("workload", "top_k"): None, ("workload", "threshold"): None, ("workload", "full"): False}
+    return Layer(values=values, origin=lambda key: f"raysm {arguments.command}")
+
 
 WIDE = 80
 """Characters of a line whose origin may stand further to the right than the others'."""

@@ -1,13 +1,18 @@
-"""Consoles that report a closed pipe, and last words that reach the user when stdout is gone."""
+"""Consoles, printing answers, and signals that end a command."""
 
 import contextlib
+import json
 import os
+import signal
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
+from typing import Any, Protocol, TypeVar
 
 import rich.console
 from rich.text import Text
 
-__all__ = ["Console", "discard_unread_output", "say_last"]
+__all__ = ["Console", "Interrupts", "discard_unread_output", "interruptible", "print_answer", "say_last"]
 
 
 class Console(rich.console.Console):
@@ -51,3 +56,83 @@ def discard_unread_output() -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
+
+
+class Answer(Protocol):
+    """What a command answers with."""
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return it as JSON has it."""
+        ...
+
+
+A = TypeVar("A", bound=Answer)
+
+
+def print_answer(
+    answer: A, lines: Callable[[A], Iterable[str]], console: rich.console.Console, *, as_json: bool
+) -> None:
+    """Print an answer as JSON, or as the lines that a view makes of it."""
+    if as_json:
+        # Not by the console: it would wrap and colour what another program reads.
+        print(json.dumps(answer.as_dict(), indent=1))
+        return
+    for line in lines(answer):
+        # Text, and not markup: names of rows and reasons of the service may hold square brackets.
+        console.print(Text(line), soft_wrap=True)
+
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Ctrl-C, ``kill``, and a terminal that is closed; Windows has no SIGHUP."""
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt where a signal comes; where it comes within ``held``, at its end."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._is_held = self._is_due = False
+
+    def take(self, signum: int, frame: FrameType | None) -> None:
+        """Take a signal, as Python calls a handler.
+
+        Raises:
+            KeyboardInterrupt: Nothing holds it back.
+        """
+        # The second one is not held: what is written may be stuck, in a pipe that nobody reads.
+        if self._is_held and not self._is_due:
+            self._is_due = True
+            return
+        raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold a signal back while the block runs.
+
+        Raises:
+            KeyboardInterrupt: One came meanwhile.
+        """
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        if self._is_due:
+            self._is_due = False
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interrupts]:
+    """Take SIGTERM and a closed terminal like Ctrl-C while the block runs; yield what can hold them back."""
+    interrupts = Interrupts()
+    signals = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    # What somebody ignores on purpose, as nohup does, stays ignored.
+    previous = {one: signal.getsignal(one) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}
+    for one in previous:
+        signal.signal(one, interrupts.take)
+    try:
+        yield interrupts
+    finally:
+        for one, action in previous.items():
+            signal.signal(one, action)

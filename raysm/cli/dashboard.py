@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
-from raysm.cli.reading import find_to_read
+from raysm.cli.config import read_settings
+from raysm.cli.jobs import find_to_read
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.views.dashboard.dashboard import open_dashboard

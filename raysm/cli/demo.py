@@ -1,8 +1,4 @@
-"""``raysm demo``: a whole job on data that raysm carries, and its result as a person wants to see it.
-
-What flows in is the number of instances, what flows out is a job on the embedded SageMaker and a few of its rows, with
-pictures: the first thing that somebody runs who has installed raysm and has neither data nor a clone.
-"""
+"""``raysm demo``: a job on the embedded SageMaker, on data that is part of the package, with its result as pictures."""
 
 import csv
 import gzip
@@ -16,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.display import Display
+from raysm.cli.display import Display, Times
 from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import check_output, follow
-from raysm.cli.times import Times
+from raysm.cli.sending import check_output, follow
 from raysm.client.job.handle import Job
 from raysm.client.results.result import Result
 from raysm.client.submit import submit

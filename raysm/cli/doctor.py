@@ -14,12 +14,11 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.cli.display import Display
+from raysm.cli.config import NO_ROLE, read_settings
+from raysm.cli.display import Display, Times
 from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import follow, prepared, send
+from raysm.cli.sending import follow, prepared, send
 from raysm.cli.this_machine import local_checks
-from raysm.cli.times import Times
 from raysm.client.account.permissions import ROLE, USER, policy
 from raysm.client.costs.forecast import most_expensive
 from raysm.client.doctor import Case, Finding, State, examine, intent_of, probe

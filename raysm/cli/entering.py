@@ -6,7 +6,7 @@ import threading
 from rich.console import Console
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
+from raysm.cli.config import read_settings
 from raysm.client.job.handle import Job
 from raysm.client.job.listing import find_job
 from raysm.client.service import Service, connect

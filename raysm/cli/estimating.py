@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
+from raysm.cli.config import read_settings
 from raysm.cli.cores import vcpus_of
-from raysm.cli.submitting import cluster
+from raysm.cli.sending import cluster
 from raysm.client.account.images import Processor, processor_of
 from raysm.client.checks import check_instance_type
 from raysm.client.costs.forecast import Forecast, forecast

@@ -10,12 +10,11 @@ from rich.text import Text
 
 from raysm.cli import grid_by_batch, grid_row, grids
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.cli.console import Console
+from raysm.cli.config import NO_ROLE, read_settings
+from raysm.cli.console import Console, print_answer
 from raysm.cli.grid_events import follow
-from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
-from raysm.cli.submitting import options_of
+from raysm.cli.sending import options_of
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
 from raysm.contract.names import counted

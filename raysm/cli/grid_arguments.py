@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.argument_groups import add_target
-from raysm.cli.flags import COMMON, add_flags
 from raysm.cli.market_arguments import names
+from raysm.cli.options import COMMON, add_flags, add_target
 from raysm.cli.parser import add_command
 from raysm.grid.batch_job.asked import DEFINITION
 

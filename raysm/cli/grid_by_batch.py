@@ -12,10 +12,9 @@ from typing import Any, cast
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.cli.console import Console
+from raysm.cli.config import NO_ROLE, read_settings
+from raysm.cli.console import Console, print_answer
 from raysm.cli.grid_events import follow
-from raysm.cli.printing import print_answer
 from raysm.client.service import Service
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import NO_ROLE, read_settings
-from raysm.cli.printing import print_answer
+from raysm.cli.config import NO_ROLE, read_settings
+from raysm.cli.console import print_answer
 from raysm.cli.report import print_result
 from raysm.cli.rows_source import named_source
-from raysm.cli.submitting import check_output
+from raysm.cli.sending import check_output
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.classify import brief

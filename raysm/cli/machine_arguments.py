@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.argument_groups import add_change, add_reading
-from raysm.cli.flags import COMMON, add_flags
+from raysm.cli.options import COMMON, add_change, add_flags, add_reading
 from raysm.cli.parser import add_command
 
 __all__ = ["add_demo", "add_doctor", "add_local"]

@@ -31,24 +31,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 where all went well, 1 where a job, a row of a grid or a trial of a sweep failed (the best of the other trials
-        is brought all the same) or the doctor found what stands in its way, 2 where what was asked
-        for cannot be, 3 where the doctor found nothing, but could not look at all, 4 where the credentials have expired
-        and the job goes on, 130 after Ctrl-C, 141 where the reader of stdout was gone and the job was stopped.
+        0 if all went well; 1 if a job, a row of a grid or a trial of a sweep failed (the best of the other trials is
+        fetched nevertheless), or the doctor found a problem; 2 if the request cannot work; 3 if the doctor found no
+        problem but could not check everything; 4 if the credentials have expired and the job keeps running; 130 after
+        Ctrl-C; 141 if the reader of stdout was gone and the job was stopped.
     """
-    # Outside of what follows: argparse says itself what is wrong, and exits with 2.
+    # Outside of the try block: argparse reports errors itself, and exits with 2.
     arguments = parse(sys.argv[1:] if argv is None else argv)
-    # stdout is for answers: whoever pipes them to a program sees errors all the same.
+    # stdout is for answers: the user sees errors even if a pipe reads stdout.
     errors = Console(stderr=True)
     for stream in (sys.stdout, sys.stderr):
-        # A file's name may hold bytes that are not UTF-8: they are shown escaped.
+        # The name of a file may contain bytes that are not UTF-8; they are escaped.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        # A command that always goes well need not say so.
         return pkgutil.resolve_name(arguments.run)(arguments, Console()) or 0
     except KeyboardInterrupt:
-        # A command that only looks at a job has stopped nothing.
+        # A command that only reads has stopped nothing.
         say_last(errors, "stopped" if arguments.sends_job else "interrupted")
         discard_unread_output()
         return INTERRUPTED

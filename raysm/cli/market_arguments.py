@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from raysm.cli.argument_groups import add_reading
+from raysm.cli.options import add_reading
 from raysm.cli.parser import add_command
 
 __all__ = ["add_prices", "add_quotas", "names"]

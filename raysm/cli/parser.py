@@ -1,4 +1,4 @@
-"""How a command line is read: a parser that says what is wrong in one line, with the nearest option."""
+"""The argument parser: its errors take one line and name the nearest option."""
 
 import argparse
 import difflib
@@ -42,27 +42,27 @@ GROUPS = (
     JOB_GROUP,
     NETWORK_GROUP,
 )
-"""Titles of what many commands have beside their own options, which come first, in the order of --help."""
+"""Titles of the options that many commands share, in the order of --help; a command's own options come first."""
 
 HABITS = {"-n": "--instances", "-o": "--output", "-k": "--top-k", "-i": "--input", "-e": "--env", "-d": "--detach"}
-"""What other programs (mpirun, docker, cc) call by a letter, and we by a word."""
+"""Short options of other programs (mpirun, docker, cc), and raysm's option for each."""
 
 NUMBER = re.compile(r"-\d*\.?\d+(e-?\d+)?")
-"""A value below 0, which is no option."""
+"""A negative number, which is not an option."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong, the nearest option or command and the way to the help, instead of the whole usage."""
+    """Reports what is wrong with the nearest option or command, instead of the whole usage."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Begin as argparse does."""
+        """Take what argparse takes."""
         super().__init__(*args, **{"formatter_class": _Formatter} | kwargs)
-        # Of an argument of a type argparse calls the function registered for it; its own message says "int value".
+        # argparse calls the function registered for a type; its own message says "int value".
         self.register("type", int, _whole)
         self.register("type", float, _number)
 
     def short_usage(self) -> str:
-        """Return what has to be given; what may be given beside it is listed below."""
+        """Return the usage with the required arguments only."""
         if self.usage:
             return self.usage
         listed = [action for action in self._actions if not isinstance(action, argparse._SubParsersAction)]
@@ -75,20 +75,20 @@ class Parser(argparse.ArgumentParser):
         return " ".join([self.prog, *words, "[options]"])
 
     def format_help(self) -> str:
-        """Return the help: the command's own options first, what is for AWS alone last."""
+        """Return the help: the command's own options first, those for AWS last."""
         if self._subparsers is None:
             self.usage = self.short_usage()
         self._action_groups.sort(key=lambda group: GROUPS.index(group.title) if group.title in GROUPS else -1)
         return super().format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse an option that nobody knows before anything else is looked at."""
-        # Ahead of argparse, which of a misspelt option says only which other one is missing.
-        # A parser of commands hands their options on to theirs, and knows none of them itself.
+        """Refuse an unknown option before anything else is checked."""
+        # Before argparse, which would only report what is missing because of the misspelt option.
+        # A parser with subcommands does not know their options.
         if self._subparsers is None:
             before = ""
             for text in args or ():
-                # Behind an option that takes a value argparse says itself that the value is missing.
+                # After an option that takes a value, argparse itself reports that the value is missing.
                 if self._is_unknown(text) and (text.startswith("--") or not self._takes_value(before)):
                     self.error(self._unknown(text.partition("=")[0], args))
                 before = text
@@ -97,7 +97,7 @@ class Parser(argparse.ArgumentParser):
     def _is_unknown(self, text: str) -> bool:
         if text.startswith("--"):
             return text.partition("=")[0] not in self._option_string_actions
-        # Letters may be written together, and a dash alone is stdin to many.
+        # Letters may be joined, and a single dash often means stdin.
         is_letter = len(text) > 1 and text.startswith("-") and not NUMBER.fullmatch(text)
         return is_letter and text[:2] not in self._option_string_actions
 
@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         near = self._near(option)
         if not self.get_default("is_scripted"):
             return f"there is no option {option}" + (f"; did you mean {near[0]}?" if near else "")
-        # The script's first: whoever runs one more often forgot the -- than how an option is spelt.
+        # The script's first: a missing -- is more common than a typing error.
         moved = self._moved_behind(args)
         behind = (
             f"if it is the script's: {moved}"
@@ -130,12 +130,12 @@ class Parser(argparse.ArgumentParser):
         return f"there is no option {option}; {behind}" + (f"; or did you mean {near[0]}?" if near else "")
 
     def _moved_behind(self, args: Sequence[str]) -> str | None:
-        """Return the command line with the unknown options behind ``--``; None where no script stands before them."""
+        """Return the command line with the unknown options behind ``--``; None if there is no script."""
         ours: list[str] = []
         theirs: list[str] = []
         has_script = False
         into = ours
-        # Whether the next word is the value of an option before it.
+        # Whether the next word is the value of the option before it.
         is_value = False
         for text in args:
             if text.startswith("-"):
@@ -162,14 +162,14 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Leaves lines as they are where a text has several: examples."""
+    """Keeps the line breaks of texts with several lines, such as examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 def titled(parser: argparse.ArgumentParser, title: str) -> Any:
-    """Return the parser's group of this title, which is made where there is none yet."""
+    """Return the parser's group with this title, and create it if needed."""
     groups = [group for group in parser._action_groups if group.title == title]
     return groups[0] if groups else parser.add_argument_group(title)
 
@@ -189,21 +189,20 @@ def add_command(
     is_scripted: bool = False,
     sends_job: bool = False,
 ) -> argparse.ArgumentParser:
-    """Add a command to ``raysm``; its parser is also what says, after the parsing, that something is wrong.
+    """Add a command to ``raysm``; its parser also reports what is found wrong after parsing.
 
     Args:
-        commands: Of the whole command line.
-        name: As it is typed.
-        text: What it does, in one sentence without its full stop.
-        run: ``module:function`` that carries it out, imported only then: ``raysm --help`` answers at once.
-        usage: None is argparse's own.
-        is_scripted: Whether what stands behind ``--`` is for a script or a command of the user's.
-        sends_job: Whether it sends a job, which Ctrl-C then stops.
+        commands: The subparsers of ``raysm``.
+        name: The command.
+        text: What it does, as a sentence without capital letter and full stop.
+        run: ``module:function`` that runs it, imported only then, so that ``raysm --help`` is fast.
+        usage: The usage line; None is derived from the arguments.
+        is_scripted: Whether arguments behind ``--`` go to the user's script or command.
+        sends_job: Whether it sends a job, which Ctrl-C stops.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
     )
-    # What is found wrong after the parsing is said as this command's own, with the way to its help.
     parser.set_defaults(
         refuse=parser.error, run=run, is_scripted=is_scripted, sends_job=sends_job, lacks=_lacks_nothing
     )
@@ -222,10 +221,10 @@ def _whole(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Read a time: ``90s``, ``30m``, ``2h``, ``1d``, or a number of seconds.
+    """Parse a time: ``90s``, ``30m``, ``2h``, ``1d``, or a number of seconds.
 
     Raises:
-        argparse.ArgumentTypeError: It is none of these.
+        argparse.ArgumentTypeError: The text is not a time.
     """
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     unit = units.get(text[-1:])

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import NO_ROLE, read_settings
+from raysm.cli.config import NO_ROLE, read_settings
 from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, fetch_prices, save_prices
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest

@@ -1,24 +1,29 @@
-"""What a person sees at the end: the result, its size, how to read it, the time, and the money."""
+"""What a person sees of a result: files, how to read them, time, money and metrics."""
 
 import json
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from raysm.cli.times import Times
+from raysm.cli.arguments import Arguments
+from raysm.cli.display import Times
 from raysm.client.costs import bill as costs
 from raysm.client.costs.bill import Bill
 from raysm.client.job.handle import Job
+from raysm.client.logs.metrics import Metrics
+from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result, earlier_result
 from raysm.contract.result import ResultFile
 from raysm.request.codec import to_json
 from raysm.request.workload import Workload, built_in_kind
 
-__all__ = ["brought", "print_result"]
+__all__ = ["described", "brought", "print_metrics", "print_result"]
 
 SHOWN = 3
 """Files of a script's result that are named; of more, the number is."""
@@ -32,6 +37,30 @@ def brought(job: Job, output: Path | None, console: Console) -> Any:
     if earlier is not None and earlier.job != job.name:
         console.print(Text(f"replaced the result of {earlier.job} in {output}"), soft_wrap=True)
     return result
+
+
+def described(job: Job) -> dict[str, Any]:
+    """Return what is known of a job as JSON values."""
+    description, bill = job.describe(), job.cost()
+    return {
+        "name": description.name,
+        "arn": description.arn,
+        "status": str(description.status),
+        "secondary_status": str(description.secondary),
+        "message": description.message or None,
+        "failure_reason": description.reason or None,
+        "instances": [{"type": kind, "count": count} for kind, count in job.instances],
+        "created": description.created.isoformat() if description.created else None,
+        "started": description.started.isoformat() if description.started else None,
+        "ended": description.ended.isoformat() if description.ended else None,
+        "billable_s": description.billable_s,
+        "training_s": description.training_s,
+        "cost": None if bill is None else bill.as_dict(),
+        "transitions": [
+            {"status": status, "begin": begin.isoformat() if begin else None, "end": end.isoformat() if end else None}
+            for status, begin, end in description.transitions
+        ],
+    }
 
 
 def print_result(
@@ -119,3 +148,80 @@ def _json(result: Any) -> dict[str, Any]:
             return {"path": str(result)}
     # A function may return what JSON has no form for.
     return {"value": repr(result)}
+
+
+HOW = (
+    "a script or function reports one by raysm.report(loss=0.5), a training loop by training.report(loss=0.5); "
+    "raysm.submit(metrics=[raysm.MetricDefinition(name, regex)]) lets the service find those that it prints itself"
+)
+
+TELEMETRY = (
+    "in a training each instance tells every few seconds how busy its CPUs, memory, network, disks and GPUs are; in "
+    "every other job only its peak memory, when it ends; and in a job that raysm did not send nothing"
+)
+
+
+def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
+    """Print the metrics of a job: its own, or those of its instances where that is asked for.
+
+    As JSON they are all, unless fewer are asked for.
+    """
+    # Read once, and whole: where nothing is chosen, the message says what there is instead.
+    everything = job.metrics()
+    if arguments.telemetry:
+        chosen = everything.of_instances()
+    elif arguments.all or arguments.json:
+        chosen = everything
+    else:
+        chosen = everything.of_job()
+    named = chosen.named(*arguments.name)
+    if arguments.json:
+        print(json.dumps([asdict(metric) for metric in named], indent=1))
+    elif named:
+        for table in (_steps(named.of_job()), _instances(named.of_instances())):
+            for line in table:
+                console.print(Text(line), soft_wrap=True)
+    else:
+        console.print(Text(_nothing(arguments, job, everything, chosen)), soft_wrap=True)
+
+
+def _steps(metrics: Metrics) -> list[str]:
+    """Return a row for each step; of values without one, a row for each moment."""
+    rows = metrics.rows()
+    columns = metrics.names
+    has_steps, has_times = any(row[0] is not None for row in rows), any(row[0] is None for row in rows)
+    table = [[*(["step"] if has_steps else []), *(["time"] if has_times else []), *columns]]
+    for step, at_s, values in rows:
+        cells = ["" if step is None else str(step)] if has_steps else []
+        cells += [time.strftime("%H:%M:%S", time.localtime(at_s)) if step is None else ""] if has_times else []
+        table.append([*cells, *(metric_value(values[name]) if name in values else "" for name in columns)])
+    return _aligned(table) if rows else []
+
+
+def _instances(metrics: Metrics) -> list[str]:
+    """Return a row for each instance and name: there may be a value every few seconds."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for metric in metrics:
+        values.setdefault((metric.host, metric.name), []).append(metric.value)
+    table = [["instance", "metric", "values", "mean", "most", "last"]]
+    for (host, name), series in sorted(values.items()):
+        figures = (sum(series) / len(series), max(series), series[-1])
+        table.append([host, name, str(len(series)), *map(metric_value, figures)])
+    return _aligned(table) if values else []
+
+
+def _aligned(table: list[list[str]]) -> list[str]:
+    """Return the rows as text; whole, however wide: it may be read by a program."""
+    # Not rich's Table, which cuts what is wider than the terminal.
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+
+
+def _nothing(arguments: Arguments, job: Job, everything: Metrics, chosen: Metrics) -> str:
+    if chosen:
+        return f"no metric is named {' or '.join(arguments.name)}; {job.name} has {', '.join(chosen.names)}"
+    if arguments.telemetry:
+        return f"no metrics of the instances of {job.name}{'' if job.done() else ' yet'}: {TELEMETRY}"
+    if everything.of_instances():
+        return f"no metrics but those of the instances (raysm metrics --telemetry {job.name}): {HOW}"
+    return f"no metrics{'' if job.done() else ' yet'}: {HOW}"

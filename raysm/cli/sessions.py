@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
+from raysm.cli.config import read_settings
 from raysm.cli.console import Console
-from raysm.cli.submitting import cluster, options_of
+from raysm.cli.sending import cluster, options_of
 from raysm.client.logs.rendering import sentence
 from raysm.client.service import Service, connect
 from raysm.client.session.card import detached, rows

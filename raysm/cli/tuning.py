@@ -1,26 +1,27 @@
-"""The command ``raysm tune``: a sweep flows in, whose trials the service launches; their table and the best follow."""
+"""Tuning jobs on the command line: ``raysm tune``, and status, stop and result of a tuning job."""
 
 import json
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
-from raysm.cli.console import Console, say_last
-from raysm.cli.interrupts import interruptible
+from raysm.cli.config import read_settings
+from raysm.cli.console import Console, interruptible, say_last
 from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import as_request, check_output, facts, prepared
+from raysm.cli.sending import as_request, check_output, check_timeout, facts, prepared
 from raysm.client.results.result import check_folder
 from raysm.client.settings import Settings
+from raysm.client.sweep_result import TrialTable
 from raysm.client.tuning.call import TuningOptions, prepare_tuning
 from raysm.client.tuning.handle import Tuning
 from raysm.contract.events import Trial
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest
 
-__all__ = ["run", "teller"]
+__all__ = ["run", "run_about", "teller"]
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
@@ -106,3 +107,67 @@ def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
 
 def _say(text: str, console: Console) -> None:
     console.print(Text(text), soft_wrap=True)
+
+
+def run_about(arguments: Arguments, tuning: Tuning, console: Console) -> None:
+    """Do what ``arguments.command`` says of a tuning job.
+
+    Raises:
+        InvalidRequest: It is asked of jobs alone.
+    """
+    verbs = {"status": _status, "stop": _stop, "result": _result}
+    verb = verbs.get(arguments.command)
+    if verb is None:
+        raise InvalidRequest(
+            f"{tuning.name} is a tuning job, and raysm {arguments.command} is of jobs: raysm status {tuning.name} "
+            "lists its trials, each of which is one"
+        )
+    verb(arguments, tuning, console)
+
+
+def _status(arguments: Arguments, tuning: Tuning, console: Console) -> None:
+    trials = tuning.trials
+    state = _as_dict(tuning, trials)
+    if arguments.json:
+        print(json.dumps(state, indent=1))
+        return
+    why = f": {state['reason']}" if state["reason"] else ""
+    console.print(Text(f"tuning job {tuning.name}: {state['status']}{why}\n{trials!r}"), soft_wrap=True)
+    best = state["best"]
+    if best is not None:
+        direction = "lowest" if tuning.mode == "min" else "highest"
+        text = f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} brings what it left"
+        console.print(Text(text), soft_wrap=True)
+
+
+def _stop(arguments: Arguments, tuning: Tuning, console: Console) -> None:
+    # As of a job: what has ended is not asked to, and who asks is told how it ended.
+    if not tuning.done():
+        tuning.stop()
+    status = tuning.wait()
+    if arguments.json:
+        print(json.dumps(_as_dict(tuning, tuning.trials), indent=1))
+    else:
+        console.print(Text(f"{tuning.name}: {status}"), soft_wrap=True)
+
+
+def _result(arguments: Arguments, tuning: Tuning, console: Console) -> None:
+    check_timeout(arguments.timeout)
+    if arguments.output is not None:
+        check_output(arguments.output)
+    shown = Console(stderr=True)
+    tuning.wait(0.0 if arguments.no_wait else arguments.timeout, ended=None if tuning.done() else teller(tuning, shown))
+    best = tuning.best
+    result = brought(best, arguments.output, shown if arguments.json else console)
+    print_result(console, result, workload=best.tags.get(WORKLOAD_TAG, ""), as_json=arguments.json, bill=best.cost())
+
+
+def _as_dict(tuning: Tuning, trials: TrialTable) -> dict[str, Any]:
+    described = tuning.describe()
+    return {
+        "tuning": tuning.name,
+        "status": described["HyperParameterTuningJobStatus"],
+        "reason": described.get("FailureReason", ""),
+        "trials": trials.rows(),
+        "best": (described.get("BestTrainingJob") or {}).get("TrainingJobName"),
+    }

@@ -22,7 +22,7 @@ from raysm.contract.service_model import (
     service_model,
     violations,
 )
-from raysm.contract.unwritten_rules import breaches
+from raysm.contract.service_rules import breaches
 from raysm.errors import InvalidRequest, option
 from raysm.request import Input, InstanceGroup, JobRequest, Workload
 
@@ -219,8 +219,8 @@ def check(plan: Plan, *, takes_files: bool) -> None:
             raise InvalidRequest(_message(violation))
         newer.append(violation)
     for breach in breaches(plan.api, plan.request):
-        remedy = breach.rule.remedy
-        raise InvalidRequest(f"{breach.message}{'; ' if remedy else ''}{remedy} ({breach.rule.source})")
+        remedy = f"; {breach.remedy}" if breach.remedy else ""
+        raise InvalidRequest(f"{breach.message}{remedy} ({breach.source})")
     # Last: of a request that is refused, nobody wants to know what else may be.
     for violation in newer:
         _warn_of_newer(violation.values, violation.value, violation.path)

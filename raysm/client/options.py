@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from raysm.client.service import Service
-from raysm.contract import keywords
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Ports, Security, Target
+from raysm.request import options as request_options
 from raysm.request.job import hyperparameter_text
 
 __all__ = [
@@ -103,7 +103,7 @@ def check_names(options: Mapping[str, Any]) -> None:
         InvalidRequest: The name, and the nearest one that there is.
     """
     # Types of ``**options`` are for editors and checkers: Python itself takes any name.
-    keywords.check_names("raysm.submit", SubmitKeywords.__annotations__, options)
+    request_options.check_names("raysm.submit", SubmitKeywords.__annotations__, options)
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from raysm.client.checks import check as check_plan
 from raysm.client.checks import check_inputs, check_ray
 from raysm.client.job import records
 from raysm.client.job.handle import Job, attach
-from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
+from raysm.client.options import IfDone, SubmitOptions, check_names, of_request, request_fields
 from raysm.client.plan import plan
 from raysm.client.prepared import Prepared, state_of
 from raysm.client.service import Service, connect
@@ -22,7 +22,6 @@ from raysm.client.source.package import Package, Wrapped, package_of
 from raysm.client.storage.inputs import is_data, locate, save
 from raysm.client.units import python_version
 from raysm.contract import payload
-from raysm.contract.keywords import documents_options
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.payload import Parted
 from raysm.errors import InvalidRequest
@@ -36,7 +35,6 @@ REFERENCE = "job:"
 """How an input that another job left begins: ``job:NAME/data``."""
 
 
-@documents_options(SubmitOptions, default_of=default_of)
 def submit(
     workload: "Workload | Wrapped | JobRequest",
     *,
@@ -55,7 +53,7 @@ def submit(
         if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
             the parameters and raysm are unchanged.
         resume: Go on with the state that the task's latest job left, instead of with an empty one.
-        options: As ``SubmitOptions`` says.
+        options: Those of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
     Raises:
         InvalidRequest: What was asked for cannot be; nothing was uploaded.
@@ -68,7 +66,6 @@ def submit(
     return done or prepared.send()
 
 
-@documents_options(SubmitOptions, default_of=default_of)
 def prepare(
     workload: "Workload | Wrapped | Package | JobRequest",
     *,
@@ -92,7 +89,7 @@ def prepare(
             has.
         token: The job's secret, where the same job may be prepared twice; None draws one.
         shares: Whether what it has in common with other jobs is sent once for all of them, and stays.
-        options: As ``SubmitOptions`` says.
+        options: Those of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
     Raises:
         InvalidRequest: What was asked for cannot be.

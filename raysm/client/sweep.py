@@ -16,10 +16,10 @@ from raysm.client.source.function import name_of, pickled_call
 from raysm.client.source.package import late_source
 from raysm.client.sweep_result import SweepResult
 from raysm.client.units import python_version
-from raysm.contract.keywords import check_names
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest
 from raysm.request.early_stopping import Rule
+from raysm.request.options import check_names
 from raysm.request.programs import Script
 from raysm.request.space import Parameter
 from raysm.request.space_reading import space_of

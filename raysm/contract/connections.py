@@ -216,8 +216,8 @@ class Listening(Protocol):
 async def accept_no_more(listeners: Iterable[Listening]) -> None:
     """Take no more connections, and wait until those that were taken are the server's, so that it can end them.
 
-    A server that is closed at once forgets those between: asyncio (until Python 3.12) leaves them open, and what is
-    said of it when they are collected, on somebody's stderr, names nobody.
+    A server that is closed at once forgets connections in between: asyncio (until Python 3.12) leaves them open, and
+    warns on stderr when they are collected.
     """
     loop = asyncio.get_running_loop()
     for listener in listeners:
@@ -331,7 +331,7 @@ def _proof(token: bytes, role: bytes, of_server: bytes, of_client: bytes, server
 
 
 async def _receive(connection: socket.socket, count: int) -> bytes:
-    """Return exactly ``count`` bytes: what follows belongs to whoever reads the connection next."""
+    """Return exactly ``count`` bytes: later ones are for the next reader of the connection."""
     content = b""
     while len(content) < count:
         piece = await asyncio.get_running_loop().sock_recv(connection, count - len(content))

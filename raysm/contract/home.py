@@ -22,7 +22,7 @@ from raysm.errors import InvalidConfig, InvalidRequest
 __all__ = ["Clock", "ServerRecord", "VARIABLE", "home", "lock_file", "log_file", "scenario_file", "sdk_config_file"]
 
 VARIABLE = "RAYSM_HOME"
-"""Moves the home of whoever does not name it."""
+"""The variable that names the home, unless the caller does."""
 
 RECORD = "server.json"
 
@@ -41,7 +41,7 @@ def lock_file(folder: Path) -> Path:
 
 
 def log_file(folder: Path) -> Path:
-    """Return the file that whoever starts the server of the home ``folder`` gives it for stdout and stderr."""
+    """Return the file with stdout and stderr of the server of the home ``folder``."""
     return folder / "server.log"
 
 

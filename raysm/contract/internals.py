@@ -1,7 +1,6 @@
-"""Names of other people's code that their documents do not promise, and the checklist of them for a new release.
+"""Internal names of other packages that raysm uses, and a checklist of them for a new release.
 
-What flows in is where such a name is and what raysm does with it; what flows out is the name, or what the installed
-package lacks of it, in words. Nothing is imported before a name is looked for, and then no more than its module.
+A name is imported when it is looked up. If the installed package lacks it, the error says what raysm needs it for.
 """
 
 import importlib

@@ -1,7 +1,6 @@
 """An event loop in a thread of its own: for connections that outlive the call that made them, or must not wait for it.
 
-What flows in are coroutines and calls of any thread, what flows out are their results, and calls back into the loop of
-whoever asked.
+Any thread may start coroutines and calls there, and gets their results.
 """
 
 import asyncio
@@ -70,7 +69,7 @@ class LoopThread:
         """End all that runs there, and the thread; harmless when repeated."""
         # From within it could only wait for itself.
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            with contextlib.suppress(RuntimeError):  # somebody else has closed it meanwhile
+            with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(END_S)
 
@@ -91,7 +90,7 @@ def bound_to_this_loop(function: Callable[P, None]) -> Callable[P, None]:
     loop = asyncio.get_running_loop()
 
     def call(*args: P.args, **named: P.kwargs) -> None:
-        with contextlib.suppress(RuntimeError):  # it is closed: nobody wants to hear it any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(lambda: function(*args, **named))
 
     return call

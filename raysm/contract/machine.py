@@ -43,7 +43,7 @@ def memory_limit(root: Path = ROOT) -> int | None:
 
 
 def memory_used(root: Path = ROOT) -> int | None:
-    """Return the bytes in use by the group, less the file pages that the kernel takes back; None if nobody counts."""
+    """Return the bytes in use by the group, without reclaimable file pages; None if the kernel does not count them."""
     for name, inactive in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
         text = cgroup_value(root, "memory", name)
         if text and text.isdigit():

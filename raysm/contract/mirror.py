@@ -1,9 +1,7 @@
-"""One job's metrics mirrored into an MLflow run: raysm's own record is the truth, this is a copy of it.
+"""A copy of a job's metrics and parameters in MLflow.
 
-What flows in are Metric events, from the job's first on; what flows out is a run whose parameters and metrics are the
-same. Both halves write by it: the client into a file of its machine, the head into a server. Whoever begins anew, after
-a crash or on another day, finds the job's run and adds what is missing: a value that is there is not written again.
-Nothing of MLflow is imported before a Mirror is made. A server that is down is said once, and made up for.
+The client writes it into a file on its machine, the head to a server. A process that starts again continues where the
+run ends: values that the run has are not written again. If the server does not answer, values are kept and sent later.
 """
 
 import contextlib

@@ -94,9 +94,9 @@ LOCAL_BUCKET = "raysm-local"
 LOCAL_REGION have the region's name behind it."""
 
 LOCAL_REGION = "us-east-1"
-"""The region that the embedded SageMaker plays where nobody names one."""
+"""The default region of the embedded SageMaker."""
 
-# Jobs of others have none of these: whoever reads them has to do without.
+# Jobs that raysm did not send have none of these tags.
 PROJECT_TAG = "raysm:project"
 """Tag: the project of the job's task."""
 
@@ -112,7 +112,7 @@ TRACKING_TAG = "raysm:tracking"
 PYTHON_TAG = "raysm:python"
 """Tag: the version of the Python whose pickles come back, a value or an exception; where the result is a value."""
 
-# Tags, not a file: whoever watches the job when it ends, any process, sends the follow-up from what the service tells.
+# Tags, not a file: any process that watches the job when it ends sends the follow-up.
 MAX_RESTARTS_TAG = "raysm:max-restarts"
 """Tag: how often a job that ran too long goes on in a follow-up job."""
 

@@ -111,7 +111,7 @@ class Contents:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(content, path)
-        # Last: a file that comes after it counts as added by somebody.
+        # Last: a file that is written after it counts as added.
         put(folder / DIGESTS, self.digests)
         try:
             verify(folder)
@@ -257,7 +257,7 @@ def _own_files() -> dict[str, bytes | Path]:
     return {
         START: (Path(raysm.__file__).parent / "bootstrap" / START).read_bytes(),
         LIBRARY: library(),
-        # Never an environment variable: whoever may describe the job would read it.
+        # Never an environment variable: DescribeTrainingJob shows those.
         TOKEN: secrets.token_hex(32).encode(),
     }
 
@@ -344,7 +344,7 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
 JOB = "job.json"
 """Of the job's own part: start.py reads it too, before anything of raysm can be imported."""
 
-# The pickle holds the arguments too: in the shared part, every row would bring another one, that nobody removes.
+# The pickle contains the arguments, so each row has another one; in the shared part they would never be removed.
 OWN = (REQUEST, TOKEN, FUNCTION)
 """Files that no two jobs have alike."""
 

@@ -1,7 +1,7 @@
-"""How an instance knows that a payload is the one that was sent: a folder flows in, its digests or a refusal flow out.
+"""Verify in an instance that a payload is the one that was sent.
 
-What the digests of START and of DIGESTS are, the call that makes the job tells: whoever may write to the bucket alone
-cannot change them, and so nothing else of the payload either.
+The API call that creates the job carries the digests of START and DIGESTS. A user who may write to the bucket, but not
+call the API, cannot change them, and so cannot change the payload.
 """
 
 import hashlib

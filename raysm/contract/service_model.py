@@ -1,17 +1,14 @@
-"""botocore's model of SageMaker, read once for both sides: what of a request breaks it, as values.
+"""Validate requests against botocore's model of SageMaker, for the client and for the embedded SageMaker.
 
-What flows in is an operation and its parameters, what flows out are Violations: the client words them with remedies
-before anything is uploaded, the embedded SageMaker words them as AWS does. boto3 itself checks types and required keys
-only.
-
-What no model says stands in ``unwritten_rules``, but for one thing that concerns every URI: ``file://`` is for the
-embedded SageMaker alone, and whoever calls says whether it is that.
+boto3 itself checks only types, required keys and minimums; this also checks maximums, enums and patterns. The client
+words violations with remedies before it uploads anything, the embedded SageMaker words them as AWS does.
+``service_rules`` has the documented rules that the model lacks.
 """
 
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -34,14 +31,14 @@ __all__ = [
 ]
 
 CLASSES: Mapping[str, str] = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
-"""Java's classes, which the API uses inside brackets only; Python has no such names for them."""
+"""Character classes of Java, which the API uses inside brackets, in Python's words."""
 
 ANYTHING = re.compile(r".*", re.DOTALL)
 
 
 @functools.cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return an API's pattern for Python; one that cannot be said there matches everything.
+    """Compile a pattern of the API, which is written for Java; one that Python cannot compile matches everything.
 
     ``.*`` stands in the model where the API takes any text, line breaks too; ``.+`` takes one line.
     """
@@ -54,20 +51,20 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 FILE = "file:///"
-"""The embedded SageMaker takes it wherever AWS takes ``s3://``: its one extension."""
+"""The embedded SageMaker takes it wherever AWS takes ``s3://``."""
 
 INSTANCE_TYPE = re.compile(r"ml\.[a-z][a-z0-9-]*\d[a-z0-9-]*\.(small|medium|large|\d*xlarge|metal(-\d+xl)?)")
-"""The form of all instance types that there are."""
+"""The form of all instance types."""
 
 URI_SHAPE = "S3Uri"
-"""How the model calls every place in S3."""
+"""The model's shape of an S3 URI."""
 
 
 class Rule(StrEnum):
-    """What a value breaks."""
+    """The kind of constraint that a value violates."""
 
     MISSING = "missing"
-    """A member that has to be there is not."""
+    """A required member is missing."""
     UNKNOWN = "unknown"
     """The model has no such member."""
     TYPE = "type"
@@ -77,7 +74,7 @@ class Rule(StrEnum):
     MOST = "most"
     """It is too large, too long or has too many entries."""
     VALUES = "values"
-    """It is none of the values that there are."""
+    """It is not one of the allowed values."""
     PATTERN = "pattern"
     """It does not match the pattern."""
 
@@ -102,35 +99,32 @@ Step: TypeAlias = str | int | Key | Entry
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """One thing that is wrong."""
+    """One violation of the model."""
 
     path: tuple[Step, ...]
-    """Where; empty is the request itself."""
+    """The way to the value; empty is the request itself."""
     value: Any
-    """What stands there; None where nothing does."""
+    """The value; None if it is missing."""
     rule: Rule
-    """What it breaks."""
+    """The kind of constraint."""
     type_name: str
-    """The model's type of what should be there: ``structure``, ``list``, ``map``, ``string``, ``integer`` …"""
+    """The model's type: ``structure``, ``list``, ``map``, ``string``, ``integer`` …"""
     least: float | None = None
     """The model's lower bound."""
     most: float | None = None
     """The model's upper bound."""
     values: tuple[str, ...] = ()
-    """The values that there are."""
+    """The allowed values."""
     pattern: str = ""
     """The model's pattern."""
 
     size: float | None = None
-    """What the bounds are about: a number itself, of all else its length; None where no bound is broken."""
+    """The number, or the length of other values; None unless a bound is broken."""
 
 
 @functools.cache
 def loader() -> Any:
-    """Return botocore's reader of its data files, which keeps what it has read.
-
-    One for the process: a session that makes its own reads 0.1 s of JSON again, for each handle on a service.
-    """
+    """Return botocore's cached reader of its data files, one for the process: reading them takes 0.1 s."""
     from botocore.loaders import Loader
 
     return Loader()
@@ -138,10 +132,9 @@ def loader() -> Any:
 
 @functools.cache
 def service_model() -> Any:
-    """Return botocore's ``ServiceModel`` of SageMaker; reading it takes 0.1 s, and `import raysm` must not."""
+    """Return botocore's ``ServiceModel`` of SageMaker, without a client, which would need a region."""
     from botocore.model import ServiceModel
 
-    # Not by a client, which would want a region before it could say anything.
     return ServiceModel(loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
@@ -151,7 +144,7 @@ def knows_preferences() -> bool:
 
 
 def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterator[Violation]:
-    """Yield what is wrong with a request, in the order in which it stands there; None stands for nothing.
+    """Yield the violations of a request in their order; a value of None counts as missing.
 
     Args:
         operation: ``CreateTrainingJob``.
@@ -163,78 +156,55 @@ def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterato
 
 
 def may_be_newer(path: tuple[Step, ...], value: str) -> bool:
-    """Whether a value that the model does not have may be one that AWS has added since: an instance type's name.
-
-    Types are added every few weeks, and a botocore of last year, pinned by other packages, knows none of them.
-    """
-    # A slice: the way to the request itself is empty.
+    """Return whether an unknown value may be an instance type that AWS has added since this botocore was released."""
     return path[-1:] == ("InstanceType",) and INSTANCE_TYPE.fullmatch(value) is not None
 
 
-def violations_in(value: Any, shape: Any, *, takes_files: bool) -> Iterator[Violation]:
-    """Yield what is wrong with ``value``, of which botocore's ``shape`` says what it should be."""
-    yield from _Walk(takes_files).check(value, shape, ())
+def violations_in(value: Any, shape: Any, *, takes_files: bool, path: tuple[Step, ...] = ()) -> Iterator[Violation]:
+    """Yield the violations of ``value`` and of what it contains against botocore's ``shape``."""
+    kind = shape.type_name
+    if not _is_of_type(value, kind):
+        yield _violation(Rule.TYPE, value, shape, path)
+        return
+
+    def inner(item: Any, item_shape: Any, step: Step) -> Iterator[Violation]:
+        return violations_in(item, item_shape, takes_files=takes_files, path=(*path, step))
+
+    match kind:
+        case "structure":
+            for name in shape.required_members:
+                if value.get(name) is None:
+                    yield _violation(Rule.MISSING, None, shape.members[name], (*path, name))
+            for name, item in value.items():
+                if name not in shape.members:
+                    yield _violation(Rule.UNKNOWN, item, shape, (*path, name))
+                elif item is not None:
+                    yield from inner(item, shape.members[name], name)
+        case "list":
+            yield from _bounds(value, len(value), shape, path)
+            for index, item in enumerate(value):
+                yield from inner(item, shape.member, index)
+        case "map":
+            yield from _bounds(value, len(value), shape, path)
+            for key, item in value.items():
+                yield from inner(key, shape.key, Key(key))
+                yield from inner(item, shape.value, Entry(key))
+        case "string":
+            # The pattern of a URI requires https:// or s3://.
+            if not (takes_files and shape.name == URI_SHAPE and value.startswith(FILE)):
+                yield from _check_text(value, shape, path)
+        case "integer" | "long" | "float" | "double":
+            yield from _bounds(value, value, shape, path)
 
 
-class _Walk:
-    """Goes through a request beside the shapes of the model."""
-
-    def __init__(self, takes_files: bool) -> None:
-        self._takes_files = takes_files
-        self._by_type: Mapping[str, Callable[[Any, Any, tuple[Step, ...]], Iterator[Violation]]] = {
-            "structure": self._structure,
-            "list": self._list,
-            "map": self._map,
-            "string": self._string,
-            "integer": self._number,
-            "long": self._number,
-            "float": self._number,
-            "double": self._number,
-        }
-
-    def check(self, value: Any, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-        """Yield what is wrong with ``value``; nothing further of one that is of the wrong type."""
-        if not _is_of_type(value, shape.type_name):
-            yield _violation(Rule.TYPE, value, shape, path)
-        elif shape.type_name in self._by_type:  # of booleans and times the model says no more
-            yield from self._by_type[shape.type_name](value, shape, path)
-
-    def _structure(self, value: Any, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-        for name in shape.required_members:
-            if value.get(name) is None:
-                yield _violation(Rule.MISSING, None, shape.members[name], (*path, name))
-        for name, item in value.items():
-            if name not in shape.members:
-                # With the structure's shape: what the model lacks has none.
-                yield _violation(Rule.UNKNOWN, item, shape, (*path, name))
-            elif item is not None:
-                yield from self.check(item, shape.members[name], (*path, name))
-
-    def _list(self, value: Any, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-        yield from _bounds(value, len(value), shape, path)
-        for index, item in enumerate(value):
-            yield from self.check(item, shape.member, (*path, index))
-
-    def _map(self, value: Any, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-        yield from _bounds(value, len(value), shape, path)
-        for key, item in value.items():
-            yield from self.check(key, shape.key, (*path, Key(key)))
-            yield from self.check(item, shape.value, (*path, Entry(key)))
-
-    def _string(self, value: Any, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-        # Before the pattern, which wants https:// or s3://.
-        if self._takes_files and shape.name == URI_SHAPE and value.startswith(FILE):
-            return
-        values, pattern = shape.metadata.get("enum"), shape.metadata.get("pattern")
-        if values and value not in values:
-            yield _violation(Rule.VALUES, value, shape, path)
-        yield from _bounds(value, len(value), shape, path)
-        # The whole of it: few patterns are anchored, and the service means all of the value.
-        if pattern and not compiled(pattern).fullmatch(value):
-            yield _violation(Rule.PATTERN, value, shape, path)
-
-    def _number(self, value: Any, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-        yield from _bounds(value, value, shape, path)
+def _check_text(value: str, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
+    values, pattern = shape.metadata.get("enum"), shape.metadata.get("pattern")
+    if values and value not in values:
+        yield _violation(Rule.VALUES, value, shape, path)
+    yield from _bounds(value, len(value), shape, path)
+    # Few patterns are anchored, but the service matches the whole value.
+    if pattern and not compiled(pattern).fullmatch(value):
+        yield _violation(Rule.PATTERN, value, shape, path)
 
 
 TYPES: Mapping[str, Any] = {
@@ -247,14 +217,14 @@ TYPES: Mapping[str, Any] = {
     "long": int,
     "float": (int, float),
     "double": (int, float),
-    # Seconds since the epoch in JSON; boto3 takes what Python calls a time too.
+    # Seconds since the epoch in JSON; boto3 also takes datetime.
     "timestamp": (int, float, datetime.datetime),
 }
-"""What Python calls the types of the model; of others (``blob``) nothing is checked."""
+"""Python's types for those of the model; other types (``blob``) are not checked."""
 
 
 def _is_of_type(value: Any, type_name: str) -> bool:
-    if isinstance(value, bool) and type_name != "boolean":  # which Python counts among the integers
+    if isinstance(value, bool) and type_name != "boolean":  # a bool is an int in Python
         return type_name not in TYPES
     return isinstance(value, TYPES.get(type_name, object))
 

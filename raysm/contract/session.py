@@ -2,7 +2,7 @@
 
 A request for a call, and the answer, are each a *frame*: one line of JSON and, behind it, bytes that only their
 receiver reads: a pickle, or the source of a cell. Every request is made under an id of the client's choosing and
-may be repeated: a call is executed once, and whoever asks again is told the same. Calls go as frames over the client's
+may be repeated: a call is executed once, and a repeated call gets the same answer. Calls go as frames over the client's
 WebSocket, each question with a number that its answer repeats; large ones go by HTTP. Standard library alone.
 """
 

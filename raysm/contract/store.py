@@ -40,7 +40,7 @@ def make_folder(folder: Path, within: Path | None) -> None:
         within: Is never made; None makes all that lacks.
 
     Raises:
-        FileNotFoundError: ``within`` is not there; where ``folder`` is ``within``, nobody looks.
+        FileNotFoundError: ``within`` does not exist; not checked if ``folder`` is ``within``.
         ValueError: ``folder`` does not lie there.
     """
     if within is None:
@@ -92,7 +92,7 @@ PARTIAL = ".partial"
 """Suffix of a file that is still being written; readers pass over it."""
 
 UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
-"""The whole names that ``replacing`` gives: a user's own ``download.partial`` is none."""
+"""The names that ``replacing`` gives; a user's own ``download.partial`` does not match."""
 
 OPEN = 0o666
 """Mode of a file that is no secret, less what the umask takes away, as of any file that a program makes."""
@@ -121,12 +121,12 @@ class Unfinished:
     def place_first(self) -> None:
         """Bring it to the disk, and to its place unless another process was first, whose file stays."""
         self._settle()
-        # No rename: it would replace what came there since anybody looked.
+        # No rename: it would replace a file that another process placed meanwhile.
         with contextlib.suppress(FileExistsError):
             os.link(self.beside, self._path)
 
     def _settle(self) -> None:
-        # A handle that only reads will do: what is synchronised is the file, and whoever wrote it has closed his.
+        # A read handle is enough: fsync is about the file, and the writer has closed its handle.
         with self.beside.open("rb") as written:
             os.fsync(written.fileno())
 
@@ -149,14 +149,14 @@ def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Itera
         yield unfinished.beside
         unfinished.place()
     except BaseException:
-        # A stop and Ctrl-C too: nobody else would ever remove it.
+        # On Ctrl-C too: it would never be removed otherwise.
         unfinished.remove()
         raise
 
 
 @contextlib.contextmanager
 def removed_if_torn(path: Path) -> Iterator[None]:
-    """Remove ``path`` if the body, which writes it, raises; whoever reads it knows by its content whether it is whole.
+    """Remove ``path`` if the body, which writes it, raises; its readers know by its content whether it is whole.
 
     What kills the process leaves it torn.
     """
@@ -172,7 +172,7 @@ def remove_unfinished(folder: Path) -> None:
     for at, _, names in os.walk(folder):
         for name in names:
             if UNFINISHED.fullmatch(name):
-                # Somebody else's, or gone meanwhile: nobody reads it.
+                # Another user's file, or already gone.
                 with contextlib.suppress(OSError):
                     Path(at, name).unlink()
 
@@ -194,7 +194,7 @@ def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file that somebody else wrote.
+    """Read a JSON file from another source.
 
     Raises:
         InvalidConfig: It is absent, unreadable, not UTF-8, or not JSON; one line that names the file.

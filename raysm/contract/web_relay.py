@@ -1,4 +1,4 @@
-"""Passes a browser's requests on to another server, WebSockets too: they flow in here, and answers flow back.
+"""Pass a browser's requests, WebSockets too, on to another server, and its answers back.
 
 Both ends of the way to a Jupyter server do so: the proxy beside the browser, and the session's server on the head. What
 tells who asks stays behind at each of them: they have decided by it, and the next one decides by what it is given.
@@ -61,7 +61,7 @@ def open_relay(way: str | OpenConnection) -> "aiohttp.ClientSession":
 async def relay(
     request: "web.Request", session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str] | None = None
 ) -> "web.StreamResponse":
-    """Pass a request on to ``url``, and its answer back, piece by piece; 502 where nobody answers.
+    """Pass a request on to ``url``, and its answer back, piece by piece; 502 if the server does not answer.
 
     Args:
         request: The browser's.
@@ -112,7 +112,7 @@ async def _relay_request(
     from aiohttp import web
     from yarl import URL
 
-    # As it comes: an upload of a gigabyte is held by nobody.
+    # Streamed: an upload of a gigabyte is not kept in memory.
     body = request.content if request.body_exists else None
     # Encoded already: what a browser has quoted once must not be quoted again.
     target = URL(url, encoded=True)

@@ -61,10 +61,10 @@ class Ports:
 
 
 LOCAL_TYPE = "local"
-"""The instance type of whoever chose none: this machine."""
+"""The default instance type: this machine."""
 
 MIN_SILENCE_S = 3.0
-"""Three heartbeats, one a second: less, and a busy network loses instances that are well."""
+"""Three heartbeats, one a second: with less, a busy network would lose healthy instances."""
 MAX_SILENCE_S = 86_400.0
 MAX_GROUPS = 5
 """CreateTrainingJob takes at most this many instance groups."""
@@ -164,7 +164,7 @@ class Cluster:
         self._check_alternatives()
         if self.count < 1:
             raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
-        # Defaults that somebody wrote out look like those that nobody did, and contradict nothing.
+        # Defaults that the user wrote out cannot be told from missing ones.
         if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):
             raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
         if len(self.groups) > MAX_GROUPS:
@@ -194,7 +194,7 @@ class Cluster:
                 f"Cluster: silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, "
                 f"got {self.silence_s}"
             )
-        # Of a Literal only the codec makes sure, and that is in the instances, which are paid by then.
+        # Checked here, because the codec would check it only in the instances, which are paid for by then.
         if self.on_instance_loss not in ("fail", "continue"):
             raise InvalidRequest(f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}")
 

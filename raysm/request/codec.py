@@ -1,8 +1,7 @@
 """Frozen dataclasses to plain JSON values and back, checked field by field.
 
-What flows in is JSON that another machine wrote, what flows out is a request whose every field has its declared
-type. A library (pydantic, msgspec) would do the same; this half runs before anything is installed in the instance,
-with the standard library alone.
+The JSON comes from another machine, so every field is checked against its declared type. No library (pydantic,
+msgspec), because instances read the request with the standard library, before anything is installed.
 """
 
 import dataclasses
@@ -103,7 +102,7 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
         raise _cannot_travel(where, " | ".join(map(str, choices)))
     tags = {choice.kind: choice for choice in choices}
     tag = _tag_of(data)
-    # In a list: what somebody else wrote may be a value that no dictionary looks up.
+    # In a list: an unhashable value would fail in a dictionary.
     if tag not in list(tags):
         raise _mismatch(f"{where}.{TAG}", f"one of {', '.join(map(repr, tags))}", tag)
     return _read(tags[tag], data, where)

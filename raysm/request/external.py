@@ -48,7 +48,7 @@ def check_index(index: str) -> None:
     try:
         parts = urlsplit(index)
     except ValueError as error:
-        # Not shown, as nobody knows where in it a password would stand.
+        # The address is not shown, because it may contain a password anywhere.
         raise InvalidRequest(f"pip_index is not an address: {error}; write https://pip.example/simple") from None
     # Before all else: the other message shows the address, and a password with it.
     if parts.username or parts.password:
@@ -73,7 +73,7 @@ class TrackingPlace:
     example: str
     """How it is written, for people."""
     is_here: bool
-    """Whether it is written where the job was sent, by whoever follows it; else on the head."""
+    """Whether the client that follows the job writes it, on its machine; otherwise the head does."""
     packages: tuple[str, ...] = ()
     """Modules that the head imports for it."""
     is_of_service: bool = False
@@ -81,7 +81,7 @@ class TrackingPlace:
 
 
 SQLITE = TrackingPlace(
-    # A tag of the job carries it, so that whoever attaches can go on writing: only what a tag may hold.
+    # Stored in a tag of the job, so that any client that attaches can continue: only characters of a tag.
     form=re.compile(r"sqlite:///[A-Za-z0-9 _.:/=+@-]{1,230}"),
     example="sqlite:///mlflow.db",
     is_here=True,

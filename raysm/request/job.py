@@ -138,7 +138,7 @@ class JobRequest:
     security: Security = field(default_factory=Security)
     """Networks, keys, isolation."""
     environment: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=True, create="Environment"))
-    """Variables of every instance; never secrets: whoever may describe the job reads them."""
+    """Variables of every instance; never secrets, because DescribeTrainingJob shows them."""
     hyperparameters: Mapping[str, str] = field(
         default_factory=dict,
         metadata=decides(result=True, create="HyperParameters", processing_lacks="hyperparameters"),
@@ -230,7 +230,7 @@ class JobRequest:
 
     @property
     def is_tracked_by_head(self) -> bool:
-        """Whether the head mirrors the metrics; else nobody does, or whoever follows the job."""
+        """Whether the head mirrors the metrics; otherwise the client that follows the job may."""
         return self.tracking is not None and not place_of(self.tracking).is_here
 
     @property
@@ -255,7 +255,7 @@ class JobRequest:
 
     @property
     def chosen_grace_s(self) -> float:
-        """Seconds that user code has after SIGTERM, also where nobody chose any."""
+        """Seconds that user code has after SIGTERM: as chosen, or the default."""
         if self.grace_s is not None:
             return self.grace_s
         return SPOT_GRACE_S if self.limits.spot else GRACE_S

@@ -130,7 +130,7 @@ class MetricDefinition:
     """A metric that the service finds in the log.
 
     Raises:
-        InvalidRequest: The name is empty or too long, or the expression is none.
+        InvalidRequest: The name is empty or too long, or the expression is not a regular expression.
     """
 
     name: str

@@ -1,13 +1,12 @@
-"""What an option decides stands at its field: ``field(default=…, metadata=decides(…))``.
+"""Each field of a request declares what it decides: ``field(default=…, metadata=decides(…))``.
 
-What flows in are the fields of a request, what flows out is each option with its path and what it decides. The digest
-of ``if_done``, the call of a follow-up job and what a Processing job refuses are all derived from it, so that an option
-which is added at its field alone is forgotten by none of them.
+The digest of ``if_done``, the call of a follow-up job, and the refusals of a Processing job are derived from these
+declarations. A new option is declared at its field, and nowhere else.
 """
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from raysm.request.codec import to_json
 __all__ = [
     "Decides",
     "Option",
+    "check_names",
     "decides",
     "decisive",
     "decisive_json",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 KEY = "raysm"
-"""Of a field's metadata: others may keep theirs beside it."""
+"""Key in a field's metadata."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class Option:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether something else than the default was chosen; what says no, as the default does, asks for nothing."""
+        """Whether the user chose something other than the default, and other than False, empty or None."""
         return self.value != self.default and bool(self.value)
 
 
@@ -104,7 +104,7 @@ def decisive(value: Any) -> dict[str, Any]:
 def decisive_json(value: Any) -> Any:
     """Return a value as JSON, without those of its own fields that say that they do not decide the result."""
     content = to_json(value)
-    # A workload is one option as a whole, but some of its fields (block_rows) say how, not what.
+    # A workload is one option, but some of its fields (block_rows) do not change the result.
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             if KEY in field.metadata and not field.metadata[KEY].result:
@@ -119,11 +119,11 @@ def keys_taken_over(*kinds: type) -> frozenset[str]:
         kinds: The classes whose fields become them: of a request, and of the targets.
     """
     every = [fact for kind in kinds for fact in _declared(kind)]
-    # Their first part: a follow-up takes from what Describe tells, where structures stand whole.
+    # Their first part: a follow-up copies whole structures from the answer of Describe.
     return frozenset(key.partition(".")[0] for fact in every if fact.taken_over for key in fact.create)
 
 
-# Any: the module of JobRequest imports this one, to say at its fields what they decide.
+# Any, because the module of JobRequest imports this one.
 def refuse_what_processing_lacks(request: Any) -> None:
     """Refuse a Processing job that asks for what CreateProcessingJob does not have.
 
@@ -132,7 +132,7 @@ def refuse_what_processing_lacks(request: Any) -> None:
     """
     for option in options_of(request):
         lacks = option.decides.processing_lacks
-        # Refused, not left out: what is dropped without a word would be missed in the job.
+        # Refused, because an option that is dropped silently would be missed in the job.
         if lacks is not None and option.is_asked_for:
             raise InvalidRequest(
                 f"a Processing job has no {lacks} ({option.path}); drop it, or submit with kind='training'"
@@ -153,3 +153,23 @@ def _declared(kind: type) -> Iterator[Decides]:
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def check_names(function: str, names: Collection[str], options: Mapping[str, Any]) -> None:
+    """Refuse options that a function does not take.
+
+    Args:
+        function: Its name, for the message.
+        names: What it takes.
+        options: What it was given.
+
+    Raises:
+        InvalidRequest: The name, and the nearest one that there is.
+    """
+    for name in options:
+        if name not in names:
+            import difflib  # only for typing errors: importing it takes longer than the check
+
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
+            raise InvalidRequest(f"{function} takes no option {name!r}{hint}")

@@ -69,7 +69,7 @@ def instance_kind(name: str) -> InstanceKind:
     """Return the kind of this name.
 
     Raises:
-        InvalidRequest: There is none.
+        InvalidRequest: No kind has this name.
     """
     if name not in INSTANCE_KINDS:
         raise InvalidRequest(f"{name!r} is not a kind of instance: {', '.join(INSTANCE_KINDS)}")
@@ -84,7 +84,7 @@ def kind_of_image(image: str) -> InstanceKind | None:
 
 
 LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
-"""The API wants a role; on this machine nobody assumes it."""
+"""The API requires a role; on this machine it is not used."""
 
 PYTHON = re.compile(r"3\.\d{1,2}")
 """A version as pickles name it: their bytecode is the same for all that follows the second number."""
@@ -112,7 +112,7 @@ class AWS:
     has_volumes: ClassVar[bool] = True
     """Whether an instance has the room that was asked for, and no more."""
     is_billed: ClassVar[bool] = True
-    """Whether instances cost money, and a job goes on when whoever follows it in a terminal goes away."""
+    """Whether instances cost money; then a job keeps running when the command that follows it ends."""
     names_own_types: ClassVar[bool] = True
     """Whether the instance types that the service tells are those that the user chose."""
 
@@ -200,7 +200,7 @@ class AWS:
         return replace(self, region=region, profile=None)
 
     def default_cluster(self) -> Cluster:
-        """Refuse: instances that nobody chose are not paid for.
+        """Refuse: instances that cost money must be chosen.
 
         Raises:
             InvalidRequest: Always.
@@ -291,14 +291,14 @@ class Local:
 
     def instance_type(self, chosen: str) -> str:
         """Return the instance type that the API is told."""
-        # A tag tells that nobody chose it: else it would look like the user's own choice.
+        # A tag says that this is the default, and not the user's choice.
         return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
 
     def in_region(self, region: str) -> "Local":
         """Return the same server's target in one of its regions.
 
         Raises:
-            InvalidRequest: It is none of them.
+            InvalidRequest: The server does not play that region.
         """
         if region not in self.regions:
             raise InvalidRequest(

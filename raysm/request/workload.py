@@ -67,7 +67,7 @@ def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
         value: A workload.
         texts: By their names, fields whose own value would be told by its kind alone.
     """
-    # Defaults are left out: nobody chose them, and they would fill a table with columns of raysm's own.
+    # Defaults are left out: they would fill the table with columns that the user did not choose.
     fields = {
         item.name: getattr(value, item.name)
         for item in dataclasses.fields(value)
@@ -217,7 +217,7 @@ class Workload:
     runner: ClassVar[str] = ""
     """``module:Class`` of the ``raysm.workloads.runner.Runner`` that does it; imported on the head alone."""
     reader: ClassVar[str] = ""
-    """``module:Class`` of the ``raysm.Result`` that its result is to whoever asks for it; empty is that one itself."""
+    """``module:Class`` of the ``raysm.Result`` that reads its result; empty is ``raysm.Result`` itself."""
 
     # For people
 
@@ -334,7 +334,7 @@ class Workload:
         Raises:
             InvalidRequest: There is no such kind, or it cannot be imported here.
         """
-        # As it is written: somebody else's JSON may hold a number or a list there, whose text is no kind's name.
+        # JSON from elsewhere may have a number or a list here.
         name = str(kind)
         if name in KINDS or IMPORT_PATH.fullmatch(name):
             return _imported(KINDS.get(name, name), where)

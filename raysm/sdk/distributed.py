@@ -1,7 +1,7 @@
 """``Ray``: a way to distribute, for the SageMaker SDK's ``ModelTrainer``.
 
-What flows in are the options of the cluster, what flows out is the folder that the SDK sends along and whose script it
-runs on every instance: there raysm's bootstrap makes one Ray cluster of them and runs the entry script on its head.
+The SDK uploads a folder and runs its script on every instance. There raysm's bootstrap forms one Ray cluster and runs
+the entry script on its head.
 
 What the SDK's way of starting costs: a stop and a spot interruption do not reach user code, which has no grace. The SDK
 puts ``/bin/bash -c`` between SageMaker's init and everything else. The init (tini, as public logs of jobs show it)

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError, UnserializableException
 
-from raysm.contract.keywords import check_names, documents_options
 from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidRequest, MissingDependency, NoRoom
+from raysm.request.options import check_names
 from raysm.workloads.failure import failure_of, task_traceback
 from raysm.workloads.files import FileBlock, file_blocks
 from raysm.workloads.placed import PlacedBlock
@@ -133,7 +133,6 @@ class MapOptions(TypedDict, total=False):
 DEFAULTS: MapOptions = {"num_cpus": 1.0, "num_gpus": 0, "retries": 3, "in_flight": None, "lasting": False}
 
 
-@documents_options(MapOptions, default_of=DEFAULTS.get)
 def map_blocks(
     function: Callable[[B], V],
     blocks: Iterable[B],
@@ -155,7 +154,7 @@ def map_blocks(
             ``LATER`` while any of its blocks is unfinished.
         record: Where finished blocks are kept; those that it holds are not computed but read.
         on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
-        options: As ``MapOptions`` says.
+        options: As ``MapOptions`` lists them.
 
     Yields:
         (block, value), in the order in which they are finished.

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from raysm.cli.arguments import FAMILIES, build_parser, parse
-from raysm.cli.choosing import read_settings
+from raysm.cli.config import read_settings
 from raysm.cli.parser import GROUPS
-from raysm.cli.submitting import prepared
+from raysm.cli.sending import prepared
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Local
 

@@ -1,23 +1,363 @@
-"""``raysm config`` says what applies, and where each value comes from."""
+"""Tests of ``raysm.cli.config``."""
 
 import io
 import json
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+import raysm
 from raysm.cli import config
 from raysm.cli.arguments import parse
-from raysm.cli.choosing import read_settings
-from raysm.cli.config import effective
+from raysm.cli.config import effective, flag_layer, project_file, read_settings
+from raysm.cli.sending import as_request, prepared
+from raysm.client.settings import Layer, Settings
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Local, Security
+
+pytestmark = pytest.mark.smoke
+
+
+def chosen(*argv, on="local"):
+    return dict(flag_layer(parse(list(argv)), on).values)
+
+
+@pytest.mark.parametrize(
+    ("argv", "key", "value"),
+    [
+        (["--instances", "3"], ("cluster", "count"), 3),
+        (["--max-runtime", "60"], ("limits", "max_runtime_s"), 60),
+        (["--max-runtime", "5m"], ("limits", "max_runtime_s"), 300),
+        (["--keep-alive", "1h"], ("cluster", "keep_alive_s"), 3600),
+        (["--spot"], ("limits", "spot"), True),
+        (["--env", "A=x=y"], ("environment", "A"), "x=y"),
+        (["--tag", "team=a"], ("tags", "team"), "a"),
+        (["--input", "train=data/"], ("inputs", "train", "uri"), "data/"),
+        (["--wheel", "a.whl", "--wheel", "b.whl"], ("wheels",), ["a.whl", "b.whl"]),
+        (["--if-done", "skip"], ("if_done",), "skip"),
+        (["--subnet", "a", "--subnet", "b"], ("security", "subnets"), ["a", "b"]),
+        (["--volume-gb", "200"], ("cluster", "volume_gb"), 200),
+        (["--isolation"], ("security", "isolation"), True),
+        (["--hyperparameter", "lr=0.1"], ("hyperparameters", "lr"), "0.1"),
+        (["--kind", "processing"], ("kind",), "processing"),
+        (["--source-dir", "src"], ("workload", "source_dir"), "src"),
+    ],
+)
+def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
+    assert chosen("run", "a.py", *argv) == {key: value}
+
+
+def test_what_nobody_gives_is_not_chosen():
+    assert chosen("run", "a.py") == {}
+    assert chosen("similarity", "m.npy", "--top-k", "3") == {("workload", "top_k"): 3}
+
+
+def test_a_flag_of_another_command_by_the_same_name_chooses_nothing():
+    assert chosen("metrics", "JOB", "--name", "loss") == {}
+    assert chosen("run", "a.py", "--name", "mine") == {("name",): "mine"}
+
+
+def test_a_flag_of_both_targets_is_the_chosen_ones():
+    assert chosen("run", "a.py", "--image", "x") == {("local", "image"): "x"}
+    assert chosen("run", "a.py", "--image", "x", on="aws") == {("aws", "image"): "x"}
+    assert chosen("run", "a.py", "--on", "aws", "--image", "x")["aws", "image"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--role", "x"], "--role belongs to --on aws"),
+        (["--on", "aws", "--instance-kind", "docker"], "--instance-kind belongs to --on local"),
+        (["--set", "cluster.volume_gb"], "--set takes OPTION=VALUE, as in --set cluster.volume_gb=100"),
+        (["--set", "cluster.volume=1"], "--set: there is no option cluster.volume; did you mean cluster.volume_gb?"),
+        (["--set", "cluster.volume_gb=many"], "--set: cluster.volume_gb: expected an integer, got 'many'"),
+        (["--set", "clutser.x=1"], "--set: there is no option clutser; did you mean cluster?"),
+    ],
+)
+def test_what_a_flag_cannot_say_is_refused_by_its_name(argv, message):
+    with pytest.raises(InvalidRequest) as caught:
+        chosen("run", "a.py", *argv)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("cluster.volume_gb=100", ("cluster", "volume_gb"), 100),
+        ("security.isolation=true", ("security", "isolation"), True),
+        ("security.subnets=['subnet-1']", ("security", "subnets"), ["subnet-1"]),
+        ("security.output_kms_key=123", ("security", "output_kms_key"), "123"),
+        ("project='quoted'", ("project",), "quoted"),
+        ("kind=processing", ("kind",), "processing"),
+        ("environment.THREADS=1", ("environment", "THREADS"), "1"),
+        ("cluster.instance_type=ml.m5.large", ("cluster", "instance_type"), "ml.m5.large"),
+        ("hyperparameters.lr=0.1", ("hyperparameters", "lr"), "0.1"),
+    ],
+)
+def test_every_option_can_be_set_by_its_path(text, key, value):
+    assert chosen("run", "a.py", "--set", text) == {key: value}
+
+
+def test_the_origin_of_a_flags_value_is_the_flag():
+    layer = flag_layer(parse(["run", "a.py", "--env", "A=1", "--set", "kind=processing", "--spot"]), "local")
+    origins = [layer.origin(key) for key in (("environment", "A"), ("kind",), ("limits", "spot"))]
+    assert origins == ["--env", "--set", "--spot"]
+
+
+def test_a_job_in_a_vpc_with_keys_and_tags_can_be_sent_by_flags_alone():
+    vpc = "--subnet subnet-1 --subnet subnet-2 --security-group sg-1"
+    keys = "--volume-kms-key 1234abcd --output-kms-key alias/mine --encrypt-traffic"
+    rest = "--volume-gb 500 --keep-alive 600 --tag team=search --env MODE=fast --output-uri s3://b/out"
+    values = chosen("run", "a.py", *f"{vpc} {keys} {rest}".split())
+    options = Settings([Layer(values=values, origin=str)]).options()
+    assert options["security"] == Security(
+        subnets=("subnet-1", "subnet-2"),
+        security_groups=("sg-1",),
+        volume_kms_key="1234abcd",
+        output_kms_key="alias/mine",
+        encrypt_traffic=True,
+    )
+    assert (options["cluster"].volume_gb, options["cluster"].keep_alive_s) == (500, 600)
+    assert (options["tags"], options["output_uri"]) == ({"team": "search"}, "s3://b/out")
+
+
+AWS = """\
+on = "aws"
+[aws]
+role = "arn:aws:iam::123456789012:role/jobs"
+region = "eu-west-1"
+bucket = "b"
+image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
+"""
+
+BEHIND_POLICIES = (
+    AWS
+    + """\
+[cluster]
+instance_type = "ml.m5.large"
+[security]
+subnets = ["subnet-0a1b2c3d"]
+security_groups = ["sg-0a1b2c3d"]
+volume_kms_key = "volume-key"
+output_kms_key = "output-key"
+[tags]
+cost-center = "42"
+[environment]
+OMP_NUM_THREADS = "1"
+"""
+)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, home):
+    """A working folder of a repository, with a script and a matrix."""
     (tmp_path / ".git").mkdir()
-    (tmp_path / "raysm.toml").write_text("[cluster]\ncount = 2\n[tags]\nteam = 'a'\n[profile.p]\nproject = 'x'\n")
+    (tmp_path / "a.py").write_text("pass")
+    np.save(tmp_path / "m.npy", np.eye(5, dtype=np.float32))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def project(folder, text):
+    (folder / "raysm.toml").write_text(text)
+
+
+def settings(*argv):
+    return read_settings(parse(list(argv)))
+
+
+def call_of(*argv):
+    return prepared(settings(*argv)).plan.request
+
+
+def without_names(text, name):
+    # What the payload's seal covers has the job's name in it.
+    return json.loads(re.sub(r"[0-9a-f]{64}", "DIGEST", json.dumps(text).replace(name, "JOB")))
+
+
+def test_each_place_wins_over_the_weaker_ones(folder):
+    project(folder, "[cluster]\ncount = 2\nvolume_gb = 40\n[profile.p.cluster]\ncount = 3\n")
+    (folder / "r.json").write_text('{"cluster": {"count": 4}, "project": "p"}')
+    count = ("cluster", "count")
+    run = ("run", "a.py")
+    for argv, value, origin in (
+        (run, 2, "raysm.toml:2"),
+        ((*run, "--config-profile", "p"), 3, "raysm.toml:5"),
+        ((*run, "--config-profile", "p", "--request", "r.json"), 4, "r.json"),
+        ((*run, "--config-profile", "p", "--request", "r.json", "--instances", "5"), 5, "--instances"),
+    ):
+        chosen = settings(*argv)
+        assert (chosen.values[count], chosen.origin(count)) == (value, origin)
+        assert chosen.options()["cluster"] == Cluster(count=value, volume_gb=40)
+
+
+def test_who_is_behind_a_vpc_kms_and_tag_policies_works_from_the_command_line(folder):
+    project(folder, BEHIND_POLICIES)
+    call = call_of("run", "a.py", "--instances", "2", "--tag", "team=a")
+    assert call["VpcConfig"] == {"Subnets": ["subnet-0a1b2c3d"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
+    assert call["ResourceConfig"]["VolumeKmsKeyId"] == "volume-key"
+    assert call["ResourceConfig"]["InstanceCount"] == 2
+    assert call["OutputDataConfig"]["KmsKeyId"] == "output-key"
+    assert call["Environment"] == {"OMP_NUM_THREADS": "1"}
+    assert {"Key": "cost-center", "Value": "42"} in call["Tags"]
+    assert {"Key": "team", "Value": "a"} in call["Tags"]
+
+
+def test_a_processing_job_can_be_asked_for_in_a_file_and_by_a_flag(folder):
+    project(folder, "kind = 'processing'\n" + BEHIND_POLICIES)
+    call = call_of("run", "a.py")
+    assert call["NetworkConfig"]["VpcConfig"]["Subnets"] == ["subnet-0a1b2c3d"]
+    assert call["ProcessingOutputConfig"]["KmsKeyId"] == "output-key"
+    assert call["Environment"] == {"OMP_NUM_THREADS": "1"}
+    assert "TrainingJobName" in call_of("run", "a.py", "--set", "kind=training")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["run", "a.py", "--instances", "2", "--input", "x=s3://b/x/", "--env", "A=1", "--", "--epochs", "3"],
+        ["train", "a.py", "--workers-per-instance", "2", "--spot", "--set", "cluster.volume_gb=99"],
+        ["similarity", "s3://b/m.npy", "--threshold", "0.5", "--sharded", "--instances", "3"],
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_a_printed_request_given_back_is_the_same_plan(folder, argv, monkeypatch):
+    project(folder, BEHIND_POLICIES)
+    chosen = settings(*argv)
+    first = prepared(chosen)
+    (folder / "job.json").write_text(json.dumps(as_request(first, chosen)))
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".git").mkdir()
+    monkeypatch.chdir(elsewhere)  # nothing of the folder, nor of its project file, is needed again
+    for command in (["submit"], [argv[0]]):
+        again = prepared(settings(*command, "--request", str(folder / "job.json")))
+        assert without_names(again.plan.request, again.request.name) == without_names(
+            first.plan.request, first.request.name
+        )
+        assert again.request.workload.kind == first.request.workload.kind
+
+
+def test_local_data_is_printed_by_its_path_and_uploaded_when_it_is_given_back(folder):
+    chosen = settings("similarity", "m.npy", "--top-k", "2")
+    printed = as_request(prepared(chosen), chosen)
+    assert printed["inputs"]["matrix"]["uri"] == str(folder / "m.npy")
+    assert (printed["on"], printed["local"]["instance_kind"], printed["name"]) == ("local", "process", "similarity")
+
+
+def test_flags_beside_a_request_win(folder):
+    chosen = settings("similarity", "m.npy", "--top-k", "2", "--instances", "2")
+    (folder / "job.json").write_text(json.dumps(as_request(prepared(chosen), chosen)))
+    other = settings("similarity", "--request", "job.json", "--threshold", "0.5", "--instances", "3")
+    assert (other.workload().top_k, other.workload().threshold) == (None, 0.5)
+    assert other.options()["cluster"].count == 3
+    assert settings("submit", "--request", "job.json").workload().top_k == 2
+
+
+def test_a_command_without_its_workload_needs_a_request(capsys):
+    for argv, message in (
+        (["run"], "the following arguments are required: SCRIPT"),
+        (["similarity", "--full"], "the following arguments are required: MATRIX"),
+        (["submit"], "the following arguments are required: --request"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            parse(argv)
+        assert caught.value.code == 2
+        assert f"raysm {argv[0]}: {message}" in capsys.readouterr().err
+
+
+def test_a_request_of_another_workload_lends_its_options_and_not_its_workload(folder):
+    (folder / "r.toml").write_text('[workload]\nkind = "similarity"\ntop_k = 3\n[limits]\nmax_runtime_s = 60\n')
+    chosen = settings("run", "a.py", "--request", "r.toml")
+    assert (chosen.workload().kind, chosen.options()["limits"].max_runtime_s) == ("script", 60)
+    with pytest.raises(InvalidRequest, match="the script has no script"):
+        settings("run", "--request", "r.toml").workload()
+
+
+def test_reading_commands_go_where_the_project_sends_its_jobs(folder):
+    project(folder, AWS)
+    assert settings("jobs").target(role="arn:aws:iam::000000000000:role/x").region == "eu-west-1"
+    assert settings("jobs", "--on", "local").target() == Local()
+
+
+def test_another_project_file_can_be_named_and_one_that_is_not_there_is_refused(folder):
+    project(folder, "project = 'a'")
+    (folder / "other.toml").write_text("project = 'b'")
+    assert settings("run", "a.py", "--project-file", "other.toml").options() == {"project": "b"}
+    assert project_file(parse(["run", "a.py"])) == folder / "raysm.toml"
+    with pytest.raises(InvalidRequest, match=r"no\.toml cannot be read"):
+        settings("run", "a.py", "--project-file", "no.toml")
+
+
+def test_a_profile_without_a_project_file_is_refused():
+    with pytest.raises(InvalidRequest, match=r"--config-profile p: there is no raysm\.toml in"):
+        settings("run", "a.py", "--config-profile", "p")
+
+
+def test_the_count_of_a_project_is_taken_where_no_flag_says_another(folder):
+    project(folder, "[local]\ninstances = 2\n")
+    assert prepared(settings("run", "a.py")).request.cluster.count == 2
+    assert prepared(settings("run", "a.py", "--instances", "1")).request.cluster.count == 1
+
+
+SWEEP = [
+    "sweep",
+    "a.py",
+    "--space",
+    "lr=loguniform:1e-4:1e-1",
+    "--space",
+    "batch=choice:32,64",
+    "--metric",
+    "loss",
+    "--mode",
+    "min",
+]
+
+
+def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
+    argv = [*SWEEP, "--trials", "50", "--stop", "asha", "--search", "random", "--gpus", "0.5", "--", "--epochs", "3"]
+    workload = read_settings(parse(argv)).workload()
+    assert workload.space == {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
+    assert (workload.metric, workload.trials, workload.stop) == ("loss", 50, raysm.Asha())
+    assert (workload.search, workload.gpus, workload.args) == ("random", 0.5, ("--epochs", "3"))
+
+
+def test_a_printed_sweep_given_back_is_the_same_workload(folder):
+    settings = read_settings(parse([*SWEEP, "--stop", "median"]))
+    ready = prepared(settings)
+    (folder / "job.json").write_text(json.dumps(as_request(ready, settings)))
+    again = prepared(read_settings(parse(["submit", "--request", "job.json"])))
+    # As of every script, its path is absolute in what is printed.
+    assert replace(again.request.workload, script="a.py") == ready.request.workload
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--space", "lr=lguniform:1:2"], "space: lr: there is no range 'lguniform'; did you mean 'loguniform'"),
+        (["--space", "lr=loguniform:0:2"], "a logarithm needs a lower bound above 0"),
+        (["--space", "lr"], "--space takes NAME=RANGE, got 'lr'"),
+        (["--space", "lr=uniform:0:1", "--space", "lr=uniform:0:2"], "the parameter 'lr' is given twice"),
+    ],
+)
+def test_a_space_with_a_slip_is_refused(folder, argv, said):
+    with pytest.raises(InvalidRequest, match=said):
+        read_settings(parse(["sweep", "a.py", *argv, "--metric", "loss", "--mode", "min"])).workload()
+
+
+def test_a_sweep_without_space_or_metric_says_what_it_needs(folder, capsys):
+    with pytest.raises(SystemExit):
+        parse(["sweep", "a.py", "--metric", "loss", "--mode", "min"])
+    assert "a sweep needs --space NAME=RANGE, --metric NAME and --mode min or --mode max" in capsys.readouterr().err
+
+
+@pytest.fixture
+def with_profile(folder):
+    (folder / "raysm.toml").write_text("[cluster]\ncount = 2\n[tags]\nteam = 'a'\n[profile.p]\nproject = 'x'\n")
+    return folder
 
 
 def shown(*argv):
@@ -26,9 +366,9 @@ def shown(*argv):
     return out.getvalue().splitlines()
 
 
-def test_each_line_has_option_value_and_origin(folder):
+def test_each_line_has_option_value_and_origin(with_profile):
     lines = shown("--max-runtime", "60", "--config-profile", "p")
-    assert lines[0] == f"# project file: {folder / 'raysm.toml'}"
+    assert lines[0] == f"# project file: {with_profile / 'raysm.toml'}"
     fields = {line.partition("  #")[0].strip(): line.rpartition("# ")[2] for line in lines[1:]}
     assert fields["cluster.count = 2"] == "raysm.toml:2"
     assert fields['tags.team = "a"'] == "raysm.toml:4"
@@ -38,12 +378,12 @@ def test_each_line_has_option_value_and_origin(folder):
     assert fields['on = "local"'] == "default"
 
 
-def test_what_is_shown_is_a_project_file_that_says_the_same(folder):
+def test_what_is_shown_is_a_project_file_that_says_the_same(with_profile):
     metric = 'metrics=[{name = "loss", regex = "loss=(.*)"}]'
     lines = shown("--max-runtime", "60", "--set", metric, "--set", 'environment.A="b\\u007fé\\n"')
     assert "# local.image has no value" in [line.partition("  #")[0].strip() for line in lines]
     before = {key: value for key, (value, _) in effective(read_settings(parse(["config"])))}
-    (folder / "raysm.toml").write_text("\n".join(lines))
+    (with_profile / "raysm.toml").write_text("\n".join(lines))
     after = {key: value for key, (value, _) in effective(read_settings(parse(["config"])))}
     chosen = {"limits.max_runtime_s": 60, "metrics": [{"name": "loss", "regex": "loss=(.*)"}]}
     assert after == before | chosen | {"environment.A": "b\x7fé\n"}
@@ -63,10 +403,10 @@ def test_values_are_written_as_toml_writes_them(value, text):
     assert config.toml(value) == text
 
 
-def test_programs_read_the_same_as_json(folder, capsys):
+def test_programs_read_the_same_as_json(with_profile, capsys):
     shown("--json", "--on", "aws")
     answer = json.loads(capsys.readouterr().out)
-    assert answer["file"] == str(folder / "raysm.toml")
+    assert answer["file"] == str(with_profile / "raysm.toml")
     assert answer["profile"] is None
     assert answer["options"]["cluster.count"] == {"value": 2, "from": "raysm.toml:2"}
     assert answer["options"]["on"] == {"value": "aws", "from": "--on"}
@@ -74,16 +414,16 @@ def test_programs_read_the_same_as_json(folder, capsys):
     assert "local.image" not in answer["options"]
 
 
-def test_without_a_project_file_all_is_as_built_in(folder):
-    (folder / "raysm.toml").unlink()
+def test_without_a_project_file_all_is_as_built_in(with_profile):
+    (with_profile / "raysm.toml").unlink()
     assert shown()[0] == "# project file: none (raysm.toml, here or above)"
     origins = {origin for _, (_, origin) in effective(read_settings(parse(["config"])))}
     assert origins == {"default"}
 
 
-def test_a_request_is_looked_at_with_its_workload(folder):
-    (folder / "r.toml").write_text('[workload]\nkind = "script"\nscript = "a.py"\n')
-    assert f'workload.script = "{folder / "a.py"}"' in "\n".join(shown("--request", "r.toml"))
+def test_a_request_is_looked_at_with_its_workload(with_profile):
+    (with_profile / "r.toml").write_text('[workload]\nkind = "script"\nscript = "a.py"\n')
+    assert f'workload.script = "{with_profile / "a.py"}"' in "\n".join(shown("--request", "r.toml"))
 
 
 def test_a_port_is_shown_where_somebody_chose_it():

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from raysm.cli import about_jobs
+from raysm.cli import jobs
 from raysm.cli.arguments import parse
 from raysm.client.submit import submit
 from raysm.request import Cluster, Script
@@ -28,7 +28,7 @@ def sent(fake, tmp_path, **cluster):
 
 def printed(fake, *argv):
     out = io.StringIO()
-    about_jobs.run(parse(argv), Console(file=out, width=300), fake.service)
+    jobs.run(parse(argv), Console(file=out, width=300), fake.service)
     return out.getvalue().splitlines()
 
 

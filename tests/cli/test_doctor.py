@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
-from raysm.cli.choosing import read_settings
+from raysm.cli.config import read_settings
 from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.doctor import State
 from raysm.client.doctor.case import bad, good, unknown

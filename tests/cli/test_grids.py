@@ -7,7 +7,7 @@ import os
 import pytest
 from rich.console import Console
 
-from raysm.cli import about_jobs
+from raysm.cli import jobs
 from raysm.cli.arguments import parse
 from raysm.cli.grid_arguments import NAMING
 from raysm.cli.grids import VERBS
@@ -181,4 +181,4 @@ def test_a_command_about_jobs_says_which_command_lists_the_jobs_of_a_grid(grid, 
     with pytest.raises(
         InvalidRequest, match=f"drives is a grid, .* raysm grid rows drives lists them, and raysm {command}"
     ):
-        about_jobs.run(parse([command, "drives"]), Console(file=io.StringIO()), remote.service)
+        jobs.run(parse([command, "drives"]), Console(file=io.StringIO()), remote.service)

@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from raysm.cli import about_jobs, local_server
+from raysm.cli import jobs, local_server
 from raysm.cli.arguments import parse
 from raysm.cli.local_server import _down
 from raysm.contract.home import VARIABLE, ServerRecord
@@ -41,7 +41,7 @@ def command(*argv):
     """Run a command here; return what it printed through its console."""
     written = io.StringIO()
     arguments, console = parse(argv), Console(file=written, width=200)
-    (local_server if arguments.command == "local" else about_jobs).run(arguments, console)
+    (local_server if arguments.command == "local" else jobs).run(arguments, console)
     return written.getvalue()
 
 

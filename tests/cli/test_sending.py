@@ -1,4 +1,4 @@
-"""What the commands that send a job say before anything is sent."""
+"""Tests of ``raysm.cli.sending``."""
 
 import io
 import json
@@ -7,8 +7,90 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
-from raysm.cli.sending import run
+from raysm.cli.config import read_settings
+from raysm.cli.sending import cluster, crowding, facts, prepared, run
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.request import Cluster
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch, home):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "a.py").write_text("pass")
+    (tmp_path / "own-1-py3-none-any.whl").write_bytes(b"wheel")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def requirements(*argv):
+    return prepared(read_settings(parse(["run", "a.py", *argv]))).request.requirements
+
+
+def test_the_lines_of_a_requirements_file_are_packages(folder):
+    (folder / "requirements.txt").write_text("# ours\ntqdm>=4  # bars\n\nsix @ https://example.org/x#egg=six\n")
+    taken = requirements("--requirement", "requirements.txt", "--requirement", "numpy")
+    assert taken == ("tqdm>=4", "six @ https://example.org/x#egg=six", "numpy")
+
+
+def test_a_requirements_file_that_is_not_there_or_has_options_of_pip_is_refused(folder):
+    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt cannot be read: No such file"):
+        requirements("--requirement", "requirements.txt")
+    (folder / "requirements.txt").write_text("-r other.txt\n")
+    with pytest.raises(InvalidRequest, match=r"'-r other\.txt' is an option of pip, not a package"):
+        requirements("--requirement", "requirements.txt")
+    (folder / "requirements.txt").write_text("--extra-index-url https://me:p@hunter2@pip.example/simple\n")
+    with pytest.raises(InvalidRequest, match=r"https://\*\*\*@pip\.example/simple' is an option") as raised:
+        requirements("--requirement", "requirements.txt")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_requirements_file_of_another_system_is_read_or_refused(folder):
+    # With the mark of byte order, and lines as Windows ends them.
+    (folder / "requirements.txt").write_bytes(b"\xef\xbb\xbftqdm>=4\r\nsix\r\n")
+    assert requirements("--requirement", "requirements.txt") == ("tqdm>=4", "six")
+    # As PowerShell writes what pip freeze says.
+    (folder / "requirements.txt").write_bytes("tqdm>=4\r\n".encode("utf-16"))
+    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt is not UTF-8: .*save it as UTF-8"):
+        requirements("--requirement", "requirements.txt")
+
+
+def test_a_wheel_that_travels_is_asked_for_once(folder):
+    wheel = "own-1-py3-none-any.whl"
+    assert requirements("--wheel", wheel, "--requirement", "tqdm") == ("tqdm", "own==1")
+    assert requirements("--wheel", wheel, "--requirement", "own==1") == ("own==1",)
+
+
+def test_wheels_of_the_project_file_are_asked_for_too(folder):
+    (folder / "raysm.toml").write_text('wheels = ["own-1-py3-none-any.whl"]\n')
+    assert requirements() == ("own==1",)
+
+
+def test_instances_are_those_that_are_asked_for():
+    assert cluster(read_settings(parse(["run", "a.py"]))) == Cluster()
+    assert cluster(read_settings(parse(["run", "a.py", "--instances", "3"]))) == Cluster(count=3)
+    with pytest.raises(InvalidRequest, match=r"--on aws needs --instance-type, ml\.c5\.4xlarge"):
+        cluster(read_settings(parse(["run", "a.py", "--on", "aws", "--instances", "3"])))
+
+
+def test_more_instances_than_this_machine_carries_are_warned_of():
+    def warned(count, cores):
+        return crowding(prepared(read_settings(parse(["run", "a.py", "--instances", str(count)]))), cores)
+
+    assert "40 instances share the 2 cores of this machine" in warned(40, 2)
+    assert warned(8, 2) is None
+
+
+def told(*argv):
+    return {label: fact for _, label, fact in facts(prepared(read_settings(parse(["run", "a.py", *argv]))))}
+
+
+def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs_at_most():
+    assert told() == {"sent": "a.py, 4 bytes"}
+    where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "us-east-1", "--bucket", "b"]
+    on_aws = told(*where, "--instance-type", "ml.m5.large", "--instances", "2", "--max-runtime", "3600")
+    assert list(on_aws) == ["image", "sent", "cost"]
+    assert on_aws["cost"].startswith("at most 0.24 USD with the volumes: 2 x ml.m5.large at 0.115 USD/h")
+
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
-from raysm.cli.choosing import read_settings
+from raysm.cli.config import read_settings
 from raysm.cli.sessions import Prompt, chosen, run
 from raysm.client.service import Service
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG

@@ -1,14 +1,16 @@
-"""``raysm tune``: what it asks the service for, what it refuses, and what it prints."""
+"""Tests of ``raysm.cli.tuning``."""
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 import raysm
 from raysm.cli.arguments import parse
-from raysm.cli.tuning import _follow, run
+from raysm.cli.tuning import _follow, run, run_about
+from raysm.client.sweep_result import TrialTable
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request.codec import to_json
 from tests.support.tuning import SageMaker, scripted_tuning, summary
@@ -122,3 +124,34 @@ def interrupted(**request):
 def test_the_embedded_sagemaker_says_what_to_run_instead(script):
     with pytest.raises(ServiceError, match="does not emulate CreateHyperParameterTuningJob; run the sweep as one job"):
         ran(script, "--trials", "2")
+
+
+def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_trials():
+    arguments = SimpleNamespace(command="logs")
+    with pytest.raises(InvalidRequest, match="tuned is a tuning job, and raysm logs is of jobs: raysm status tuned"):
+        run_about(arguments, SimpleNamespace(name="tuned"), Console(file=io.StringIO()))
+
+
+def test_the_status_says_which_direction_is_the_best():
+    described = {"HyperParameterTuningJobStatus": "Completed", "BestTrainingJob": {"TrainingJobName": "tuned-003"}}
+    tuning = SimpleNamespace(
+        name="tuned",
+        metric="accuracy",
+        mode="max",
+        trials=TrialTable([], "accuracy", "max"),
+        describe=lambda: described,
+    )
+    out = io.StringIO()
+    run_about(SimpleNamespace(command="status", json=False), tuning, Console(file=out, width=200))
+    assert "best     tuned-003, highest accuracy; raysm result tuned" in out.getvalue()
+
+
+def test_status_and_stop_print_the_tuning_job_as_json(capsys):
+    sagemaker = SageMaker(["InProgress", "InProgress", "Stopped"], [[summary(0, value=0.5)]])
+    tuning = scripted_tuning(sagemaker)
+    run_about(SimpleNamespace(command="status", json=True), tuning, Console(file=io.StringIO()))
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], [trial["value"] for trial in told["trials"]]) == ("InProgress", [0.5])
+    run_about(SimpleNamespace(command="stop", json=True), tuning, Console(file=io.StringIO()))
+    assert json.loads(capsys.readouterr().out)["status"] == "Stopped"
+    assert sagemaker.stopped == ["tuned"]

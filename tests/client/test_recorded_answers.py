@@ -16,9 +16,9 @@ from raysm.client.logs.stream import LogReader
 from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.contract.unwritten_rules import breaches
+from raysm.contract.service_rules import breaches
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.validation import check_unwritten
+from raysm.local.server.validation import check_rules
 from tests.support.api_requests import processing_parameters, training_parameters
 from tests.support.recorded_answers import ANSWERS, sourced
 from tests.support.sagemaker import REGION, SESSION, aws
@@ -112,7 +112,7 @@ def test_what_aws_refused_somebody_is_refused_by_the_client_and_by_the_embedded_
     with pytest.raises(errors.InvalidRequest):
         check(Plan(api=TRAINING, request=request), takes_files=False)
     with pytest.raises(ApiError):
-        check_unwritten(TRAINING, request)
+        check_rules(TRAINING, request)
 
 
 @pytest.mark.parametrize(("answered", "reason"), ANSWERS["processing"]["reasons"].items())

@@ -14,7 +14,7 @@ from raysm.errors import InvalidRequest
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.served_apis import served
 from raysm.local.server.validation import check as check_on_server
-from raysm.local.server.validation import check_unwritten
+from raysm.local.server.validation import check_rules
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from tests.support.sagemaker import aws, places_of
 
@@ -122,7 +122,7 @@ def drawn_plan(chosen):
 def on_server(sent):
     with refused_by(ApiError) as refusals:
         check_on_server(sent.api.create, sent.request)
-        check_unwritten(sent.api, sent.request)
+        check_rules(sent.api, sent.request)
         served(sent.api).check(sent.request)
     return refusals
 

@@ -9,6 +9,7 @@ import textwrap
 import warnings
 
 import raysm
+from raysm.client.options import SubmitKeywords, SubmitOptions, default_of
 from tests.reference import declared
 from tests.reference.docstrings import cell, code, read, table
 
@@ -187,6 +188,9 @@ def _arguments(function, docstring):
     for name, parameter in inspect.signature(function).parameters.items():
         if name == "self":
             continue
+        if " lists them" in texts.get(name, "") and _options_type(function):
+            rows += _option_rows(function, types)
+            continue
         star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
         missing = parameter.default is parameter.empty
         default = "" if missing else code(_shown(parameter.default))
@@ -194,8 +198,34 @@ def _arguments(function, docstring):
     return [table(["argument", "type", "default", "meaning"], rows)] if rows else []
 
 
+def _options_type(function):
+    """Return the TypedDict of ``**options: Unpack[SubmitOptions]``; None where a function takes other keywords."""
+    unpacked = re.fullmatch(r"Unpack\[(\w+)\]", str(_written_annotations(function).get("options", "")))
+    return inspect.unwrap(function).__globals__[unpacked[1]] if unpacked else None
+
+
+def _option_rows(function, types):
+    # A TypedDict does not tell which one it extends before Python 3.12: submit's has the texts of both.
+    texts = {}
+    for kind in (SubmitOptions, _options_type(function)):
+        texts |= read(kind).entries.get("Attributes", {})
+    defaults = inspect.unwrap(function).__globals__.get("DEFAULTS", {})
+    named = set(inspect.signature(function).parameters)
+    return [
+        [code(name), code(types.get(name, "")), code(_shown(defaults.get(name, default_of(name)))), cell(texts[name])]
+        for name in _options_type(function).__annotations__
+        if name not in named
+    ]
+
+
 def _annotations(function):
-    """Return the annotations as they are written."""
+    """Return the annotations as they are written, and those of the options of a TypedDict."""
+    kinds = [SubmitOptions] if (kind := _options_type(function)) is SubmitKeywords else []
+    options = [item for one in (*kinds, *([kind] if kind else [])) for item in declared.fields(one)]
+    return _written_annotations(function) | {item.name: item.type for item in options}
+
+
+def _written_annotations(function):
     target = inspect.unwrap(function)
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(target))).body
@@ -205,11 +235,7 @@ def _annotations(function):
         return {}
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     arguments += [item for item in (node.args.vararg, node.args.kwarg) if item]
-    types = {item.arg: _plain(item.annotation) for item in arguments if item.annotation}
-    # **options: Unpack[SubmitOptions] stands for the options of that TypedDict.
-    unpacked = re.fullmatch(r"Unpack\[(\w+)\]", types.get("options", ""))
-    options = declared.fields(target.__globals__[unpacked[1]]) if unpacked else []
-    return types | {item.name: item.type for item in options}
+    return {item.arg: _plain(item.annotation) for item in arguments if item.annotation}
 
 
 def _plain(annotation):

@@ -29,7 +29,7 @@ from raysm.request import (
     Security,
     Workload,
 )
-from raysm.request.options import KEY, decides, decisive, keys_taken_over, options_of
+from raysm.request.options import KEY, check_names, decides, decisive, keys_taken_over, options_of
 from tests.support.sagemaker import IMAGE, aws, places_of
 
 BASE = JobRequest(
@@ -285,3 +285,16 @@ def test_a_workloads_fields_decide_the_result_unless_they_say_otherwise():
     choices = (Noted(), Noted(note="x"), Noted(steps=2))
     plain, noted, other = (dataclasses.replace(BASE, workload=workload) for workload in choices)
     assert decisive(plain) == decisive(noted) != decisive(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("color", r"draw takes no option 'color'; did you mean colour\?"),
+        ("zzz", r"draw takes no option 'zzz'; it takes size, colour"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name, message):
+    check_names("draw", ["size", "colour"], {"size": 1})
+    with pytest.raises(InvalidRequest, match=message):
+        check_names("draw", ["size", "colour"], {name: 1})

@@ -10,7 +10,7 @@ import pytest
 
 from raysm.client.plan import plan
 from raysm.contract.job_api import TRAINING
-from raysm.local.server.validation import check, check_unwritten
+from raysm.local.server.validation import check, check_rules
 from raysm.request import Cluster, Input, JobRequest, Limits, Script
 from tests.support.plans import plans
 from tests.support.sagemaker import aws, places_of
@@ -200,4 +200,4 @@ def test_what_nobody_has_explained_is_found(twins, changes):
 def test_the_embedded_server_takes_what_the_sdk_sends(twins):
     for twin in twins.values():
         check(TRAINING.create, twin)
-        check_unwritten(TRAINING, twin)
+        check_rules(TRAINING, twin)

@@ -9,10 +9,10 @@ from raysm.client.results.result import Result
 from raysm.client.source.function import arguments_of, code_digest, name_of, pickled_call
 from raysm.client.source.package import late_source
 from raysm.client.units import python_version
-from raysm.contract.keywords import check_names
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request.batch import BatchInference
+from raysm.request.options import check_names
 
 __all__ = ["Batch", "BatchOptions", "BatchResult"]
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from raysm.client.job.handle import Job
-from raysm.client.options import SubmitOptions, default_of
+from raysm.client.options import SubmitOptions
 from raysm.client.service import Service, connect
 from raysm.client.session.arguments import check_instance, check_number, check_text
 from raysm.client.session.current import inside
@@ -24,11 +24,11 @@ from raysm.client.session.opened import Opened, as_state
 from raysm.client.session.starting import SessionLimits, Show, place_of, prepared
 from raysm.client.session.wire import require_aiohttp
 from raysm.client.tunnel.tunnel import Tunnel
-from raysm.contract.keywords import check_names, documents_options
 from raysm.contract.names import TASK_TAG
 from raysm.contract.session import SHELL, CallRequest, SessionState
 from raysm.errors import InvalidRequest, NotDone, RaysmError, SessionEnded
 from raysm.request import Target
+from raysm.request.options import check_names
 
 __all__ = ["Session"]
 
@@ -48,7 +48,6 @@ class Session(SessionFunctions, SessionNamespace):
         limits: When it ends by itself.
     """
 
-    @documents_options(SubmitOptions, default_of=default_of)
     def __init__(
         self,
         *,
@@ -69,7 +68,7 @@ class Session(SessionFunctions, SessionNamespace):
             budget_usd: What it may cost from the start of its head; None is no limit.
             price_per_hour: What one instance costs, USD; None is what raysm's table of public prices says.
             max_runtime_s: Seconds for which its job may run, whatever happens; None is a day.
-            options: As ``SubmitOptions`` says.
+            options: Those of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
         Raises:
             InvalidRequest: It takes no such option.

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from raysm.client.job.handle import Job
-from raysm.client.options import SubmitKeywords, SubmitOptions, check_names, default_of
+from raysm.client.options import SubmitKeywords, check_names
 from raysm.client.session.calls import Call
 from raysm.client.session.current import current_session
 from raysm.client.source.function import Function, name_of
 from raysm.client.submit import submit
-from raysm.contract.keywords import documents_options
 from raysm.errors import InvalidRequest
 
 __all__ = ["RemoteFunction", "remote"]
@@ -37,12 +36,11 @@ class RemoteFunction(Generic[P, R]):
         """Call it here, in this process."""
         return self._fn(*args, **kwargs)
 
-    @documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
     def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
         """Return the same with other options of ``raysm.submit`` laid over its own.
 
         Args:
-            options: As ``SubmitKeywords`` says.
+            options: Those of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
 
         Raises:
             InvalidRequest: ``raysm.submit`` takes no such option.
@@ -79,13 +77,12 @@ def remote(fn: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 def remote(**options: Unpack[SubmitKeywords]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
 
 
-@documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
 def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeywords]) -> Any:
     """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
 
     Args:
         fn: The function, where the decorator has no options.
-        options: As ``SubmitKeywords`` says.
+        options: Those of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
 
     Raises:
         InvalidRequest: ``raysm.submit`` takes no such option.

@@ -23,7 +23,7 @@ from raysm.local.server.run import JobRun
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import JobLife, Services
 from raysm.local.server.simulated import SimulatedLife
-from raysm.local.server.validation import check, check_unwritten
+from raysm.local.server.validation import check, check_rules
 from raysm.request.targets import instance_kind
 
 __all__ = ["Operations"]
@@ -164,7 +164,7 @@ class Operations:
     def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
         tags = tags_of(request.get("Tags") or [])
-        check_unwritten(api, request)
+        check_rules(api, request)
         served(api).check(parameters)
         kind = kind_of(served(api).image(parameters), tags, self._default_kind)
         # Before there is a job: what this machine cannot play is a refused request, not a job that fails.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.job_api import PROCESSING as API
-from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
+from raysm.contract.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.server.api_error import validation
 from raysm.local.server.definitions import BASE, Definition, Output, Source, command_of, local_part, seconds

@@ -6,7 +6,7 @@ from typing import Any
 
 from raysm.contract.job_api import settled
 from raysm.contract.paths import Paths
-from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
+from raysm.contract.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server import script_mode

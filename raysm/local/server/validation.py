@@ -9,10 +9,10 @@ from typing import Any
 
 from raysm.contract.job_api import JobApi
 from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
-from raysm.contract.unwritten_rules import breaches
+from raysm.contract.service_rules import breaches
 from raysm.local.server.api_error import ApiError, validation
 
-__all__ = ["check", "check_unwritten", "refuse"]
+__all__ = ["check", "check_rules", "refuse"]
 
 MOST_SHOWN = 10
 LONGEST_SHOWN = 300
@@ -61,8 +61,8 @@ def _may_pass(violation: Violation) -> bool:
     return violation.rule is Rule.UNKNOWN
 
 
-def check_unwritten(api: JobApi, request: Mapping[str, Any]) -> None:
-    """Check a request that keeps to the model against what no model says.
+def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
+    """Check a request against the documented rules that the model does not have.
 
     Raises:
         ApiError: ValidationException, or ResourceLimitExceeded where it is the account that is too small.

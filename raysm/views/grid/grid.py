@@ -14,7 +14,6 @@ from typing import Any, Unpack
 from raysm.client.options import SubmitOptions
 from raysm.client.service import Service, connect
 from raysm.client.source.package import Package, Wrapped, package_of
-from raysm.contract.keywords import check_names
 from raysm.grid.batch_job.asked import ControllerJob
 from raysm.grid.batch_job.sending import send
 from raysm.grid.filling import Template
@@ -26,6 +25,7 @@ from raysm.grid.running import open_running
 from raysm.grid.snapshot import snapshot
 from raysm.request import Cluster, Script, Target, Workload
 from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.options import check_names
 from raysm.request.workload import require_workload
 from raysm.views.grid.handle import GridHandle
 from raysm.views.grid.shown import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot

@@ -1,24 +1,120 @@
-"""The commands about jobs that there are, against a service that says what the test wants."""
+"""Tests of ``raysm.cli.jobs``."""
 
 import io
+import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
-from raysm.cli import about_jobs
 from raysm.cli.arguments import parse
+from raysm.cli.jobs import await_end, described, find_to_read, run
 from raysm.client.job.records import task_of
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobNotFound, NotDone
 from raysm.request import Script
 from tests.support.client_jobs import M5
-from tests.support.commands import tell
+from tests.support.commands import NOW_MS, tell
+
+SENT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def jobs(remote, tmp_path):
+    """Two of one name, of which the second was sent a second later."""
+    script = tmp_path / "digits.py"
+    script.write_text("pass")
+    both = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    for seconds, job in enumerate(both):
+        remote.sagemaker.jobs[job.name]["answer"]["CreationTime"] = SENT + timedelta(seconds=seconds)
+    return both
+
+
+def test_where_all_of_a_name_have_ended_the_last_one_is_read_and_that_is_said(remote, jobs, capsys):
+    for job in jobs:
+        remote.sagemaker.end(job.name, "Completed")
+    assert find_to_read("digits", remote.service) == jobs[1]
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"raysm: digits is {jobs[1].name}, the last job of that name; it has ended\n")
+
+
+def test_one_that_runs_goes_before_one_that_was_sent_later_and_has_ended(remote, jobs, capsys):
+    remote.sagemaker.end(jobs[1].name, "Completed")
+    assert find_to_read("digits", remote.service) == jobs[0]
+    assert capsys.readouterr().err == ""
+
+
+def test_of_a_name_that_no_job_has_the_nearest_is_named_as_before(remote, jobs):
+    with pytest.raises(JobNotFound, match=r"there is no job 'digit' .*; did you mean "):
+        find_to_read("digit", remote.service)
+
+
+class Written(io.StringIO):
+    """Remembers what was written, and calls when a certain text has been."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self._calls = calls
+
+    def write(self, text):
+        for awaited in [key for key in self._calls if key in text]:
+            self._calls.pop(awaited)()
+        return super().write(text)
+
+
+def test_whoever_waits_for_a_result_is_told_so_and_sees_how_far_it_is(remote, job):
+    tell(remote, job, events.State(name="joined", host="algo-2", count=2, total=2, time_s=1.0))
+    remote.write_log(job.name, "algo-1", [(NOW_MS + 5, "a line of the script")])
+    done = events.Progress(phase="similarity", done=4, total=4, unit="rows")
+    out = Written(
+        {
+            "waiting for its result": lambda: tell(remote, job, done),
+            "similarity: 100%": lambda: remote.sagemaker.end(job.name, "Completed"),
+        }
+    )
+    await_end(job, Console(file=out, width=80), timeout_s=60.0)
+    assert out.getvalue().splitlines() == [
+        f"{job.name} is still InProgress: waiting for its result; raysm logs -f {job.name} shows what it writes; "
+        "Ctrl-C leaves the job alone",
+        "similarity: 100% (4 of 4 rows)",
+    ]
+
+
+def test_ctrl_c_ends_the_waiting_and_leaves_the_job_alone(remote, job):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    tell(remote, job, events.Progress(phase="similarity", done=4, total=4, unit="rows"))
+    out = Written({"similarity": interrupt})
+    with pytest.raises(KeyboardInterrupt):
+        await_end(job, Console(file=out, width=80), timeout_s=60.0)
+    assert out.getvalue().splitlines()[-1] == f"{job.name} goes on"
+    assert remote.sagemaker.stopped == []
+
+
+def test_all_of_a_job_that_runs_is_said_in_json_and_what_is_not_known_is_null(remote, job):
+    values = json.loads(json.dumps(described(job)))
+    assert values["name"] == job.name
+    assert values["arn"] == job.arn
+    assert values["status"] == "InProgress"
+    assert values["instances"] == [{"type": "ml.m5.large", "count": 2}]
+    assert (values["ended"], values["failure_reason"], values["cost"]) == (None, None, None)
+
+
+def test_how_a_job_ended_is_said_with_its_reason_and_its_times(remote, job):
+    remote.sagemaker.end(job.name, "Failed", FailureReason="AlgorithmError: no room")
+    values = described(job)
+    assert values["status"] == "Failed"
+    # Without the word that SageMaker puts before whatever an algorithm says.
+    assert values["failure_reason"] == "no room"
+    assert values["ended"] is not None
+    assert json.loads(json.dumps(values)) == values
 
 
 def printed(remote, *argv):
     out = io.StringIO()
-    about_jobs.run(parse(argv), Console(file=out, width=80), remote.service)
+    run(parse(argv), Console(file=out, width=80), remote.service)
     return out.getvalue()
 
 

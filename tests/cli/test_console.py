@@ -1,18 +1,49 @@
-"""Ctrl-C while a job is followed: a line is shown once, and what is ignored stays so."""
+"""Tests of ``raysm.cli.console``."""
 
 import contextlib
 import io
+import json
 import os
 import signal
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 
 import pytest
 
-from raysm.cli.console import Console
+from raysm.cli.console import Console, Interrupts, interruptible, print_answer
 from raysm.cli.display import Display
-from raysm.cli.interrupts import Interrupts, interruptible
-from raysm.cli.submitting import follow
+from raysm.cli.sending import follow
 from raysm.client.logs.stream import LogLine
+
+
+@dataclass
+class Counted:
+    """An answer with a text that a console would take for markup, and a long one that it would wrap."""
+
+    name: str = "[red]row-1[/red]"
+    reason: str = "x" * 200
+
+    def as_dict(self):
+        return asdict(self)
+
+
+def lines(answer):
+    return [answer.name, answer.reason]
+
+
+def printed(**how):
+    console = Console(file=io.StringIO(), width=40)
+    print_answer(Counted(), lines, console, **how)
+    return console.file.getvalue()
+
+
+def test_people_read_lines_as_they_are():
+    assert printed(as_json=False) == f"[red]row-1[/red]\n{'x' * 200}\n"
+
+
+def test_programs_read_json_that_no_console_has_touched(capsys):
+    assert printed(as_json=True) == ""
+    assert json.loads(capsys.readouterr().out) == Counted().as_dict()
 
 
 class Terminal(io.StringIO):

@@ -1,42 +1,104 @@
-"""The commands about jobs that there are: jobs, rm, status, logs, result, metrics, stop, token, debug."""
+"""The commands about existing jobs: jobs, rm, status, logs, result, metrics, stop, token, debug."""
 
 import json
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 
 from rich.text import Text
 
-from raysm.cli import about_tuning
 from raysm.cli.arguments import Arguments
-from raysm.cli.choosing import read_settings
-from raysm.cli.console import Console
-from raysm.cli.job_values import described
-from raysm.cli.measured import print_metrics
-from raysm.cli.reading import tell_ended
-from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import check_output, check_timeout
-from raysm.cli.waiting import await_end
+from raysm.cli.config import read_settings
+from raysm.cli.console import Console, say_last
+from raysm.cli.display import Display
+from raysm.cli.report import brought, described, print_metrics, print_result
+from raysm.cli.sending import check_output, check_timeout
+from raysm.cli.tuning import run_about
 from raysm.client.costs.bill import lines
 from raysm.client.job.handle import Job, attach, token_of
 from raysm.client.job.listing import find_all, find_running
 from raysm.client.job.removal import check, descriptions, remove
+from raysm.client.logs.stream import JobStream
 from raysm.client.service import Service, connect
 from raysm.client.tuning.handle import Tuning, attach_tuning
 from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
+from raysm.contract import events
 from raysm.contract.names import WORKLOAD_TAG
-from raysm.errors import InvalidRequest, JobNotFound, ServiceError
+from raysm.errors import InvalidRequest, JobNotFound, NotDone, ServiceError
 from raysm.request import Target
 
-__all__ = ["run"]
+__all__ = ["await_end", "find_to_read", "run", "tell_ended"]
+
+
+def find_to_read(name: str, service: Service) -> Job:
+    """Return the job of this name, else the one of this short name that runs, else the last one of it that has ended.
+
+    Args:
+        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or ``digits``.
+        service: Where it is.
+
+    Raises:
+        JobNotFound: There is none; the message has the names that are like it.
+    """
+    try:
+        return attach(name, service)
+    except JobNotFound:
+        return find_running(name, service, ended=tell_ended(name))
+
+
+def tell_ended(name: str) -> Callable[[Job], None]:
+    """Return what says of a job that it is the last one of the short name ``name``, and has ended."""
+
+    def tell(job: Job) -> None:
+        # Said, since there may be a hundred of that name; to stderr, as stdout is the answer's.
+        print(f"raysm: {name} is {job.name}, the last job of that name; it has ended", file=sys.stderr)
+
+    return tell
+
+
+def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
+    """Wait until ``job`` has ended, and show its progress meanwhile. Ctrl-C ends the waiting, not the job.
+
+    Args:
+        job: One that has not ended.
+        console: Where to; stdout is the result's.
+        timeout_s: Seconds; 0 does not wait, None is without end.
+
+    Raises:
+        NotDone: It has not ended within ``timeout_s``.
+    """
+    still = f"{job.name} is still {job.status}"
+    looks = f"raysm logs -f {job.name} shows what it writes"
+    if timeout_s == 0:
+        raise NotDone(f"{still}; {looks}, raysm result {job.name} waits for its result")
+    # Not monotonic: it is compared with times that other machines wrote.
+    begun_s = time.time()
+    with Display(console) as display:
+        display.say(f"{still}: waiting for its result; {looks}; Ctrl-C leaves the job alone")
+        try:
+            # Who waits for the result sends the follow-ups, as ``Job.wait`` does.
+            for line in JobStream(job.chain, send=True).follow(timeout_s):
+                match events.parse(line.text):
+                    # What was before somebody asked is in the log; how far each phase is says all of it.
+                    case events.State(time_s=time_s) if time_s < begun_s:
+                        continue
+                    case events.State() | events.Progress():
+                        display.line(line.host, line.text)
+        except KeyboardInterrupt:
+            say_last(console, f"{job.name} goes on")
+            raise
+
 
 CHANGING = ("stop", "debug")
-"""What does something to a job: of several that run under one name, none is taken by chance."""
+"""Commands that change a job: if several run under one name, the user has to name one."""
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
     """Do what ``arguments.command`` says, of ``service``; None is the one that the arguments name."""
     service = service or connect(_reading_target(arguments))
     if arguments.command == "jobs":
-        # The table of experiments, half of what these commands import, is of no use to the others.
+        # Imported here: the other commands do not need the table of experiments.
         from raysm.cli.job_table import print_jobs
 
         print_jobs(arguments, service, console)
@@ -49,9 +111,9 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     except JobNotFound:
         tuning = _tuning_named(arguments.job, service)
         if tuning is not None:
-            about_tuning.run(arguments, tuning, console)
+            run_about(arguments, tuning, console)
             return
-        # Here alone: the other commands need not load the grids' modules.
+        # Imported here: the other commands do not need the modules of grids.
         from raysm.grid.opening import grid_names
 
         if arguments.job in grid_names():
@@ -77,24 +139,24 @@ def _tuning_named(name: str, service: Service) -> Tuning | None:
     try:
         return attach_tuning(name, service)
     except ServiceError:
-        # There is none, or who reads jobs may not read tuning jobs: either way there is no job of this name.
+        # No such tuning job, or no permission to read tuning jobs: either way there is no job of this name.
         return None
 
 
 def _reading_target(arguments: Arguments) -> Target:
-    # Reading a job needs no role of its own: the caller's credentials do it.
+    # Reading a job needs no role: the caller's credentials are enough.
     return read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused")
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
-    # A job that is named twice would not be there the second time.
+    # A job that is named twice is removed once.
     going = list(dict.fromkeys(job for name in arguments.jobs for job in find_all(name, service)))
     every = descriptions(service)
-    for job in going:  # all of them are looked at before any is touched
+    for job in going:  # all are checked before any is removed
         check(job, every)
     for job in going:
         remove(job, every)
-        # State that these jobs alone shared goes with the last of them.
+        # State that only these jobs share is removed with the last of them.
         every = [other for other in every if other.name != job.name]
     if arguments.json:
         print(json.dumps({"removed": [job.name for job in going]}, indent=1))
@@ -120,13 +182,13 @@ def _logs(arguments: Arguments, job: Job, console: Console) -> None:
         job.logs(follow=arguments.follow, instance=arguments.instance, metrics=arguments.metrics, tail=arguments.tail)
         return
     for line in job.lines(follow=arguments.follow, instance=arguments.instance, tail=arguments.tail):
-        # A pipe is written by the block: who follows a job would see its lines late.
+        # Flushed, because a pipe is buffered in blocks.
         print(json.dumps(asdict(line)), flush=True)
 
 
 def _result(arguments: Arguments, job: Job, console: Console) -> None:
     check_timeout(arguments.timeout)
-    # Before the wait, which may be one of hours.
+    # Before the wait, which may take hours.
     if arguments.output is not None:
         check_output(arguments.output)
     if not job.done():

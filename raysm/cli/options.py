@@ -1,0 +1,467 @@
+"""The flags of a job: one table, from which the parser's arguments and the layer of chosen options both come.
+
+A flag names the option that it chooses, by its path in the request. What the flag takes (a number, one of several
+words, a name with a value) follows from the type of the option's field, which TOML files and Python use too. ``--set``
+chooses any option.
+"""
+
+import argparse
+import csv
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from raysm.cli.parser import (
+    ACCOUNT_GROUP,
+    FILES_GROUP,
+    JOB_GROUP,
+    LIMITS_GROUP,
+    NETWORK_GROUP,
+    PACKAGES_GROUP,
+    RECORDS_GROUP,
+    WHERE_GROUP,
+    seconds,
+    titled,
+)
+from raysm.client.settings import TARGETS, Key, hint_of
+from raysm.request import Local, Script, Similarity, TorchScript
+from raysm.request.codec import hints_of
+from raysm.request.sweep import ScriptSweep, Search
+from raysm.request.targets import INSTANCE_KINDS
+
+__all__ = [
+    "CHANGE",
+    "COMMON",
+    "SCRIPT",
+    "SIMILARITY",
+    "SWEEP",
+    "TARGET",
+    "TARGETS_OWN",
+    "TRAIN",
+    "TUNE",
+    "WORKLOADS",
+    "Flag",
+    "add_change",
+    "add_entered",
+    "add_files_of_project",
+    "add_flags",
+    "add_reading",
+    "add_target",
+]
+
+CHANGE = "--set"
+"""The flag for every option that has none of its own."""
+
+TIME = "TIME"
+"""The metavar of a value in seconds, which may also be written as 30m or 2h."""
+
+TARGETS_OWN = "target"
+"""Stands for the table of the chosen target: ``--image`` is AWS's or this machine's."""
+
+INSTANCE = re.compile(r"algo-\d+")
+"""How SageMaker names the instances of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag, and the option that it chooses."""
+
+    name: str
+    """As typed: ``--max-runtime``."""
+    path: str
+    """The option: ``limits.max_runtime_s``."""
+    help: str | Callable[[], str]
+    """For ``--help``; a function is called when the parser is built, because kinds may have been added by then."""
+    metavar: str | None = field(default=None, kw_only=True)
+    """Name of the value in ``--help``; None is derived from the name."""
+    choices: Callable[[], tuple[str, ...]] | None = field(default=None, kw_only=True)
+    """Returns the allowed values, where the option's type does not say them; called as late as ``help``."""
+    takes: Any = field(default=None, kw_only=True)
+    """Type of the value on the command line, if it differs from the option's."""
+    action: type[argparse.Action] | None = field(default=None, kw_only=True)
+    """Takes the value; None follows from the type."""
+    group: str = field(default="", kw_only=True)
+    """Title in ``--help``; empty is among the command's own."""
+
+    @property
+    def text(self) -> str:
+        """The help."""
+        return self.help() if callable(self.help) else self.help
+
+    @property
+    def key(self) -> Key:
+        """The way to the option."""
+        return tuple(self.path.split("."))
+
+    @property
+    def dest(self) -> str:
+        """The attribute that argparse gives the value."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+class _Names(argparse.Action):
+    """Takes names with commas between them, quoted as in a CSV, as often as the flag is given."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        names = next(csv.reader([values])) or [""]
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), *names])
+
+
+class _On(argparse.Action):
+    """Takes ``--on``: where the job is, or the name of one of its instances."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if INSTANCE.fullmatch(values):
+            namespace.instance = values
+        elif values in TARGETS:
+            namespace.on = values
+        else:
+            parser.error(f"argument --on: {values!r} is neither {' nor '.join(TARGETS)} nor an instance, algo-2")
+
+
+def _describe_instance_kinds() -> str:
+    default = Local().instance_kind
+    *first, last = [
+        f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
+    ]
+    return f"what runs an instance on this machine: {', '.join(first)}, or {last}"
+
+
+def _grouped(title: str, *flags: Flag) -> tuple[Flag, ...]:
+    return tuple(replace(flag, group=title) for flag in flags)
+
+
+COMMON = (
+    Flag("--instances", "cluster.count", "number of instances (default 1)", metavar="N"),
+    Flag("--name", "name", "name of the task; each job's name starts with it"),
+    *_grouped(
+        PACKAGES_GROUP,
+        Flag(
+            "--requirement",
+            "requirements",
+            "install this package with pip, or the packages of a requirements.txt; repeatable",
+            metavar="PACKAGE",
+        ),
+        Flag(
+            "--pip-index",
+            "pip_index",
+            "index that pip installs from: a URL, or the ARN of a CodeArtifact repository",
+            metavar="URL",
+        ),
+        Flag("--wheel", "wheels", "upload this wheel and install it; repeatable", metavar="FILE"),
+        Flag(
+            "--env",
+            "environment",
+            "environment variable of every instance; no secrets, DescribeTrainingJob shows it; repeatable",
+            metavar="NAME=VALUE",
+        ),
+    ),
+    *_grouped(
+        RECORDS_GROUP,
+        Flag("--project", "project", "project of the job, a prefix in the bucket (default: default)"),
+        Flag(
+            "--hyperparameter",
+            "hyperparameters",
+            "hyperparameter, passed in SM_HPS and shown with the job; repeatable",
+            metavar="NAME=VALUE",
+        ),
+        Flag(
+            "--hyperparameters-as-args",
+            "hyperparameters_as_args",
+            "also pass the hyperparameters to the script as arguments: --NAME VALUE",
+        ),
+        Flag("--tag", "tags", "tag of the job, for example for cost reports; repeatable", metavar="NAME=VALUE"),
+        Flag(
+            "--tracking",
+            "tracking",
+            "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN",
+            metavar="URI",
+        ),
+    ),
+    *_grouped(
+        LIMITS_GROUP,
+        Flag(
+            "--max-runtime",
+            "limits.max_runtime_s",
+            "longest run time: 90s, 30m, 2h, 1d, or seconds (default 1d)",
+            metavar=TIME,
+        ),
+        Flag("--max-restarts", "limits.max_restarts", "follow-up jobs once --max-runtime is over", metavar="N"),
+        Flag("--resume", "resume", "continue with the state of the task's latest job"),
+        Flag("--if-done", "if_done", "skip: return the result of an identical earlier job instead of running again"),
+    ),
+    *_grouped(
+        JOB_GROUP,
+        Flag("--instance-type", "cluster.instance_type", "instance type, ml.c5.4xlarge; needed on AWS", metavar="TYPE"),
+        Flag("--spot", "limits.spot", "use spot capacity, which AWS may interrupt"),
+        Flag(
+            "--max-wait",
+            "limits.max_wait_s",
+            "longest time to wait for spot capacity and to run, together",
+            metavar=TIME,
+        ),
+        Flag("--kind", "kind", "the SageMaker API that runs the job (default: training)"),
+        Flag("--volume-gb", "cluster.volume_gb", "volume of each instance, in GB (default 30)", metavar="GB"),
+        Flag(
+            "--keep-alive", "cluster.keep_alive_s", "keep the instances warm this long for the next job", metavar=TIME
+        ),
+        Flag("--output-uri", "output_uri", "prefix of the results: s3://bucket/prefix", metavar="URI"),
+        Flag("--checkpoint-uri", "checkpoint_uri", "prefix of the state that survives runs", metavar="URI"),
+        Flag(
+            "--debug",
+            "security.remote_debug",
+            "allow a shell in each instance and Ray's dashboard, through SSM (default: off)",
+        ),
+    ),
+    *_grouped(
+        NETWORK_GROUP,
+        Flag("--subnet", "security.subnets", "subnet of the VPC that the instances join; repeatable", metavar="ID"),
+        Flag("--security-group", "security.security_groups", "security group of that VPC; repeatable", metavar="ID"),
+        Flag("--volume-kms-key", "security.volume_kms_key", "KMS key for the volumes: an ID or ARN", metavar="KEY"),
+        Flag("--output-kms-key", "security.output_kms_key", "KMS key for results in S3", metavar="KEY"),
+        Flag("--encrypt-traffic", "security.encrypt_traffic", "encrypt traffic between the instances; slower"),
+        Flag("--isolation", "security.isolation", "no network except between the instances"),
+    ),
+)
+"""Flags of every command that sends a job."""
+
+TARGET = (
+    *_grouped(
+        WHERE_GROUP,
+        Flag("--on", "on", "this machine (default), or AWS"),
+        Flag("--instance-kind", "target.instance_kind", _describe_instance_kinds, choices=lambda: (*INSTANCE_KINDS,)),
+    ),
+    *_grouped(
+        ACCOUNT_GROUP,
+        Flag("--role", "target.role", "role that the job runs as", metavar="ARN"),
+        Flag("--region", "target.region", "AWS region (default: of the AWS configuration)"),
+        Flag("--profile", "target.profile", "profile of the AWS configuration"),
+        Flag("--bucket", "target.bucket", "bucket for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
+        Flag(
+            "--image",
+            "target.image",
+            "container image (default: AWS's PyTorch image of the region); also for --instance-kind docker",
+            metavar="URI",
+        ),
+    ),
+)
+"""Flags of every command that asks a service."""
+
+SOURCE = (
+    Flag(
+        "--source-dir",
+        "workload.source_dir",
+        "upload this whole folder, except hidden files, environments and results (default: the script and the "
+        "modules beside it that it imports)",
+        metavar="DIR",
+    ),
+    Flag(
+        "--input",
+        "inputs",
+        "input channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
+        metavar="NAME=URI",
+    ),
+)
+"""Flags of the commands whose workload is a script."""
+
+IN_STATE = Flag(
+    "--in-state",
+    "workload.in_state",
+    "run in $RAYSM_STATE: files in the working folder survive interruptions, and --resume finds them",
+)
+
+SCRIPT = (
+    *SOURCE,
+    Flag("--ray-init", "workload.ray_init", "join the cluster before the script starts, if it calls no ray.init()"),
+    IN_STATE,
+)
+
+TRAIN = (
+    *SOURCE,
+    IN_STATE,
+    Flag(
+        "--workers-per-instance",
+        "workload.workers_per_instance",
+        "processes on each instance (default: one per GPU; one without GPUs)",
+        metavar="N",
+    ),
+    Flag(
+        "--spawns",
+        "workload.spawns",
+        "the script starts the processes of its node itself; {rank}, {world_size}, {master_addr} and {master_port} in "
+        "its arguments are replaced by the instance's",
+    ),
+    Flag(
+        "--worker-restarts",
+        "workload.max_restarts",
+        "how often all workers are restarted after one failed (default 0)",
+        metavar="N",
+    ),
+)
+
+SIMILARITY = (
+    Flag("--top-k", "workload.top_k", "keep the K most similar other rows of each row", metavar="K"),
+    Flag("--threshold", "workload.threshold", "keep the pairs of rows with at least this similarity", metavar="T"),
+    Flag("--full", "workload.full", "keep the whole N x N matrix"),
+    Flag(
+        "--queries",
+        "inputs.queries.uri",
+        "compare these rows with those of MATRIX, instead of MATRIX's own",
+        metavar="MATRIX",
+    ),
+    Flag("--dtype", "workload.dtype", "type of the full matrix"),
+    Flag(
+        "--id-column",
+        "workload.id_column",
+        "column with the names of the rows, kept in the result and no feature; repeatable",
+        metavar="NAME",
+        takes=tuple[str, ...],
+    ),
+    Flag(
+        "--columns",
+        "workload.columns",
+        "columns that are features (default: all numeric ones except ids and an index of pandas); repeatable",
+        metavar="NAME,NAME",
+        action=_Names,
+    ),
+    Flag(
+        "--exclude-columns",
+        "workload.exclude_columns",
+        "columns that are not features; repeatable",
+        metavar="NAME,NAME",
+        action=_Names,
+    ),
+    Flag("--parts", "workload.parts", "files of the result, each written by one instance (default: automatic)"),
+    Flag("--block-rows", "workload.block_rows", "rows of one task (default: automatic)", metavar="ROWS"),
+)
+
+SWEEP = (
+    *SOURCE,
+    Flag(
+        "--space",
+        "workload.space",
+        "range of a parameter: lr=loguniform:1e-4:1e-1, batch=choice:32,64, layers=randint:1:4; repeatable",
+        metavar="NAME=RANGE",
+    ),
+    Flag("--metric", "workload.metric", "metric to optimize, as the script reports it (raysm.report)", metavar="NAME"),
+    Flag("--mode", "workload.mode", "min keeps the lowest value of the metric, max the highest"),
+    Flag("--trials", "workload.trials", "number of trials (default 20)", metavar="N"),
+    Flag("--search", "workload.search", "search algorithm (default: optuna)", takes=Search),
+    Flag(
+        "--stop",
+        "workload.stop",
+        "stop trials early that do worse than others (default: none)",
+        choices=lambda: ("asha", "median", "pbt"),
+        takes=str,
+    ),
+    Flag("--cpus", "workload.cpus", "CPUs of a trial (default 1)", metavar="N"),
+    Flag("--gpus", "workload.gpus", "GPUs of a trial (default: one if there are any)", metavar="N"),
+    Flag("--concurrency", "workload.concurrency", "trials at a time, at most (default: as many as fit)", metavar="N"),
+    Flag("--time-budget", "workload.time_budget_s", "stop all trials after this time", metavar=TIME),
+    Flag("--seed", "workload.seed", "seed of the search and of the trials' random numbers", metavar="N"),
+)
+
+TUNE = tuple(flag for flag in SWEEP if flag.name != "--concurrency")
+"""Flags of a sweep whose trials the service starts; ``raysm tune`` has ``--parallel``."""
+
+WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] = {
+    "run": Script,
+    "train": TorchScript,
+    "sweep": ScriptSweep,
+    "tune": ScriptSweep,
+    "similarity": Similarity,
+}
+"""What each command runs."""
+
+
+def add_flags(parser: Any, flags: Iterable[Flag], command: str = "") -> None:
+    """Add flags to a parser, each to its group; the value of a flag that is not given is None.
+
+    Args:
+        parser: The parser; for flags without a group it may be an argument group.
+        flags: From the tables above.
+        command: The command whose workload has the options.
+    """
+    flags = tuple(flags)
+    for flag in flags:
+        hint = flag.takes or _hint(flag, command)
+        own = {} if flag.action is None else {"action": flag.action}
+        group = titled(parser, flag.group) if flag.group else parser
+        group.add_argument(flag.name, help=flag.text, **(_argparse_options(hint, flag) | own))
+    # Beside the values: another command's --name may choose a metric, not the name of a task.
+    parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
+
+
+def _hint(flag: Flag, command: str) -> Any:
+    table, name = flag.key[0], flag.key[-1]
+    if table == "workload":
+        return hints_of(WORKLOADS[command])[name]
+    if table == TARGETS_OWN:
+        # The parser is built before the target is known. All targets that have the option have it with the same type.
+        return next(hints_of(kind)[name] for kind in TARGETS.values() if name in hints_of(kind))
+    return hint_of(flag.key)
+
+
+def _argparse_options(hint: Any, flag: Flag) -> dict[str, Any]:
+    """Return how argparse takes a value of a type."""
+    if isinstance(hint, types.UnionType):  # a number or None
+        hint = typing.get_args(hint)[0]
+    if flag.metavar == TIME:
+        return {"metavar": TIME, "type": seconds}
+    if hint is bool:
+        # None, not False: a flag that is not given must not override a file's true.
+        return {"action": "store_true", "default": None}
+    if typing.get_origin(hint) is Literal:
+        return {"choices": typing.get_args(hint)}
+    if typing.get_origin(hint) in (tuple, Mapping):
+        return {"action": "append", "metavar": flag.metavar}
+    return {"metavar": flag.metavar, "choices": flag.choices() if flag.choices else None, "type": hint}
+
+
+def add_change(command: argparse.ArgumentParser) -> None:
+    """Add ``--set``."""
+    titled(command, FILES_GROUP).add_argument(
+        CHANGE,
+        action="append",
+        metavar="OPTION=VALUE",
+        help="set any option of a job, for example security.isolation=true; repeatable",
+    )
+
+
+def add_target(command: argparse.ArgumentParser) -> None:
+    """Add the flags that say where a job goes, or is."""
+    add_flags(command, TARGET)
+    add_files_of_project(command)
+
+
+def add_files_of_project(command: argparse.ArgumentParser) -> None:
+    """Add the flags that choose the project file."""
+    group = titled(command, FILES_GROUP)
+    group.add_argument(
+        "--project-file",
+        type=Path,
+        metavar="FILE",
+        help="options for all jobs of a project (default: the nearest raysm.toml, here or above)",
+    )
+    group.add_argument(
+        "--config-profile", metavar="NAME", help="use this profile of the project file, [profile.NAME.…]"
+    )
+
+
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """Add the flags of a command that only reads: ``--json``, and where the job is."""
+    command.add_argument("--json", action="store_true", help="print JSON")
+    add_target(command)
+
+
+def add_entered(command: argparse.ArgumentParser) -> None:
+    """Add the flags that say where a job is and which of its instances to enter."""
+    # --on takes an instance too, as the functions of Python do: no target has the name of one.
+    command.add_argument("--instance", metavar="HOST", help="the instance, algo-2 (default: the head)")
+    where = replace(TARGET[0], takes=str, action=_On, metavar="PLACE", help="local (default) or aws; or an instance")
+    add_flags(command, (where, *TARGET[1:]))
+    add_files_of_project(command)
