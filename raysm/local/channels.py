@@ -4,18 +4,91 @@ What flows in are the job's channels, what flows out is what each instance gets 
 looked at before anything starts: what is missing or empty is said then.
 """
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from raysm.contract.store import files_below, make_folder
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.job_spec import JobSpec
+from raysm.local.job_spec import Channel, JobSpec
 
-__all__ = ["Entry", "SMALL_BYTES", "SMALL_FILES", "hand_over", "is_small", "local_path", "resolve"]
+__all__ = [
+    "Entry",
+    "Originals",
+    "SMALL_BYTES",
+    "SMALL_FILES",
+    "hand_over",
+    "is_small",
+    "local_path",
+    "relink",
+    "resolve",
+]
+
+INPUT = "input"
+"""Below the base folder: nothing is collected of it, and it may hold a million files."""
+
+
+def relink(base: Path, inside: Path) -> None:
+    """Have absolute links below ``base`` lead to where it lies, which the instance called ``inside``."""
+    for at, folders, names in os.walk(base):
+        if Path(at) == base:
+            folders[:] = [name for name in folders if name != INPUT]
+        for path in (Path(at, name) for name in (*folders, *names)):
+            if not path.is_symlink():
+                continue
+            target = path.readlink()
+            if target.is_relative_to(inside) and ".." not in target.parts:
+                # Of a container's root, where this process is not: then it stays, and leads nowhere.
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    path.symlink_to(base / target.relative_to(inside))
+
+
+Stamp: TypeAlias = tuple[int, int, int]
+"""Inode, modification time in nanoseconds, size."""
+
+MOST_SHOWN = 5
+"""Files that a sentence names; the others it counts."""
+
+
+class Originals:
+    """The files of linked channels, as they were."""
+
+    def __init__(self, channels: Iterable[Channel]) -> None:
+        """Look at every file of the channels."""
+        self._before = {
+            channel.name: {path: _stamp(path) for path in files_below(channel.source)} for channel in channels
+        }
+
+    def complaints(self) -> list[str]:
+        """Return a sentence for each channel of which something was changed or removed since."""
+        return [
+            f"raysm: the input of channel {name!r} was changed while the job ran, and it is linked, not copied: "
+            f"{_shown(changed)}; a result that read it may be of either content. Write to SM_MODEL_DIR instead"
+            for name, files in self._before.items()
+            if (changed := [path for path, stamp in files.items() if _stamp(path) != stamp])
+        ]
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        status = os.stat(path)
+    # Removed, or not to be seen any more: it differs from what was there.
+    except OSError:
+        return None
+    # The inode too: a file that was replaced by rename may bring its time and size along.
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _shown(paths: list[Path]) -> str:
+    more = f" and {len(paths) - MOST_SHOWN} more" if len(paths) > MOST_SHOWN else ""
+    return ", ".join(str(path) for path in sorted(paths)[:MOST_SHOWN]) + more
+
 
 SMALL_BYTES = 64 << 20
 """Of a channel that is copied, at most: a disk writes so much in a moment, also for several instances."""

@@ -26,12 +26,11 @@ from raysm.contract.paths import Paths
 from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
+from raysm.local.channels import Originals, relink
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import Channel, JobSpec, Patience
-from raysm.local.links import relink
 from raysm.local.logs import LogPump
-from raysm.local.originals import Originals
 from raysm.local.outcome import Exits, Outcome
 from raysm.local.preparing import Preparation
 from raysm.local.scenario import Scenario

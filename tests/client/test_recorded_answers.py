@@ -17,8 +17,7 @@ from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.service_rules import breaches
-from raysm.local.server.api_error import ApiError
-from raysm.local.server.validation import check_rules
+from raysm.local.server.validation import ApiError, check_rules
 from tests.support.api_requests import processing_parameters, training_parameters
 from tests.support.recorded_answers import ANSWERS, sourced
 from tests.support.sagemaker import REGION, SESSION, aws

@@ -11,10 +11,9 @@ from raysm.client.checks import check
 from raysm.client.plan import plan
 from raysm.contract.service_model import service_model
 from raysm.errors import InvalidRequest
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.served_apis import served
+from raysm.local.server.validation import ApiError, check_rules
 from raysm.local.server.validation import check as check_on_server
-from raysm.local.server.validation import check_rules
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from tests.support.sagemaker import aws, places_of
 

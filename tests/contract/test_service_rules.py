@@ -10,9 +10,8 @@ from raysm.contract.job_api import APIS, PROCESSING, TRAINING
 from raysm.contract.service_model import violations
 from raysm.contract.service_rules import RULES, breaches
 from raysm.errors import InvalidRequest
-from raysm.local.server.api_error import ApiError
+from raysm.local.server.validation import ApiError, check_rules
 from raysm.local.server.validation import check as check_on_server
-from raysm.local.server.validation import check_rules
 from tests.support.api_requests import processing_parameters, training_parameters
 
 DAY_S = 86_400

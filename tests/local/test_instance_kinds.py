@@ -11,8 +11,8 @@ from raysm.local.instances import best_kind, missing_for, open_site
 from raysm.local.instances.process import ProcessSite
 from raysm.local.job_spec import JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import kind_of
+from raysm.local.server.validation import ApiError
 from raysm.request import JobRequest, Local, Script
 from raysm.request.targets import INSTANCE_KINDS, InstanceKind
 from tests.support.jobs import Log

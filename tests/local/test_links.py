@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from raysm.local.links import relink
+from raysm.local.channels import relink
 
 INSIDE = Path("/opt/ml")
 

@@ -2,8 +2,8 @@
 
 import os
 
+from raysm.local.channels import MOST_SHOWN, Originals
 from raysm.local.job_spec import Channel
-from raysm.local.originals import MOST_SHOWN, Originals
 
 
 def watched(folder, *names):

@@ -12,11 +12,11 @@ from raysm.contract.paths import DEFAULT_BASE, kernels_folder
 from raysm.errors import InvalidRequest
 from raysm.local.instances import mounts
 from raysm.local.instances.base import Instance, InstanceSpec, Site, open_to_all
-from raysm.local.instances.host_names import HostNames
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.network import (
     INTERFACE,
     MAX_INSTANCES,
+    HostNames,
     Network,
     connect_inside,
     missing_for_namespaces,

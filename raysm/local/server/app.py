@@ -16,16 +16,15 @@ from werkzeug.wrappers import Request, Response
 
 from raysm.local.job_spec import REGION as DEFAULT_REGION
 from raysm.local.server import iam
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.service import SERVICE as BATCH
 from raysm.local.server.batch.service import BatchService, operation_of
-from raysm.local.server.console import PREFIX, Console
-from raysm.local.server.entering import Entering, HandedOver
+from raysm.local.server.console import PREFIX, Console, Entering, HandedOver
 from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.market import PRICES, QUOTAS, MarketService
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.operations import Operations
+from raysm.local.server.validation import ApiError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

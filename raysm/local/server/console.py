@@ -1,16 +1,135 @@
-"""What the server offers beside AWS's API: its status, its end, the interruption of a job, and word of a job's news."""
+"""The server's own paths, which are not AWS's: status, interruptions, waiting for a job, entering an instance."""
 
+import contextlib
 import os
 import re
+import select
+import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from raysm import __version__
-from raysm.local.server.api_error import ApiError
+from raysm.contract.job_api import TRAINING
+from raysm.contract.session import relay
+from raysm.local.instances import Instance
 from raysm.local.server.cores import Cores
 from raysm.local.server.operations import Operations
+from raysm.local.server.records import Records
+from raysm.local.server.validation import ApiError, validation
 
-__all__ = ["Console", "PREFIX"]
+__all__ = ["Console", "Entering", "HandedOver", "PREFIX"]
+
+INSTANCE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/instances/(algo-[1-9]\d*)/(.+)")
+PORT = re.compile(r"ports/([1-9]\d{0,4})")
+UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raysm\r\n\r\n"
+
+
+class HandedOver(ConnectionResetError):
+    """The connection was used for something else than HTTP, and is closed; werkzeug ignores such an error."""
+
+
+class Entering:
+    """Requests for ports and commands of instances."""
+
+    def __init__(
+        self, records: Records, instances: Callable[[str, str], Mapping[str, Instance]], *, is_permitted: bool
+    ) -> None:
+        """Enter instances.
+
+        Args:
+            records: Of all jobs.
+            instances: Returns the running instances of a training job of a region, by host.
+            is_permitted: Whether the jobs' role lets its agent connect; a scenario can play one that does not.
+        """
+        self._records = records
+        self._instances = instances
+        self._is_permitted = is_permitted
+
+    def asks(self, method: str, path: str) -> bool:
+        """Whether a request is for an instance."""
+        return method == "POST" and INSTANCE.fullmatch(path) is not None
+
+    def serve(self, path: str, request: Mapping[str, Any], connection: socket.socket) -> NoReturn:
+        """Answer a request, and use its connection until it is closed.
+
+        Raises:
+            ApiError: The request is refused; nothing was written to the connection.
+            HandedOver: Always, after the connection was used.
+        """
+        region, job, host, asked = INSTANCE.fullmatch(path).groups()  # type: ignore[union-attr]
+        instance = self._instance(region, job, host)
+        port = PORT.fullmatch(asked)
+        connection.settimeout(None)
+        # A copy: werkzeug closes its own.
+        taken = connection.dup()
+        try:
+            if port is not None:
+                _forward(instance, int(port[1]), taken)
+            elif asked == "command":
+                _run(instance, request, taken)
+            elif asked == "check":
+                taken.sendall(UPGRADED)
+            else:
+                raise ApiError("UnknownOperationException", f"{path} is none of the server's own operations", 404)
+        except OSError:
+            # The client has gone.
+            pass
+        finally:
+            taken.close()
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        raise HandedOver("the connection was handed over")
+
+    def _instance(self, region: str, job: str, host: str) -> Instance:
+        # As SSM answers, whatever the reason (github.com/aws/session-manager-plugin/issues/72).
+        instance = self._instances(job, region).get(host) if self._is_open(region, job) else None
+        if instance is None or instance.exited.done():
+            raise ApiError("TargetNotConnected", f"{host} of {job} is not connected.")
+        return instance
+
+    def _is_open(self, region: str, job: str) -> bool:
+        try:
+            record = self._records.get(TRAINING, job, region)
+        except ApiError:
+            return False
+        debugging = record.request.get("RemoteDebugConfig") or {}
+        return self._is_permitted and record.secondary == "Training" and bool(debugging.get("EnableRemoteDebug"))
+
+
+def _forward(instance: Instance, port: int, connection: socket.socket) -> None:
+    try:
+        there = instance.connect(port)
+    except OSError as error:
+        raise ApiError("ConnectionRefused", f"port {port} of {instance.host}: {error}") from error
+    there.settimeout(None)
+    connection.sendall(UPGRADED)
+    relay(connection, there)
+
+
+def _run(instance: Instance, request: Mapping[str, Any], connection: socket.socket) -> None:
+    command, stdin, stdout = request.get("command"), request.get("stdin"), request.get("stdout")
+    if not (isinstance(command, list) and command and all(isinstance(each, str) for each in (*command, stdin, stdout))):
+        raise validation("a command takes command, a list of words, and the paths stdin and stdout")
+    visit = instance.enter(command, stdin=str(stdin), stdout=str(stdout))
+    # Beside the connection, select waits for this.
+    ended, ring = socket.socketpair()
+    with ended, ring:
+        try:
+            visit.exited.add_done_callback(lambda _: _ring(ring))
+            connection.sendall(UPGRADED)
+            # The client sends nothing: its connection becomes readable when it is closed.
+            select.select([ended, connection], [], [])
+            if visit.exited.done():
+                connection.sendall(b"%d\n" % visit.exited.result())
+        finally:
+            visit.leave()
+
+
+def _ring(bell: socket.socket) -> None:
+    # Nobody waits any more once it is closed.
+    with contextlib.suppress(OSError):
+        bell.send(b".")
+
 
 PREFIX = "/raysm/"
 """How its paths begin; no bucket of S3 may be called ``raysm``."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from raysm.contract.names import INSTANCE_KIND_TAG
 from raysm.contract.paths import DEFAULT_BASE
-from raysm.local.server.api_error import validation
+from raysm.local.server.validation import validation
 from raysm.request.targets import INSTANCE_KINDS, kind_of_image
 
 __all__ = ["BASE", "Definition", "Output", "Source", "command_of", "kind_of", "local_part", "seconds"]

@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 from raysm.contract.job_api import JobApi
 from raysm.contract.result import SERVICE_REASON
 from raysm.local.outcome import Outcome
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import Definition
 from raysm.local.server.records import JobRecord
+from raysm.local.server.validation import ApiError
 
 __all__ = [
     "ENDS",

@@ -15,8 +15,8 @@ from xml.sax.saxutils import escape
 from raysm.contract.home import Clock
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Api, Scenario
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.moto_internals import ACCOUNT
+from raysm.local.server.validation import ApiError
 
 __all__ = ["Call", "Faults", "xml_error"]
 

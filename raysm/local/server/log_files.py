@@ -4,15 +4,17 @@ A line is the JSON list of milliseconds since the epoch and the message. Places 
 offsets, so that whoever follows a log reads each byte once.
 """
 
+import heapq
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import BinaryIO
 
-__all__ = ["Event", "LogWriter", "backwards", "read", "stream_name"]
+__all__ = ["Event", "LateLines", "LogWriter", "backwards", "read", "stream_name"]
 
 Event = tuple[int, int, int, str]
 """Offset of the event, offset behind it, milliseconds since the epoch, message."""
@@ -124,3 +126,51 @@ def _event(offset: int, line: bytes) -> Event | None:
         return offset, offset + len(line), int(at_ms), str(message)
     except (ValueError, TypeError):
         return None
+
+
+class LateLines:
+    """Hands lines over to a writer late, those of each instance by a time of its own; may be called from any thread."""
+
+    def __init__(self, writer: LogWriter, late_s: float, chance: Random) -> None:
+        """Be late by at most ``late_s``; closes ``writer`` once it has all lines."""
+        self._writer = writer
+        self._late_s = late_s
+        self._chance = chance
+        self._delays_s: dict[str, float] = {}
+        self._waiting: list[tuple[float, int, float, str, str]] = []
+        """When each is due, its number, when it was written, by whom, and what."""
+        self._count = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        # No daemon: a server that ends has the lines of its last jobs written, as CloudWatch would.
+        threading.Thread(target=self._run, name="late lines").start()
+
+    def line(self, host: str, message: str) -> None:
+        """Take one line, of now."""
+        now_s = time.time()
+        with self._changed:
+            if host not in self._delays_s:
+                self._delays_s[host] = self._chance.uniform(0, self._late_s)
+            # Lines that are due at the same moment come in the order in which they were written.
+            self._count += 1
+            heapq.heappush(self._waiting, (now_s + self._delays_s[host], self._count, now_s, host, message))
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Take no more; what has been taken still comes. Harmless when repeated."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting and self._closed:
+                    break
+                left_s = self._waiting[0][0] - time.time() if self._waiting else None
+                if left_s is None or left_s > 0:
+                    self._changed.wait(left_s)
+                    continue
+                _, _, at_s, host, message = heapq.heappop(self._waiting)
+            self._writer.line(host, message, at_s)
+        self._writer.close()

@@ -13,10 +13,10 @@ from typing import Any
 
 from raysm.contract.job_api import APIS
 from raysm.local.job_spec import REGION
-from raysm.local.server import log_files
-from raysm.local.server.api_error import ApiError
+from raysm.local.server.log_files import Event, backwards, read, stream_name
 from raysm.local.server.moto_internals import ACCOUNT, log_filter
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.validation import ApiError
 
 __all__ = ["GROUPS", "LogService", "TARGET"]
 
@@ -73,7 +73,7 @@ class LogService:
             records = [record for record in records if record.name == job]
         for record in sorted(records, key=lambda record: record.name):
             for path in self._files(record):
-                name = log_files.stream_name(record.name, path)
+                name = stream_name(record.name, path)
                 if name.startswith(prefix):
                     yield _Stream(name, path, record.created_s)
 
@@ -114,7 +114,7 @@ class LogService:
             if direction not in ("f", "b") or not place.isdigit():
                 raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
             start = behind = int(place)
-        source = log_files.read(stream.path, start) if direction == "f" else log_files.backwards(stream.path, behind)
+        source = read(stream.path, start) if direction == "f" else backwards(stream.path, behind)
         page = _page((event for event in source if _within(event, request)), limit)
         if direction == "b":
             # Read from the end, but CloudWatch tells also the events of such a page from the oldest on.
@@ -172,17 +172,17 @@ def _group(request: Mapping[str, Any]) -> str:
 
 
 def _numbered(number: int, stream: _Stream, places: Mapping[str, int]) -> Iterator[tuple[int, int, int, int, str]]:
-    for offset, behind, at, text in log_files.read(stream.path, places.get(stream.name, 0)):
+    for offset, behind, at, text in read(stream.path, places.get(stream.name, 0)):
         yield at, number, offset, behind, text
 
 
-def _within(event: log_files.Event, request: Mapping[str, Any]) -> bool:
+def _within(event: Event, request: Mapping[str, Any]) -> bool:
     start, end = request.get("startTime"), request.get("endTime")
     return (start is None or event[2] >= start) and (end is None or event[2] <= end)
 
 
-def _page(events: Iterator[log_files.Event], limit: int) -> list[log_files.Event]:
-    page: list[log_files.Event] = []
+def _page(events: Iterator[Event], limit: int) -> list[Event]:
+    page: list[Event] = []
     size = 0
     for event in events:
         size += len(event[3]) + EVENT_BYTES
@@ -202,8 +202,8 @@ def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
         # CloudWatch itself says 0 of each stream since June 2019.
         "storedBytes": 0,
     }
-    first = next(log_files.read(stream.path), None)
-    last = next(log_files.backwards(stream.path), None)
+    first = next(read(stream.path), None)
+    last = next(backwards(stream.path), None)
     if first is not None and last is not None:
         described |= {"firstEventTimestamp": first[2], "lastEventTimestamp": last[2], "lastIngestionTime": last[2]}
     return described

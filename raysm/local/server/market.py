@@ -17,9 +17,9 @@ from typing import Any
 from raysm.contract.job_api import APIS, TRAINING, JobApi, preferred, selected, settled
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Capacity, Market, Scenario, spread_by
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.endings import INSUFFICIENT
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.validation import ApiError
 
 __all__ = ["PRICES", "QUOTAS", "JobInstances", "MarketService", "Stock", "asked_instances", "quota_name"]
 

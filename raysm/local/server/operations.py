@@ -13,17 +13,15 @@ from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.instances import Instance, missing_for
 from raysm.local.server import search
-from raysm.local.server.answers import describe, summarize
-from raysm.local.server.api_error import ApiError, validation
+from raysm.local.server.answers import STATUS, describe, listed, matches, page_of, summarize, tags_of
 from raysm.local.server.definitions import kind_of
-from raysm.local.server.listing import STATUS, listed, matches, page_of, tags_of
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.run import JobRun
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import JobLife, Services
 from raysm.local.server.simulated import SimulatedLife
-from raysm.local.server.validation import check, check_rules
+from raysm.local.server.validation import ApiError, check, check_rules, validation
 from raysm.request.targets import instance_kind
 
 __all__ = ["Operations"]

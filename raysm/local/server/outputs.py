@@ -1,8 +1,4 @@
-"""Collects what the instances of a job left, and brings it to where the request wants it.
-
-The folders of all instances are merged, one after the other; where two have a file of one name, the later one stays.
-(AWS's documents say only that jobs have to see to it that names do not clash.)
-"""
+"""What a job reads and leaves: channels are brought before it starts, outputs are uploaded when it has ended."""
 
 import contextlib
 import tarfile
@@ -15,10 +11,39 @@ from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest
 from raysm.local.local_job import LocalJob
 from raysm.local.scenario import Outputs
-from raysm.local.server.definitions import Definition, Output
-from raysm.local.server.objects import Objects, join
+from raysm.local.server.definitions import Definition, Output, Source
+from raysm.local.server.objects import Objects, is_file, join
 
-__all__ = ["collect", "exit_message", "order", "upload"]
+__all__ = ["bring", "collect", "exit_message", "order", "upload"]
+
+
+def bring(objects: Objects, sources: Sequence[Source], folder: Path) -> dict[str, tuple[Path, bool]]:
+    """Download the channels that are in S3; return by channel where its data lies, and whether it is the job's.
+
+    Args:
+        objects: Where from.
+        sources: The channels.
+        folder: Downloads go below it; made where there are any.
+
+    Raises:
+        InvalidRequest: There is no such data; the message names the channel.
+    """
+    places: dict[str, tuple[Path, bool]] = {}
+    for number, source in enumerate(sources):
+        if is_file(source.uri) and not source.manifest:
+            places[source.name] = (objects.local(source.uri), False)
+            continue
+        # Not by its name: Processing's may be any text, as ``/home/me`` or ``../..``.
+        place = folder / str(number)
+        folder.mkdir(exist_ok=True)
+        try:
+            bring_to = objects.download_listed if source.manifest else objects.download
+            bring_to(source.uri, place)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Data download failed: channel {source.name!r}: {error}") from error
+        places[source.name] = (place, True)
+    return places
+
 
 COMPRESSION = 1
 """Of the archives: the fastest; they are read once, on this machine."""

@@ -7,11 +7,11 @@ from typing import Any
 from raysm.contract.job_api import PROCESSING as API
 from raysm.contract.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
-from raysm.local.server.api_error import validation
 from raysm.local.server.definitions import BASE, Definition, Output, Source, command_of, local_part, seconds
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord
+from raysm.local.server.validation import validation
 
 __all__ = ["check", "define", "image", "specify"]
 

@@ -26,8 +26,6 @@ from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob
 from raysm.local.outcome import Outcome
-from raysm.local.server import inputs, outputs
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.endings import (
     FAILURES,
     INTERNAL_ERROR,
@@ -39,13 +37,14 @@ from raysm.local.server.endings import (
     failure_reason,
 )
 from raysm.local.server.job_status import HasStatus, JobStatus
-from raysm.local.server.late_lines import LateLines
-from raysm.local.server.log_files import LogWriter
+from raysm.local.server.log_files import LateLines, LogWriter
 from raysm.local.server.market import JobInstances
 from raysm.local.server.metrics import MetricScanner
+from raysm.local.server.outputs import bring, exit_message, order, upload
 from raysm.local.server.records import JobRecord
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
+from raysm.local.server.validation import ApiError
 from raysm.local.server.warm_pools import keep_alive_s
 
 __all__ = ["JobRun"]
@@ -274,7 +273,7 @@ class JobRun(HasStatus):
         make_folder(root, within=self._folder)
         # Again for each attempt: SageMaker's new instances have empty disks.
         self._status.enter("Downloading", "Downloading input data", attempts=number)
-        spec = self._specify(inputs.bring(self._services.objects, self._definition.sources, root / "channels"))
+        spec = self._specify(bring(self._services.objects, self._definition.sources, root / "channels"))
         self._look_at_clock(waiting=True)
         # For each attempt anew: a stream is named by the second at which its container began.
         writer = LogWriter(self._folder / "streams", time.time(), self._status.changes.add)
@@ -393,7 +392,7 @@ class JobRun(HasStatus):
         failed = outcome.status == "Failed"
         # Of a failed job too: what it wrote so far may say why.
         self._upload(job, failed)
-        changes: dict[str, Any] = {"exit_message": outputs.exit_message(job) if self._api.has_exit_message else None}
+        changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
         if failed:
             self._status.update(**changes)
             self._fail(failure_reason(self._api, outcome))
@@ -405,6 +404,6 @@ class JobRun(HasStatus):
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
 
     def _upload(self, job: LocalJob, failed: bool) -> None:
-        hosts = outputs.order(job, self._services.scenario.outputs, self._services.chance)
+        hosts = order(job, self._services.scenario.outputs, self._services.chance)
         bases = [job.paths(host).base for host in hosts]
-        outputs.upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)
+        upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from raysm.contract.service_model import service_model
-from raysm.local.server.answers import describe
-from raysm.local.server.api_error import ApiError, validation
-from raysm.local.server.listing import listed, page_of
+from raysm.local.server.answers import describe, listed, page_of
 from raysm.local.server.records import JobRecord
+from raysm.local.server.validation import ApiError, validation
 
 __all__ = ["is_ours", "search"]
 

@@ -25,9 +25,8 @@ from raysm.local.scenario import read
 from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
 from raysm.local.server.batch.service import BatchService
-from raysm.local.server.console import Console
+from raysm.local.server.console import Console, Entering
 from raysm.local.server.cores import Cores
-from raysm.local.server.entering import Entering
 from raysm.local.server.faults import Faults
 from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import LogService
@@ -36,8 +35,7 @@ from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
-from raysm.local.server.record_files import RecordFiles
-from raysm.local.server.records import Records
+from raysm.local.server.records import RecordFiles, Records
 from raysm.local.server.services import Services
 from raysm.local.server.warm_pools import WarmPools, terminated
 

@@ -1,22 +1,66 @@
-"""CreateTrainingJob: what is not to be had here, and what a request means for the instances of this machine."""
+"""CreateTrainingJob: what is refused on this machine, and what a request means for its instances.
+
+A job without ContainerEntrypoint leaves its main process to the image. AWS's framework images run the script that a
+hyperparameter names; ``raysm.local.framework_image`` does the same here.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from raysm.contract.job_api import settled
-from raysm.contract.paths import Paths
+from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.service_rules import DEFAULT_RUNTIME_S
+from raysm.errors import InvalidRequest
+from raysm.local import framework_image
+from raysm.local.framework_image import PROGRAM, SUBMITTED, decoded
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
-from raysm.local.server import script_mode
-from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
+from raysm.local.server.validation import ApiError, validation
+from raysm.request.targets import instance_kind
 
-__all__ = ["check", "define", "image", "specify"]
+__all__ = ["check", "check_kind", "define", "entrypoint_of", "image", "source_of", "specify"]
+
+
+def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
+    """Return the main process of a training job: its own, or the framework images'; None where nobody says."""
+    command = request["AlgorithmSpecification"].get("ContainerEntrypoint")
+    if command:
+        return list(command)
+    if not _value(request, PROGRAM):
+        return None
+    # By its path: the instances are processes of this machine, and see its files.
+    return ["python3", str(Path(framework_image.__file__).resolve()), str(DEFAULT_BASE)]
+
+
+def check_kind(request: Mapping[str, Any], kind: str) -> None:
+    """Refuse a job whose main process is left to the image where real images are run.
+
+    Raises:
+        InvalidRequest: The program that plays the framework images is not in a container.
+    """
+    if instance_kind(kind).needs_image and not request["AlgorithmSpecification"].get("ContainerEntrypoint"):
+        raise InvalidRequest(
+            f"instances of kind {kind!r} need ContainerEntrypoint; add it to the request, or take "
+            "instances of another kind"
+        )
+
+
+def source_of(request: Mapping[str, Any]) -> Source | None:
+    """Return what is to be brought as the code of a job that a framework image would fetch by itself."""
+    uri = _value(request, SUBMITTED)
+    if request["AlgorithmSpecification"].get("ContainerEntrypoint") or not uri.startswith("s3://"):
+        return None
+    return Source(name=SUBMITTED, uri=uri)
+
+
+def _value(request: Mapping[str, Any], name: str) -> str:
+    hyperparameters = decoded(request.get("HyperParameters") or {})
+    return str(hyperparameters.get(name) or (request.get("Environment") or {}).get(name.upper()) or "")
 
 
 def check(request: Mapping[str, Any]) -> None:
@@ -100,7 +144,7 @@ def define(record: JobRecord) -> Definition:
         )
         for channel in request.get("InputDataConfig") or []
     ]
-    script = script_mode.source_of(request)
+    script = source_of(request)
     wait = condition.get("MaxWaitTimeInSeconds")
     pending = condition.get("MaxPendingTimeInSeconds")
     return Definition(
@@ -139,7 +183,7 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
         sources: By channel: where its data lies, and whether it is the job's own.
     """
     request = record.request
-    script_mode.check_kind(request, record.instance_kind)
+    check_kind(request, record.instance_kind)
     state = request.get("CheckpointConfig")
     checkpoints = None
     if state:
@@ -160,13 +204,13 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
 
 def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
     arguments = request["AlgorithmSpecification"].get("ContainerArguments")
-    return command_of(image(request), script_mode.entrypoint_of(request), arguments)
+    return command_of(image(request), entrypoint_of(request), arguments)
 
 
 def _all_channels(request: Mapping[str, Any], sources: Mapping[str, tuple[Path, bool]]) -> Iterator[Channel]:
     for channel in _channels(request):
         yield _channel(channel, *sources[channel["ChannelName"]])
-    script = script_mode.source_of(request)
+    script = source_of(request)
     if script is not None:
         source, owned = sources[script.name]
         yield Channel(name=script.name, source=source, owned=owned)

@@ -1,8 +1,4 @@
-"""Refuses what breaks the service model, as SageMaker itself does: boto3 checks only a part of it.
-
-What flows in is the JSON of a request, what flows out is nothing, or a refusal in SageMaker's words that lists
-everything that is wrong.
-"""
+"""Refusals as AWS words them, and the check of a request against botocore's model: boto3 checks only part of it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,9 +6,36 @@ from typing import Any
 from raysm.contract.job_api import JobApi
 from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
 from raysm.contract.service_rules import breaches
-from raysm.local.server.api_error import ApiError, validation
 
-__all__ = ["check", "check_rules", "refuse"]
+__all__ = ["ApiError", "check", "check_rules", "not_found", "refuse", "validation"]
+
+
+class ApiError(Exception):
+    """A refusal that the caller receives.
+
+    Attributes:
+        code: AWS's error code.
+        message: For people.
+        status: Of HTTP.
+    """
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        """Keep the parts."""
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+def validation(message: str) -> ApiError:
+    """Return the refusal of a request that cannot be."""
+    return ApiError("ValidationException", message)
+
+
+def not_found(what: str = "") -> ApiError:
+    """Return what SageMaker answers about a job that is not there: a ValidationException, for historical reasons."""
+    return validation("Requested resource not found." + (f" ({what})" if what else ""))
+
 
 MOST_SHOWN = 10
 LONGEST_SHOWN = 300

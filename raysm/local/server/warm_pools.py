@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from raysm.local.local_job import LocalJob
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.validation import ApiError
 
 __all__ = ["WarmPools", "keep_alive_s", "terminated"]
 

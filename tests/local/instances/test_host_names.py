@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.contract.packages import default_index
-from raysm.local.instances.host_names import HostNames
+from raysm.local.instances.network import HostNames
 from raysm.local.scenario import Container, Network, Scenario
 from tests.support.sagemaker_server import wait_until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.local.server.api_error import ApiError, not_found, validation
+from raysm.local.server.validation import ApiError, not_found, validation
 
 
 @pytest.mark.parametrize(

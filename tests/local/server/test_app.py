@@ -9,12 +9,12 @@ import pytest
 from werkzeug.wrappers import Response
 
 from raysm.local.scenario import Scenario
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.app import LONGEST_REQUEST, App
 from raysm.local.server.faults import Faults
 from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import GROUPS
 from raysm.local.server.market import MarketService
+from raysm.local.server.validation import ApiError
 
 
 class Operations:

@@ -5,8 +5,8 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.jobs import BatchJob, command_of, container_of, is_retried, variables_of
+from raysm.local.server.validation import ApiError
 from tests.support.batch_queues import LOGS, define, make_queue
 from tests.support.sagemaker_server import serving, wait_until
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.console import Console
 from raysm.local.server.cores import Cores
+from raysm.local.server.validation import ApiError
 
 
 class Jobs:

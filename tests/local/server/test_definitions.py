@@ -5,8 +5,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from raysm.contract.names import INSTANCE_KIND_TAG
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import command_of, kind_of, local_part, seconds
+from raysm.local.server.validation import ApiError
 
 
 def test_the_main_process_is_the_entry_point_with_its_arguments():

@@ -6,9 +6,9 @@ import pytest
 
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.local.outcome import Outcome
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import Definition
 from raysm.local.server.endings import ENDS, FAILURES, TimeLimits, check_interruption, check_stop, failure_reason
+from raysm.local.server.validation import ApiError
 
 
 def limits(max_runtime_s=10.0, **fields):

@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from raysm.local.scenario import Api, Scenario
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.faults import Call, Faults, xml_error
+from raysm.local.server.validation import ApiError
 from tests.support.hand_clock import HandClock
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import BUCKET, Server, training_request

@@ -4,9 +4,9 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.local.server.definitions import Source
-from raysm.local.server.inputs import bring
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
+from raysm.local.server.outputs import bring
 
 
 @pytest.fixture

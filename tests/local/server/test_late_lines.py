@@ -5,8 +5,7 @@ import time
 from random import Random
 
 from raysm.local.server import log_files
-from raysm.local.server.late_lines import LateLines
-from raysm.local.server.log_files import LogWriter
+from raysm.local.server.log_files import LateLines, LogWriter
 from tests.support.sagemaker_server import wait_until
 
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.local.server.api_error import ApiError
-from raysm.local.server.listing import listed, matches, page_of, tags_of
+from raysm.local.server.answers import listed, matches, page_of, tags_of
+from raysm.local.server.validation import ApiError
 
 
 def job(name="a-job", status="Completed", created_s=10.0, modified_s=20.0):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.log_service import GROUPS, LogService
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.validation import ApiError
 
 GROUP = TRAINING.log_group
 

@@ -11,9 +11,9 @@ from raysm.grid.classify import LearnedQuota, quota_in
 from raysm.grid.place import Place
 from raysm.grid.quotas import quota_place
 from raysm.local.scenario import Capacity, Market, Scenario
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.market import PRICES, QUOTAS, JobInstances, MarketService, Stock, asked_instances, quota_name
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.validation import ApiError
 from tests.support.hand_clock import HandClock
 
 TYPE = "ml.p4d.24xlarge"

@@ -8,10 +8,10 @@ import pytest
 from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.market import Stock
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
+from raysm.local.server.validation import ApiError
 from tests.support.sagemaker_server import training_request
 
 

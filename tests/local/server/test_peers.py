@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from raysm.local.server.peers import user_of
+from raysm.local.server.http_server import user_of
 
 WAYS = {
     "plainly": ("AF_INET", "127.0.0.1", "127.0.0.1"),

@@ -4,9 +4,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.processing_request import check, define, image, specify
 from raysm.local.server.records import JobRecord
+from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters
 
 APP = {"ImageUri": "image", "ContainerEntrypoint": ["python3", "a.py"]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.local.server.record_files import RecordFiles
+from raysm.local.server.records import RecordFiles
 
 
 @pytest.fixture

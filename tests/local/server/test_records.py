@@ -3,8 +3,8 @@
 import pytest
 
 from raysm.contract.job_api import TRAINING
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.validation import ApiError
 
 
 def record():

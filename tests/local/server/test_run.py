@@ -10,12 +10,12 @@ import pytest
 from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.cores import Cores
 from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun
 from raysm.local.server.services import Services
+from raysm.local.server.validation import ApiError
 from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
 

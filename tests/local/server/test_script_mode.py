@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.local.server.script_mode import check_kind, entrypoint_of, source_of
+from raysm.local.server.training_request import check_kind, entrypoint_of, source_of
 
 
 def request(hyperparameters=None, environment=None, **algorithm):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord
 from raysm.local.server.search import is_ours, search
+from raysm.local.server.validation import ApiError
 from tests.support.sagemaker_server import channel, training_request
 
 

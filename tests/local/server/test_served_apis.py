@@ -1,8 +1,8 @@
 import pytest
 
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.served_apis import served
+from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters, training_parameters
 
 PARAMETERS = {TRAINING: training_parameters, PROCESSING: processing_parameters}

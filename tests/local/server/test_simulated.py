@@ -4,12 +4,12 @@ import pytest
 
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Capacity, Scenario, Simulated
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun
 from raysm.local.server.services import JobLife, Services
 from raysm.local.server.simulated import SimulatedLife
+from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
 from tests.support.hand_clock import HandClock
 

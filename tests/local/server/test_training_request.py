@@ -2,9 +2,9 @@
 
 import pytest
 
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord
 from raysm.local.server.training_request import check, define, image
+from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
 
 ALGORITHM = {"TrainingImage": "image", "TrainingInputMode": "File", "ContainerEntrypoint": ["true"]}

@@ -4,8 +4,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from raysm.contract.job_api import TRAINING
-from raysm.local.server.api_error import ApiError
-from raysm.local.server.validation import MOST_SHOWN, check, check_rules
+from raysm.local.server.validation import MOST_SHOWN, ApiError, check, check_rules
 from tests.support.api_requests import training_parameters
 from tests.support.sagemaker_server import BUCKET, channel, spot, training_request
 

@@ -28,9 +28,9 @@ import raysm
 from raysm.contract.home import VARIABLE, Clock, sdk_config_file
 from raysm.errors import RaysmError
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.validation import ApiError
 from raysm.request.targets import instance_kind
 
 __all__ = ["LOG_GROUP", "BatchJob", "BatchJobs", "command_of", "container_of", "is_retried", "variables_of"]

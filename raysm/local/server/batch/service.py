@@ -16,11 +16,10 @@ from typing import Any
 from raysm.contract.home import Clock
 from raysm.contract.service_model import loader, violations_in
 from raysm.contract.store import put, read_json
-from raysm.local.server.api_error import ApiError
 from raysm.local.server.batch.jobs import Attempt, BatchJob, BatchJobs, command_of, container_of
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.moto_services import MotoServices
-from raysm.local.server.validation import refuse
+from raysm.local.server.validation import ApiError, refuse
 
 __all__ = ["SERVICE", "BatchService", "operation_of"]
 
