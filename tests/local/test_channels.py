@@ -6,7 +6,18 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.channels import SMALL_BYTES, SMALL_FILES, Entry, hand_over, is_small, local_path, resolve
+from raysm.local.channels import (
+    MOST_SHOWN,
+    SMALL_BYTES,
+    SMALL_FILES,
+    Entry,
+    Originals,
+    hand_over,
+    is_small,
+    local_path,
+    relink,
+    resolve,
+)
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
@@ -193,3 +204,77 @@ def test_what_the_job_owns_is_moved_or_copied_into_each_instance(tmp_path, distr
     assert found == ([every] * 3 if distribution == "FullyReplicated" else [[name] for name in every])
     (bases["algo-1"] / "input/data/c/part-00").write_text("changed")
     assert distribution != "FullyReplicated" or (bases["algo-2"] / "input/data/c/part-00").read_text() == "0"
+
+
+INSIDE = Path("/opt/ml")
+
+
+def test_a_link_to_what_the_instance_called_opt_ml_leads_to_where_that_lies(tmp_path):
+    model = tmp_path / "model"
+    (model / "step-1").mkdir(parents=True)
+    (model / "step-1" / "shard").write_text("weights")
+    (model / "last").symlink_to("/opt/ml/model/step-1")
+    (model / "deep").mkdir()
+    (model / "deep" / "link").symlink_to("/opt/ml/model/step-1/shard")
+    relink(tmp_path, INSIDE)
+    assert (model / "last" / "shard").read_text() == (model / "deep" / "link").read_text() == "weights"
+
+
+def test_every_other_link_stays_as_it_is(tmp_path):
+    links = {
+        "relative": "step-1",
+        "elsewhere": "/opt/ml-2/model",
+        "out": "/opt/ml/../../etc/passwd",
+        "nowhere": "/no/such/file",
+    }
+    (tmp_path / "model").mkdir()
+    (tmp_path / "input" / "data").mkdir(parents=True)
+    for name, target in links.items():
+        (tmp_path / "model" / name).symlink_to(target)
+    (tmp_path / "input" / "data" / "given").symlink_to("/opt/ml/model")
+    relink(tmp_path, INSIDE)
+    assert {name: str((tmp_path / "model" / name).readlink()) for name in links} == links
+    assert str((tmp_path / "input" / "data" / "given").readlink()) == "/opt/ml/model"
+
+
+def watched(folder, *names):
+    for name in names:
+        (folder / name).write_text("before")
+    return Originals([Channel(name="x", source=folder)])
+
+
+def test_what_nobody_touched_is_no_complaint_nor_is_a_file_that_came(tmp_path):
+    originals = watched(tmp_path, "a")
+    (tmp_path / "b").write_text("new")
+    assert originals.complaints() == []
+
+
+def test_a_file_that_was_changed_removed_or_replaced_is_named_with_its_channel_and_the_remedy(tmp_path):
+    originals = watched(tmp_path, "changed", "removed", "replaced", "left")
+    (tmp_path / "changed").write_text("longer than before")
+    (tmp_path / "removed").unlink()
+    times = os.stat(tmp_path / "replaced")
+    (tmp_path / "other").write_text("after!")
+    os.utime(tmp_path / "other", ns=(times.st_atime_ns, times.st_mtime_ns))
+    (tmp_path / "other").rename(tmp_path / "replaced")
+    (complaint,) = originals.complaints()
+    assert "the input of channel 'x' was changed" in complaint
+    assert ", ".join(str(tmp_path / name) for name in ("changed", "removed", "replaced")) in complaint
+    assert "Write to SM_MODEL_DIR instead" in complaint
+    assert str(tmp_path / "left") not in complaint
+
+
+def test_of_many_files_the_first_are_named_and_the_others_counted(tmp_path):
+    names = [f"{number:02}" for number in range(MOST_SHOWN + 3)]
+    originals = watched(tmp_path, *names)
+    for name in names:
+        (tmp_path / name).unlink()
+    (complaint,) = originals.complaints()
+    assert f"{tmp_path / names[MOST_SHOWN - 1]} and 3 more; " in complaint
+
+
+def test_a_channel_of_one_file_is_watched_too(tmp_path):
+    (tmp_path / "a").write_text("before")
+    originals = Originals([Channel(name="x", source=tmp_path / "a")])
+    (tmp_path / "a").write_text("changed")
+    assert len(originals.complaints()) == 1

@@ -1,10 +1,27 @@
 """The server's own paths."""
 
+import contextlib
+import os
+import socket
+import termios
+import threading
+import time
+
 import pytest
 
+from raysm.client.job import attach
+from raysm.client.service import Service
+from raysm.client.tunnel.direct import DirectAccess
+from raysm.client.tunnel.opening import run_command
+from raysm.client.tunnel.terminal import Terminal
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.local.server.console import Console
 from raysm.local.server.cores import Cores
 from raysm.local.server.validation import ApiError
+from raysm.request import Local
+from tests.local.server.test_scenarios import playing
+from tests.support.echo import ECHO, exchange
+from tests.support.sagemaker_server import port_of, wait_until
 
 
 class Jobs:
@@ -93,3 +110,198 @@ def test_everything_else_is_unknown_and_does_nothing(console, jobs, ended, metho
         console.answer(method, path)
     assert caught.value.status == 404
     assert (jobs.asked, ended) == ([], [])
+
+
+LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
+
+
+@pytest.fixture(scope="module")
+def service(server):
+    return Service(Local(home=str(server.home)), clients=server.client)
+
+
+@pytest.fixture(scope="module")
+def echo(server):
+    """A job of two instances that listen; the port of each."""
+    server.train("echo", ECHO, count=2, **LET_IN)
+    yield {host: port_of(server, "echo", host) for host in ("algo-1", "algo-2")}
+    server.sm.stop_training_job(TrainingJobName="echo")
+    server.ended("echo")
+
+
+def test_bytes_come_and_go(service, echo):
+    data = os.urandom(300_000)
+    with attach("echo", service).tunnel(echo["algo-1"]) as tunnel:
+        assert exchange(("127.0.0.1", tunnel.port), data) == data
+
+
+def test_one_connection_after_another_is_carried(service, echo):
+    with attach("echo", service).tunnel(echo["algo-2"], on="algo-2") as tunnel:
+        for number in range(20):
+            data = str(number).encode() * 1000
+            assert exchange(("127.0.0.1", tunnel.port), data) == data
+
+
+def test_where_nobody_listens_the_connection_ends_and_the_tunnel_stays(service, echo):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()[1]
+    with attach("echo", service).tunnel(nobody) as tunnel:
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", tunnel.port)) as connection:
+                assert connection.recv(1) == b""
+
+
+def test_a_job_that_lets_nobody_in_is_opened_first(server, service):
+    server.train("shut", ECHO)
+    port = port_of(server, "shut")
+    with attach("shut", service).tunnel(port) as tunnel:
+        assert exchange(("127.0.0.1", tunnel.port), b"abc") == b"abc"
+    assert server.describe("shut")["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    server.sm.stop_training_job(TrainingJobName="shut")
+    job = server.ended("shut")
+    with pytest.raises(InvalidRequest, match=rf"shut is {job['SecondaryStatus']}: it can be entered while"):
+        attach("shut", service).tunnel(port)
+
+
+def test_when_the_job_ends_its_connections_do(server, service):
+    server.train("ending", ECHO, **LET_IN)
+    port = port_of(server, "ending")
+    with attach("ending", service).tunnel(port) as tunnel:
+        with socket.create_connection(("127.0.0.1", tunnel.port), timeout=120) as connection:
+            connection.sendall(b"abc")
+            assert connection.recv(3) == b"abc"
+            server.sm.stop_training_job(TrainingJobName="ending")
+            assert connection.recv(1) == b""
+    server.ended("ending")
+
+
+def test_what_there_is_not_is_refused(service, echo):
+    job = attach("echo", service)
+    with pytest.raises(InvalidRequest, match="there is no instance 'algo-3': echo has algo-1 to algo-2"):
+        job.tunnel(8265, on="algo-3")
+    with pytest.raises(InvalidRequest, match="port must be a number from 1 to 65535, got 0"):
+        job.tunnel(0)
+
+
+def ask(server, path, body=b"{}"):
+    """Ask the server for an upgrade; return the status line."""
+    with socket.create_connection(("127.0.0.1", server.record.port), timeout=60) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        return connection.makefile("rb").readline().decode().strip()
+
+
+@pytest.mark.parametrize("asked", ["ports/0", "nonsense", "command"])
+def test_a_request_that_means_nothing_is_refused(server, echo, asked):
+    assert " 40" in ask(server, f"/raysm/jobs/us-east-1/echo/instances/algo-1/{asked}")
+
+
+def test_an_instance_that_is_not_there_is_not_connected(service, echo):
+    with pytest.raises(ServiceError, match="algo-9 of echo is not connected") as raised:
+        DirectAccess(service).open_tunnel("echo", "algo-9", 8265, 0)
+    assert raised.value.code == "TargetNotConnected"
+
+
+@contextlib.contextmanager
+def piped():
+    """Yield a user without a terminal, and what returns all that was shown."""
+    reader, writer = os.pipe()
+    stdin = os.open(os.devnull, os.O_RDONLY)
+    shown = bytearray()
+    thread = threading.Thread(target=lambda: [shown.extend(part) for part in iter(lambda: os.read(reader, 65536), b"")])
+    thread.start()
+
+    def end():
+        os.close(writer)
+        thread.join(60)
+        return bytes(shown)
+
+    yield Terminal(stdin, writer), end
+    os.close(stdin)
+    os.close(reader)
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_command_shows_its_output_and_returns_its_exit_code(service, echo, code):
+    with piped() as (terminal, shown):
+        command = ["sh", "-c", f"cat; echo out; echo err >&2; exit {code}"]
+        assert run_command(attach("echo", service).chain, command, on="algo-2", terminal=terminal) == code
+        assert shown() == b"out\nerr\n"
+
+
+def test_all_of_a_long_output_is_shown(service, echo):
+    with piped() as (terminal, shown):
+        assert run_command(attach("echo", service).chain, ["seq", "200000"], terminal=terminal) == 0
+        assert shown() == b"".join(b"%d\n" % number for number in range(1, 200001))
+
+
+def test_a_reader_that_goes_away_ends_the_command_with_141(service, echo):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(os.devnull) as stdin:
+        assert (
+            run_command(
+                attach("echo", service).chain,
+                ["sh", "-c", "while :; do echo y; done"],
+                terminal=Terminal(stdin.fileno(), writer),
+            )
+            == 141
+        )
+    os.close(writer)
+
+
+def test_a_command_in_a_terminal_has_its_size_and_hears_ctrl_c(service, echo):
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (30, 100))
+    screen = bytearray()
+
+    def sit():
+        is_told = False
+        with contextlib.suppress(OSError):
+            while part := os.read(master, 4096):
+                screen.extend(part)
+                if b"30 100" in screen and not is_told:
+                    is_told = True
+                    os.write(master, b"\x03")
+
+    user = threading.Thread(target=sit)
+    user.start()
+    try:
+        command = ["sh", "-c", "trap 'exit 5' INT; stty size; while :; do sleep 0.1; done"]
+        assert run_command(attach("echo", service).chain, command, terminal=Terminal(slave, slave)) == 5
+    finally:
+        os.close(slave)
+        user.join(60)
+        os.close(master)
+    assert b"30 100" in screen
+
+
+def test_a_command_ends_with_the_connection_of_its_client(server, service, echo, tmp_path):
+    beat = tmp_path / "beat"
+    access = DirectAccess(service)
+    body = {
+        "command": ["sh", "-c", f"while :; do echo >> {beat}; sleep 0.05; done"],
+        "stdin": os.devnull,
+        "stdout": os.devnull,
+    }
+    connection = access.ask("/raysm/jobs/us-east-1/echo/instances/algo-1/command", body)
+    wait_until(beat.exists)
+    connection.close()
+
+    def is_still():
+        before = beat.stat().st_size
+        time.sleep(0.5)
+        return beat.stat().st_size == before
+
+    wait_until(is_still)
+
+
+def test_a_role_without_the_permissions_lets_nobody_in(tmp_path):
+    with playing(tmp_path / "home", "[ssm]\npermitted = false\n") as server:
+        server.train("alone", ECHO, **LET_IN)
+        service = Service(Local(home=str(server.home)), clients=server.client)
+        port = port_of(server, "alone")
+        with pytest.raises(ServiceError, match="algo-1 of alone is not connected"):
+            attach("alone", service).tunnel(port)
+        server.sm.stop_training_job(TrainingJobName="alone")
+        server.ended("alone")

@@ -3,11 +3,13 @@
 from pathlib import Path, PurePosixPath
 
 import pytest
+from botocore.exceptions import ClientError
 
 from raysm.local.server.processing_request import check, define, image, specify
 from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters
+from tests.support.sagemaker_server import BUCKET, ROLE, wait_until
 
 APP = {"ImageUri": "image", "ContainerEntrypoint": ["python3", "a.py"]}
 
@@ -116,3 +118,167 @@ def test_the_file_of_the_job_names_it_and_says_what_the_service_adds():
     assert (description["ProcessingJobName"], description["ProcessingJobArn"]) == ("a-job", "arn:a-job")
     assert description["ProcessingInputs"][0]["AppManaged"] is False
     assert description["StoppingCondition"]["MaxRuntimeInSeconds"] > 0
+
+
+GROUP = "/aws/sagemaker/ProcessingJobs"
+HOST = 'host=$(sed -n \'s/.*current_host": "\\(.*\\)",/\\1/p\' /opt/ml/config/resourceconfig.json)'
+
+
+def source(name, uri, path=None, distribution="FullyReplicated", **fields):
+    return {
+        "InputName": name,
+        "S3Input": {
+            "S3Uri": uri,
+            "LocalPath": path or f"/opt/ml/processing/input/{name}",
+            "S3DataType": "S3Prefix",
+            "S3InputMode": "File",
+            "S3DataDistributionType": distribution,
+            **fields,
+        },
+    }
+
+
+def output(name, uri, path=None):
+    place = path or f"/opt/ml/processing/output/{name}"
+    return {"OutputName": name, "S3Output": {"S3Uri": uri, "LocalPath": place, "S3UploadMode": "EndOfJob"}}
+
+
+def request_of(name, script, *, count=1, inputs=(), outputs=(), **fields):
+    cluster = {"InstanceCount": count, "InstanceType": "ml.m5.large", "VolumeSizeInGB": 1}
+    request = {
+        "ProcessingJobName": name,
+        "RoleArn": ROLE,
+        "AppSpecification": {"ImageUri": "test:latest", "ContainerEntrypoint": ["sh", "-c", script]},
+        "ProcessingResources": {"ClusterConfig": cluster},
+        **fields,
+    }
+    if inputs:
+        request["ProcessingInputs"] = list(inputs)
+    if outputs:
+        request["ProcessingOutputConfig"] = {"Outputs": list(outputs)}
+    return request
+
+
+def processed(server, *arguments, **fields):
+    request = request_of(*arguments, **fields)
+    server.sm.create_processing_job(**request)
+    name = request["ProcessingJobName"]
+    waiter = server.sm.get_waiter("processing_job_completed_or_stopped")
+    waiter.wait(ProcessingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
+    return server.sm.describe_processing_job(ProcessingJobName=name)
+
+
+def test_inputs_are_dealt_and_outputs_of_all_instances_uploaded(server):
+    for number in range(5):
+        server.put(f"pin/part-{number}")
+    place = "/opt/ml/processing/data/shards"
+    script = f"{HOST}; ls {place} > /opt/ml/processing/output/lists/$host; echo $GREETING"
+    job = processed(
+        server,
+        "dealt",
+        script,
+        count=2,
+        inputs=[source("shards", f"s3://{BUCKET}/pin/", place, "ShardedByS3Key")],
+        outputs=[output("lists", f"s3://{BUCKET}/pout/lists")],
+        Environment={"GREETING": "hello"},
+    )
+    assert job["ProcessingJobStatus"] == "Completed"
+    assert job["ProcessingStartTime"] <= job["ProcessingEndTime"]
+    assert server.keys("pout/lists/") == ["algo-1", "algo-2"]
+    assert server.get("pout/lists/algo-1").split() == [b"part-0", b"part-2", b"part-4"]
+    assert [text for _, text in server.lines("dealt", GROUP)] == ["hello", "hello"]
+
+
+def test_the_exit_message_is_what_the_container_left(server):
+    job = processed(server, "told", "echo all is well > /opt/ml/output/message")
+    assert job["ExitMessage"] == "all is well"
+    assert "FailureReason" not in job
+
+
+def test_a_container_that_fails_fails_the_job(server):
+    server.sm.create_processing_job(**request_of("pfails", "echo it broke > /opt/ml/output/message; exit 2"))
+    wait_until(lambda: describe(server, "pfails")["ProcessingJobStatus"] == "Failed")
+    job = describe(server, "pfails")
+    assert job["ExitMessage"] == "it broke"
+    assert job["FailureReason"] == "AlgorithmError: See job logs for more information"
+    assert [
+        it["ProcessingJobName"]
+        for it in server.sm.list_processing_jobs(StatusEquals="Failed")["ProcessingJobSummaries"]
+    ] == ["pfails"]
+
+
+def describe(server, name):
+    return server.sm.describe_processing_job(ProcessingJobName=name)
+
+
+def test_a_processing_job_is_stopped(server):
+    server.sm.create_processing_job(**request_of("pstop", "trap 'exit 0' TERM; while :; do sleep 0.05; done"))
+    wait_until(lambda: "ProcessingStartTime" in describe(server, "pstop"))
+    server.sm.stop_processing_job(ProcessingJobName="pstop")
+    wait_until(lambda: describe(server, "pstop")["ProcessingJobStatus"] == "Stopped")
+    server.sm.delete_processing_job(ProcessingJobName="pstop")
+    with pytest.raises(ClientError, match="not found"):
+        describe(server, "pstop")
+
+
+def test_files_of_this_machine_are_linked_in_and_moved_out(server, tmp_path):
+    (tmp_path / "data.txt").write_text("words")
+    script = "cp -L /opt/ml/processing/input/in/data.txt /opt/ml/processing/output/out/copy"
+    processed(
+        server,
+        "files",
+        script,
+        inputs=[source("in", (tmp_path / "data.txt").as_uri())],
+        outputs=[output("out", (tmp_path / "result").as_uri())],
+    )
+    assert (tmp_path / "result" / "copy").read_text() == "words"
+
+
+def test_the_config_file_says_what_was_asked_for(server):
+    server.put("pin2/x")
+    processed(
+        server,
+        "config",
+        "grep -e S3Uri -e ProcessingJobName -e OutputName /opt/ml/config/processingjobconfig.json",
+        inputs=[source("in", f"s3://{BUCKET}/pin2/")],
+        outputs=[output("out", f"s3://{BUCKET}/pout2")],
+    )
+    found = "".join(text for _, text in server.lines("config", GROUP))
+    for part in ('"ProcessingJobName": "config"', f"s3://{BUCKET}/pin2/", '"OutputName": "out"'):
+        assert part in found
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"inputs": [source("a", "s3://bkt/x", "/opt/ml/elsewhere")]}, "must lie below /opt/ml/processing"),
+        ({"inputs": [source("a", "s3://bkt/x")], "outputs": [output("a", "s3://bkt/y")]}, "names must be unique"),
+        ({"inputs": [source(f"a{i}", "s3://bkt/x") for i in range(11)]}, "less than or equal to 10"),
+        ({"StoppingCondition": {"MaxRuntimeInSeconds": 9 * 86_400 + 1}}, "9 days|less than or equal to 777600"),
+        ({"Environment": {"A": "x" * 257}}, "less than or equal to 256"),
+        ({"count": 101}, "less than or equal to 100"),
+    ],
+)
+def test_what_processing_cannot_have_is_refused(server, fields, message):
+    with pytest.raises(ClientError, match=message):
+        server.sm.create_processing_job(**request_of("refused", "exit 0", **fields))
+
+
+def test_names_of_processing_jobs_are_their_own(server):
+    server.train("same-name", "exit 0")
+    processed(server, "same-name", "exit 0")
+    with pytest.raises(server.sm.exceptions.ResourceInUse):
+        server.sm.create_processing_job(**request_of("same-name", "exit 0"))
+    server.ended("same-name")
+
+
+@pytest.mark.parametrize("kind", ["absolute", "upwards"])
+def test_the_name_of_an_input_is_no_place_on_this_machine(server, tmp_path, kind):
+    (tmp_path / "mine").write_text("precious")
+    name = str(tmp_path) if kind == "absolute" else f"../../../../../../../../../../..{tmp_path}"
+    server.put(f"named/{kind}/theirs", b"x")
+    given = source(name, f"s3://{BUCKET}/named/{kind}/", "/opt/ml/processing/data/named")
+    job = processed(server, f"named-{kind}", "ls /opt/ml/processing/data/named", inputs=[given])
+    assert job["ProcessingJobStatus"] == "Completed"
+    assert [text for _, text in server.lines(f"named-{kind}", GROUP)] == ["theirs"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -4,7 +4,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from raysm.contract.job_api import TRAINING
-from raysm.local.server.validation import MOST_SHOWN, ApiError, check, check_rules
+from raysm.local.server.validation import MOST_SHOWN, ApiError, check, check_rules, not_found, validation
 from tests.support.api_requests import training_parameters
 from tests.support.sagemaker_server import BUCKET, channel, spot, training_request
 
@@ -208,3 +208,20 @@ def test_a_value_of_another_type_is_shown_in_part(value, words):
     with pytest.raises(ApiError, match=words) as raised:
         check("CreateTrainingJob", training_parameters(OutputDataConfig=value))
     assert len(raised.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (validation("no"), "ValidationException", "no"),
+        (not_found(), "ValidationException", "Requested resource not found."),
+        (not_found("a-job"), "ValidationException", "Requested resource not found. (a-job)"),
+    ],
+)
+def test_a_refusal_has_awss_code_and_is_of_the_callers_making(error, code, message):
+    assert (error.code, error.message, error.status) == (code, message, 400)
+    assert str(error) == message
+
+
+def test_a_refusal_may_have_another_status():
+    assert ApiError("AccessDeniedException", "no", 403).status == 403
