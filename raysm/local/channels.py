@@ -1,7 +1,6 @@
-"""Brings the channels of a job to its instances: a small one as a copy for each, as on SageMaker, a large one linked.
+"""Bring the channels of a job to its instances: small ones as a copy for each, as on SageMaker, large ones as links.
 
-What flows in are the job's channels, what flows out is what each instance gets below its base folder. Everything is
-looked at before anything starts: what is missing or empty is said then.
+All channels are checked before anything starts, so that a missing or empty one is reported then.
 """
 
 import contextlib

@@ -1,14 +1,14 @@
-"""What AWS's framework images run where a job names no entry point: the user's script, by its hyperparameters.
+"""What AWS's framework images run if a job names no entry point: the script that a hyperparameter names.
 
 ::
 
     python3 framework_image.py /opt/ml
 
-A program of the standard library alone, run by its path in an instance. What flows in are ``hyperparameters.json`` and
-the other configuration files, what flows out are the script's arguments (``--epochs 3``), ``SM_*`` variables, and on a
-failure the file ``output/failure``. The names and rules are those of sagemaker-training-toolkit
-(https://github.com/aws/sagemaker-training-toolkit): a job that the SageMaker SDK sends for a PyTorch image runs here
-without one.
+A program of the standard library alone, which an instance runs by its path. It reads ``hyperparameters.json`` and the
+other configuration files, and runs the script with arguments (``--epochs 3``) and ``SM_*`` variables. After a
+failure it writes ``output/failure``. Names and rules are those of sagemaker-training-toolkit
+(https://github.com/aws/sagemaker-training-toolkit), so that a job that the SageMaker SDK sends for a PyTorch image runs
+here.
 """
 
 import collections

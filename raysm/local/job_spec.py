@@ -1,6 +1,6 @@
-"""What a job of this machine is made of, in nobody's dialect: the server makes it of an API request.
+"""The specification of a job on this machine, which the server makes from an API request.
 
-Everything in it lies on this machine already: the server has downloaded what was in S3, and uploads what remains.
+All data are on this machine: the server has downloaded them from S3, and uploads what remains.
 """
 
 from collections.abc import Mapping

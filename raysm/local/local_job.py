@@ -1,6 +1,6 @@
-"""Runs one job on instances of this machine, as the service would, from its specification to its outcome.
+"""Run one job on instances of this machine, as the service would, from its specification to its outcome.
 
-What flows in is a JobSpec; what flows out are log lines while it runs and an Outcome at the end. Below ``root``:
+Below ``root``:
 
     algo-1/ml/           the instance's /opt/ml
     algo-1/home, tmp …   its own things

@@ -1,6 +1,6 @@
-"""The logs of a job's instances: what flows in are pipes, what flows out are one file per host, and lines as they come.
+"""The logs of a job's instances: lines are read from pipes, written to a file for each host, and passed on.
 
-One thread reads them all, therefore a caller hears one line at a time and needs no lock.
+One thread reads all of them, so that the caller gets one line at a time and needs no lock.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""How a job ended: the exits of its instances flow in, what the service says of it flows out."""
+"""How a job ended, by the exits of its instances."""
 
 import contextlib
 import signal

@@ -1,7 +1,4 @@
-"""Lays out what the instances of a job find: their folders, files and channels.
-
-What flows in is a JobSpec, what flows out are the specifications of its instances, ready to be started.
-"""
+"""Lay out the folders, files and channels that the instances of a job find."""
 
 import re
 import shutil

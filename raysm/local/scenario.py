@@ -1,7 +1,7 @@
-"""What AWS does to jobs, and a laptop does not: the switches of the embedded SageMaker, read from a TOML file.
+"""Scenarios: what AWS does to jobs and a laptop does not, read from a TOML file.
 
-What flows in is the text of a file, what flows out is one frozen value. Every default is what AWS does in any case, as
-far as this machine can play it; what AWS does now and then, or to some accounts, has to be switched on.
+The defaults are what AWS always does, as far as this machine can emulate it. What AWS does sometimes, or to some
+accounts, is switched on by the file.
 """
 
 import random

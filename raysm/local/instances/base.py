@@ -1,10 +1,10 @@
-"""What every kind of instance promises; docker's ``run``, ``kill`` and ``wait`` would fit behind it as well.
+"""The interface of every kind of instance.
 
-What flows in are specifications of the instances of one job; what flows out are their exits. Of every kind holds:
+For every kind:
 
-- when the main process of an instance ends, for whatever reason, every process in the instance is killed;
-- a signal reaches the main process alone, as ``docker stop`` and ``docker kill`` do it;
-- nothing remains when the site is closed, nor when the process that opened it is killed.
+- When the main process of an instance ends, for whatever reason, every process in the instance is killed.
+- A signal reaches only the main process, as with ``docker stop`` and ``docker kill``.
+- Nothing remains when the site is closed, or when the process that opened it is killed.
 """
 
 import abc

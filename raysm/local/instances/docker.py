@@ -1,8 +1,7 @@
 """Instances as Docker containers: a real image, with the files and the network that SageMaker would give it.
 
-Each job has a bridge network of its own, on which an instance answers to its name (``algo-1``). What flows in are
-specifications, what flows out are exits; the ``docker`` command is all that is needed of Docker. Containers and
-networks bear a label that names their owner, by which those of a killed one are found and swept.
+Each job has a bridge network, on which an instance answers to its name (``algo-1``). Only the ``docker`` command is
+needed. Containers and networks carry a label with their owner, by which those of a killed owner are found and removed.
 """
 
 import contextlib

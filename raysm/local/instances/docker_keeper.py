@@ -2,7 +2,7 @@
 
 Run by path (``python -I -S docker_keeper.py REPORT_FD``), so it imports the standard library alone. It speaks as
 ``keeper`` does; what is different is whose child the main process is: the Docker daemon's, so that it would outlive
-everybody here. What flows in are JSON lines on stdin, what flows out are JSON lines on REPORT_FD:
+everybody here. It reads JSON lines from stdin and writes JSON lines to REPORT_FD:
 
     {"op": "start", "docker": [...], "create": [...], "name": ..., "network": ...}
                                             make and start the container   -> {"event": "started", "pid", "address"}

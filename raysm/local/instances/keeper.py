@@ -1,7 +1,7 @@
 """The process that keeps one instance: ends everything in it when its main process, or whoever started it, is gone.
 
 Run by path (``python -I -S keeper.py REPORT_FD``), so it imports the standard library and ``kernel`` alone, and starts
-in milliseconds. What flows in are JSON lines on stdin, one operation each; what flows out are JSON lines on REPORT_FD:
+in milliseconds. It reads JSON lines from stdin, one operation each, and writes JSON lines to REPORT_FD:
 
     {"op": "unshare"}                       leave for a network namespace of one's own    -> {"event": "done"}
     {"op": "ip", "commands": [[...], ...]}  run ``ip`` there, once per list               -> {"event": "done"}

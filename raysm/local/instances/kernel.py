@@ -1,7 +1,7 @@
-"""What the keeper asks of the kernel: namespaces of one's own, and what is mounted in them.
+"""Namespaces and mounts of an instance, by system calls.
 
-A module of the keeper, which loads it by its path: it imports the standard library alone. What flows in are mounts, as
-``mounts`` plans them; nothing flows out: what cannot be had is an ``OSError`` with its step.
+The keeper loads this module by its path, so it imports only the standard library. Mounts come as ``mounts`` plans them.
+A step that fails raises OSError with its name.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Instances as Linux namespaces: each with its own address, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1.
 
-Needs Linux and root. It separates instances as SageMaker's are separated, so that what works here works there; it
-is no wall against code that means harm: that code is root on this machine.
+They need Linux and root. They are separated as SageMaker's instances are, so that what works here works there. They do
+not contain malicious code, which is root on this machine.
 """
 
 import socket

@@ -1,8 +1,8 @@
-"""Instances as process groups: anywhere that POSIX is, without root.
+"""Instances as process groups, on any POSIX system and without root.
 
 The base folder plays ``/opt/ml`` by way of ``SAGEMAKER_BASE_DIR``; this machine's ``/opt/ml`` is never touched. All
-instances share one address, so that each port is one instance's alone: those of the head are free ports of this
-machine, those of every node are left to Ray.
+instances share one address, so each port belongs to one instance: the head's are free ports of this machine, those of
+every node are left to Ray.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""How one machine is divided among the instances of a job.
+"""Divide one machine among the instances of a job.
 
-SageMaker's instances are machines of their own; here they share one, and each must believe in its part of it alone,
-or Ray would start as many workers, and reserve as much memory, on each of them as the whole machine has.
+On SageMaker each instance is a machine. Here they share one, and without limits Ray would start as many workers, and
+reserve as much memory, on each of them as the whole machine has.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Instances that are none: the embedded server plays their jobs by the scenario alone, and nothing is ever started.
-
-What is asked of a site is refused here, so that whoever runs a job without the server is told instead of waiting.
-"""
+"""The site of simulated instances, which starts nothing: the embedded server plays their jobs by its scenario."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""What a keeper's child does to become a command beside an instance's main process; loaded by path, as the keeper is.
+"""Run a command beside an instance's main process; a child of the keeper loads this module by its path.
 
-What flows in are the request, what the main process was started with, and its pid; what flows out is a process in the
-same namespaces, with the same environment, and with the terminal or the pipe that the request names.
+The command runs in the same namespaces and environment, with the terminal or the pipe that the request names.
 """
 
 import contextlib

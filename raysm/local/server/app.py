@@ -1,4 +1,4 @@
-"""The way of a request: ours by its target or path, all else moto's; strangers are turned away first."""
+"""Route requests: to this server by target or path, otherwise to moto; browsers are refused."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What the lifecycle of a job needs to know of its request, whichever kind of job it is."""
+"""The parts of a request that a job's life needs, the same for all APIs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""What goes wrong between a client and AWS: a request flows in, a refusal or the loss of its answer flows out.
+"""Refuse requests, or drop their answers, as the scenario says.
 
-Only AWS's own services fail so: what the server answers under its own paths is no part of AWS.
+This concerns requests to AWS's services only, not the server's own paths.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""The one question about permissions that clients ask before they send a job, and that moto does not answer.
+"""The question about permissions that clients ask before they send a job, and that moto does not answer.
 
-There is no account behind the embedded SageMaker: every role is there, SageMaker may assume it, and it may do
-everything. What flows in are forms of IAM's query API, what flows out is its XML.
+The embedded SageMaker has no account: every role exists, SageMaker may assume it, and it may do everything.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""CloudWatch Logs of the two groups of SageMaker, served from the files of the jobs.
+"""CloudWatch Logs for SageMaker's two log groups, served from the files of the jobs.
 
-moto holds logs in memory, and would lose them at the server's end; a job's logs are as old as its record.
+moto holds logs in memory and would lose them when the server ends. These logs live as long as the job's record.
 """
 
 import base64

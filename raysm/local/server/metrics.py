@@ -1,6 +1,6 @@
-"""Metrics that a job's regular expressions find in its log: what flows in are lines, what flows out are values.
+"""Metrics that a job's regular expressions find in its log.
 
-The last value of each goes into the job's record, all of them to CloudWatch, as SageMaker sends them there.
+The job's record keeps the last value of each metric. CloudWatch gets all of them, as on SageMaker.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""S3, CloudWatch, STS, IAM and whatever else moto plays: one WSGI application, and boto3 clients that need no socket.
+"""moto's services (S3, CloudWatch, STS, IAM and others): one WSGI application, and boto3 clients for the server itself.
 
-The clients are for the server's own use: a request goes through all of botocore, and then straight into the
-application, in the caller's thread.
+The clients need no socket: botocore calls the application in the caller's thread.
 """
 
 import functools

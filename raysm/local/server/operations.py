@@ -1,7 +1,6 @@
-"""SageMaker's operations on jobs: what flows in is a request, what flows out is its answer.
+"""SageMaker's operations on jobs.
 
-Each API that is served brings the same operations under its own names; what differs between them stands in
-``served_apis``, and what they answer of a job in ``answers``.
+Each API has the same operations under its own names. ``served_apis`` says what differs between the APIs.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""What a job reads and leaves: channels are brought before it starts, outputs are uploaded when it has ended."""
+"""Download the channels of a job before it starts, and upload its outputs when it has ended."""
 
 import contextlib
 import tarfile

@@ -1,7 +1,7 @@
-"""SageMaker's Search over training jobs: filters of the documented form select records and sort them.
+"""SageMaker's Search over training jobs.
 
-https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Search.html and the pages of SearchExpression, Filter and
-NestedFilters. What of these the embedded SageMaker does not have is refused, never passed over.
+It follows https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Search.html and the pages of SearchExpression,
+Filter and NestedFilters, and refuses the parts of them that are not emulated.
 """
 
 import datetime

@@ -1,6 +1,6 @@
-"""How the embedded SageMaker serves each API: what it checks of a request, and what that means for the instances.
+"""How the embedded SageMaker serves each API: its checks of a request, and what the request means for the instances.
 
-To serve a further API is to write the module that reads its requests, and one entry below.
+To serve another API, write the module that reads its requests and add one entry below.
 """
 
 from collections.abc import Callable, Mapping

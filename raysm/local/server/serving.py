@@ -1,7 +1,4 @@
-"""The server as a process: one for each home, found by its record, ended by idleness.
-
-What flows in are options; what flows out is a record in the home, from the moment the server listens until it ends.
-"""
+"""The server process: one for each home, which other processes find by its record, and which ends when it is idle."""
 
 import contextlib
 import fcntl

@@ -1,6 +1,6 @@
-"""One thread for all that is to happen later: moments and what is done then flow in.
+"""One thread that calls functions at given times.
 
-A thread for each job, as jobs have that really run, is too much for tens of thousands that only wait.
+Tens of thousands of simulated jobs wait here; a thread for each would be too much.
 """
 
 import heapq

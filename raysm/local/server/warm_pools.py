@@ -1,9 +1,7 @@
-"""Warm pools: what of a job's instances is kept for the next job that is like it, and for how long.
+"""Warm pools: the instances of a job are kept for the next job that matches it.
 
-A job that asks for it (KeepAlivePeriodInSeconds) leaves its instances in a pool when it has ended. What flows in are
-the folders of its instances, of which the cache folder stays; what flows out are those folders, to the next job that
-matches, whose instances come at once. Sources: the developer guide, "SageMaker AI Managed Warm Pools", for the life of
-a pool, for what has to match and for the cache folder.
+A job with KeepAlivePeriodInSeconds leaves its instances in a pool. The next job that matches gets their cache folder
+and starts at once. Source: the developer guide, "SageMaker AI Managed Warm Pools".
 """
 
 import contextlib
