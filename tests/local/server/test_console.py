@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from raysm.client.job import attach
+from raysm.client.job.handle import attach
 from raysm.client.service import Service
 from raysm.client.tunnel.direct import DirectAccess
 from raysm.client.tunnel.opening import run_command
