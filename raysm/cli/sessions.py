@@ -17,9 +17,9 @@ from raysm.cli.console import Console
 from raysm.cli.sending import cluster, options_of
 from raysm.client.logs.rendering import sentence
 from raysm.client.service import Service, connect
-from raysm.client.session.card import detached, rows
-from raysm.client.session.finding import sessions
+from raysm.client.session.connected import detached, rows
 from raysm.client.session.handle import Session
+from raysm.client.session.starting import sessions
 from raysm.client.settings import Settings
 from raysm.contract.events import Event, State
 from raysm.errors import InvalidRequest

@@ -1,8 +1,4 @@
-"""A sweep as a workload: of a function, pickled here, or of a script.
-
-What flows in is what the user wants to try, what flows out is a ``FunctionSweep`` or a ``ScriptSweep`` and what travels
-with it. Whether the function takes what the space has is asked here, before a cluster is formed for a TypeError.
-"""
+"""``raysm.Sweep``: a sweep of a function or a script, checked before a job is sent."""
 
 import difflib
 import inspect
@@ -31,20 +27,20 @@ Space = Mapping[str, Parameter | str] | Callable[[Any], Any]
 
 
 class SweepOptions(TypedDict, total=False):
-    """How a sweep goes; ``request.sweep.SweepWorkload`` says it of each.
+    """Options of a sweep; ``request.sweep.SweepWorkload`` describes each.
 
     Attributes:
-        trials: How many are tried.
-        search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, and with ``stop="pbt"`` ``random``.
-        stop: ``asha``, ``median``, ``pbt``, or one of them with numbers, ``raysm.Asha(grace=5)``; None ends no trial.
-        workers: Processes of one trial; of several, torch's process group is made.
-        cpus: Of each worker.
-        gpus: Of each worker; None is one where an instance has any, else none.
-        concurrency: Trials at a time, at most; None is as many as the instances have room for.
-        time_budget_s: Seconds after which no trial goes on.
-        retries: How often a trial is begun again whose process or instance died.
-        reuse: Whether a process that has done a trial does the next one.
-        seed: Of the search, and of each trial's random numbers.
+        trials: Number of trials.
+        search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, or ``random`` with ``stop="pbt"``.
+        stop: Ends trials early: ``asha``, ``median``, ``pbt``, or a class with numbers, ``raysm.Asha(grace=5)``.
+        workers: Processes of one trial; several have a process group of torch.
+        cpus: CPUs of each worker.
+        gpus: GPUs of each worker; None is one if any instance has GPUs, else 0.
+        concurrency: Maximum number of trials at a time; None is as many as the instances have room for.
+        time_budget_s: Seconds after which all trials end.
+        retries: How often a trial is restarted whose process or instance died.
+        reuse: Whether a process runs several trials, one after the other.
+        seed: Seed of the search and of each trial's random numbers.
     """
 
     trials: int
@@ -61,15 +57,15 @@ class SweepOptions(TypedDict, total=False):
 
 
 class Sweep:
-    """A workload: many trials of a function or a script, with other parameters each.
+    """A workload: many trials of a function or a script with different parameters.
 
-    A function is called with its trial's parameters as arguments, or, if it has one parameter for all, with a mapping.
-    What it returns is its metric, or several by name; what it reports meanwhile (``raysm.report``) is what trials are
-    ended early by. A script has them as ``--lr=0.01`` before its other arguments, and reports.
+    A function gets its trial's parameters as arguments, or all of them as one mapping if it has one parameter. It
+    returns the metric, or a mapping of several. It may report metrics meanwhile (``raysm.report``), by which trials end
+    early. A script gets the parameters as ``--lr=0.01`` before its other arguments, and reports.
 
     Attributes:
         train: The function, or the ``raysm.Script``.
-        space: What is tried.
+        space: The ranges.
     """
 
     def __init__(
@@ -82,20 +78,20 @@ class Sweep:
         warm_start: "Job | SweepResult | None" = None,
         **options: Unpack[SweepOptions],
     ) -> None:
-        """Check what can be checked here.
+        """Describe the sweep and check it.
 
         Args:
             train: The function, the path of a script, or a ``raysm.Script`` with arguments of its own.
             space: A range for each parameter, by its name; or a function of an Optuna trial that draws them
                 (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them or nothing.
-            metric: The name of what counts.
+            metric: Name of the metric to optimize.
             mode: The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest.
-            warm_start: A sweep of the same parameters, or its result: its trials are where the search begins; of a
-                range that is narrower now, those that lie in it.
-            options: As ``SweepOptions`` says.
+            warm_start: A sweep of the same parameters, or its result: the search starts with its trials that lie in the
+                ranges.
+            options: See ``SweepOptions``.
 
         Raises:
-            InvalidRequest: A range cannot be, the function does not take the parameters, or an option cannot be.
+            InvalidRequest: A range or an option is not allowed, or the function does not take the parameters.
         """
         check_names("Sweep", dict.fromkeys(SweepOptions.__annotations__), options)
         self.train, self.space = train, space
@@ -107,32 +103,32 @@ class Sweep:
             **options,
             **({"space": ranges} if ranges else {}),
         }
-        # At once: what is wrong is said in the line that describes the sweep, not when it is sent.
+        # At once, so that an error points to this line and not to the submission.
         self._workload = _workload(train, space, fields)
 
     def workload(self) -> SweepWorkload:
-        """Return what stands for it in the request."""
+        """Return the workload of the request."""
         return self._workload
 
     def pickled(self) -> bytes | None:
-        """Return cloudpickle's bytes of the function, and of the space where that is one; None of a script.
+        """Return the pickled function, with the space if that is a function too; None for a script.
 
         Raises:
-            InvalidRequest: Something of it cannot be pickled, or both are functions and the trials are a script's.
+            InvalidRequest: Something cannot be pickled.
         """
         if self._workload.pickled_by is None:
             return None
         function: Any = self.train
-        # In one pickle: what both functions share, a module's constant, is one object there too.
+        # In one pickle, so that both functions share their objects in the job too.
         return pickled_call(function, (self.space,) if callable(self.space) else (), {})
 
     def source(self) -> Source | None:
-        """Return the files of the user's that travel: the script's, or the modules that the function imports late."""
+        """Return the user's files for the payload: the script's, or modules that the function imports late."""
         script = self._workload.entry_script
         return late_source(self.train) if script is None else source_of(script)  # type: ignore[arg-type]
 
     def title(self) -> str:
-        """Return the function's name, or the script's, which a job has that is given none."""
+        """Return the name of the function or script, the default name of the job."""
         # A functools.partial has no name of its own.
         return getattr(self.train, "__name__", None) or Path(self._workload.title).stem.rpartition(".")[2]
 
@@ -151,7 +147,7 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
         return ScriptSweep(script=script.script, args=script.args, source_dir=script.source_dir, **fields)
     if not callable(train):
         raise InvalidRequest(f"Sweep: the first argument is a function, or the path of a script, got {train!r}")
-    # A function draws other names in other trials: which they are nobody knows before.
+    # A function may draw other names in each trial.
     names = None if callable(space) else list(fields["space"])
     return FunctionSweep(
         name=name_of(train),
@@ -163,10 +159,10 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
 
 
 def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> bool:
-    """Return whether a function takes the parameters as one mapping; of a space that draws they are not known yet.
+    """Return whether a function takes the parameters as one mapping; ``names`` is None if a function draws them.
 
     Raises:
-        InvalidRequest: It takes them in neither way.
+        InvalidRequest: It takes them neither as a mapping nor as arguments.
     """
     try:
         signature = inspect.signature(train)
@@ -202,10 +198,10 @@ def _mismatch(error: TypeError, parameters: Sequence[inspect.Parameter], names: 
 
 
 def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:
-    """Return the trials of an earlier sweep that have a value, and lie within the ranges of this one.
+    """Return the trials of an earlier sweep that have a value and lie within the ranges.
 
     Raises:
-        InvalidRequest: It is no sweep, or one by another metric, or none of its trials is of any use.
+        InvalidRequest: It is not a sweep, has another metric, or has no such trial.
     """
     result: object = sweep.result() if isinstance(sweep, Job) else sweep
     if result is None:
@@ -216,9 +212,9 @@ def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str
         raise InvalidRequest(
             f"Sweep: warm_start was a sweep by {result.metric!r}, and this one is by {metric!r}; take one by the same"
         )
-    # Those that were ended early are taken: what they came to is worse than it could be, but not unknown.
+    # Trials that ended early count: their value is an upper bound of what they could reach.
     having = [trial for trial in result.trials if trial.value is not None and trial.status != "failed"]
-    # A range is often made narrower around what was best; a parameter that one of the two lacks is refused later.
+    # Users often narrow a range around the best value. SweepWorkload refuses missing parameters.
     within = [
         trial
         for trial in having

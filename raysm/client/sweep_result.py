@@ -1,7 +1,4 @@
-"""The result of a sweep on this machine: the best trial, the table of all, and how they look.
-
-What flows in is the folder of a result, what flows out are rows, a frame of pandas, text and HTML.
-"""
+"""The result of a sweep on this machine: the best trial and the table of all."""
 
 import functools
 import html
@@ -20,7 +17,7 @@ from raysm.errors import InvalidRequest, MissingDependency
 __all__ = ["Best", "SweepResult", "TrialTable"]
 
 MOST_SHOWN = 20
-"""Rows of a table that a notebook or a terminal shows: the best ones."""
+"""Rows that a notebook or a terminal shows: the best ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,17 +27,17 @@ class Best:
     number: int
     """Its number."""
     params: dict[str, Any]
-    """What it tried."""
+    """Its parameters."""
     metrics: dict[str, float]
-    """What it reported last, by name."""
+    """Its last reports, by name."""
     value: float
-    """The metric that counts."""
+    """The metric of the sweep."""
     checkpoint: Path | None
-    """Folder of what it left: its last checkpoint, or what it wrote into $SM_MODEL_DIR; None where that is nothing."""
+    """Folder with its last checkpoint, or what it wrote into $SM_MODEL_DIR; None if it left nothing."""
 
 
 class TrialTable(list[Trial]):
-    """Trials, as a list with a few ways to look at it."""
+    """A list of trials that shows itself as a table."""
 
     def __init__(self, trials: Sequence[Trial], metric: str, mode: str) -> None:
         """Hold ``trials``, of a sweep by ``metric``."""
@@ -48,11 +45,11 @@ class TrialTable(list[Trial]):
         self._metric, self._mode = metric, mode
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat row a trial: number, status, value, each parameter and each metric, reports, seconds."""
+        """Return a flat row for each trial: number, status, value, parameters, metrics, reports, seconds."""
         return [_row(trial) for trial in self]
 
     def by_value(self) -> "TrialTable":
-        """Return the same, the best first; those without a value come last."""
+        """Return the trials sorted by value, the best first and those without a value last."""
         sign = 1 if self._mode == "min" else -1
 
         def key(trial: Trial) -> tuple[bool, float, int]:

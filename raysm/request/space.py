@@ -1,8 +1,4 @@
-"""What a sweep tries: for each parameter of a trial its range, as frozen values that travel as JSON.
-
-What flows in is what people write, ``loguniform(1e-4, 1e-1)`` in Python or ``loguniform:1e-4:1e-1`` on a command line;
-what flows out are values that say how they are drawn, in the words of Optuna's trials, and how they are varied.
-"""
+"""The ranges of a sweep's parameters, as frozen values that travel as JSON."""
 
 import json
 import math
@@ -33,7 +29,7 @@ __all__ = [
 ]
 
 Value: TypeAlias = str | int | float | bool | None
-"""What a parameter may be: what JSON has, but lists and objects."""
+"""Types of a parameter: those of JSON without lists and objects."""
 
 VARIED_BY = (0.8, 1.25)
 """Factors by which a population varies a number: those of the paper, https://arxiv.org/abs/1711.09846, appendix."""
@@ -42,7 +38,7 @@ N = TypeVar("N", int, float)
 
 
 class Suggests(Protocol):
-    """What a trial of Optuna offers: it draws by what it has learned, and remembers."""
+    """The methods of an Optuna trial that draw parameters."""
 
     def suggest_float(self, name: str, low: float, high: float, *, step: float | None, log: bool) -> float:
         """Draw a float."""
@@ -59,35 +55,34 @@ class _Range:
     """Numbers from ``low`` to ``high``."""
 
     low: float
-    """The least value."""
+    """The lowest value."""
     high: float
-    """The largest value; it may be drawn."""
+    """The highest value, included."""
 
     def __post_init__(self) -> None:
-        """Refuse a range in which nothing lies."""
+        """Refuse an empty range."""
         for name, bound in (("lower", self.low), ("upper", self.high)):
-            # type(), since True is an int, too: a flag among the bounds is a slip.
+            # type(), because True is an int.
             if type(bound) not in (int, float) or not math.isfinite(bound):
                 raise InvalidRequest(f"{self}: the {name} bound must be a finite number, got {bound!r}")
-        # Equal bounds too: one value is no range, and Optuna's samplers divide by its length.
+        # Equal bounds too: Optuna's samplers divide by the length.
         if self.low >= self.high:
             raise InvalidRequest(f"{self}: the lower bound {self.low!r} must be below the upper one, {self.high!r}")
 
     def grid(self) -> tuple[Value, ...]:
-        """Refuse: between two numbers there are more than can be tried.
+        """Refuse a range of numbers.
 
         Raises:
             InvalidRequest: Always.
         """
-        # Not cut into some number of steps: nobody would know which values were tried.
-        raise InvalidRequest(f"{self} has no end of values; for search='grid' name them: choice([…])")
+        raise InvalidRequest(f"{self} has no finite set of values; for search='grid' list them: choice([…])")
 
     def listed(self) -> tuple[str, dict[str, Any]]:
-        """Return its values as a categorical range of the service's; raises InvalidRequest where there is no end."""
+        """Return its values as a categorical range of the service; raises InvalidRequest if they are infinite."""
         return Choice(self.grid()).tuned()
 
     def read(self, text: str) -> Value:
-        """Return the value that a tuning job of the service's writes so."""
+        """Parse a value of a tuning job of the service."""
         return float(text)
 
     def contains(self, value: object) -> bool:
@@ -101,13 +96,13 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class Uniform(_Range):
-    """A float, each as likely as any other."""
+    """A float, uniformly distributed."""
 
     kind: ClassVar[str] = "uniform"
     log: ClassVar[bool] = False
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return it as a range of the service's: which kind of them, and what it says but for its name."""
+        """Return it as a range of the service: the kind, and the fields without the name."""
         return "ContinuousParameterRanges", _bounds(self, self.log)
 
     def suggest(self, name: str, trial: Suggests) -> float:
@@ -121,13 +116,12 @@ class Uniform(_Range):
 
 @dataclass(frozen=True, slots=True)
 class LogUniform(Uniform):
-    """A float, each order of magnitude as likely as any other."""
+    """A float, uniformly distributed on a logarithmic scale."""
 
     kind: ClassVar[str] = "loguniform"
     log: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse bounds that have no logarithm."""
         _Range.__post_init__(self)  # super() would look for the class that slots=True has replaced
         _check_log(self)
 
@@ -135,16 +129,14 @@ class LogUniform(Uniform):
 @dataclass(frozen=True, slots=True)
 class _Steps(_Range):
     step: float
-    """Between two values; they begin at ``low``."""
+    """Distance between two values, which begin at ``low``."""
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return its values to choose from: the service knows no steps."""
+        """Return its values as a choice, since the service has no steps."""
         return self.listed()
 
     def __post_init__(self) -> None:
-        """Refuse steps that lead nowhere."""
         _Range.__post_init__(self)
-        # A step that is longer than the range would leave its lower bound alone.
         if type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low:
             raise InvalidRequest(
                 f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the length of the range, "
@@ -154,7 +146,7 @@ class _Steps(_Range):
     def _rounded(self, value: float) -> float:
         # 1e-9 of a step, since (0.3 - 0.0) / 0.1 is 2.9999999999999996.
         steps = min(round((value - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
-        # By its digits: 0.1 + 2 * 0.1 is 0.30000000000000004, which nobody asked for.
+        # 0.1 + 2 * 0.1 is 0.30000000000000004.
         return float(f"{self.low + max(0, steps) * self.step:.12g}")
 
     def __str__(self) -> str:
@@ -184,17 +176,16 @@ class QUniform(_Steps):
 
 @dataclass(frozen=True, slots=True)
 class QLogUniform(_Steps):
-    """A float in whole steps, each order of magnitude as likely as any other."""
+    """A float in whole steps, on a logarithmic scale."""
 
     kind: ClassVar[str] = "qloguniform"
 
     def __post_init__(self) -> None:
-        """Refuse bounds that have no logarithm."""
         _Steps.__post_init__(self)
         _check_log(self)
 
     def suggest(self, name: str, trial: Suggests) -> float:
-        """Draw one: Optuna has no steps on a logarithm's scale, so what it draws is rounded."""
+        """Draw one. Optuna has no steps on a logarithmic scale, so the value is rounded."""
         return self._rounded(trial.suggest_float(name, self.low, self.high, step=None, log=True))
 
     def varied(self, value: Any, rng: random.Random) -> float:
@@ -213,7 +204,6 @@ class RandInt(_Range):
     high: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no integer."""
         for bound in (self.low, self.high):
             if type(bound) is not int:
                 raise InvalidRequest(f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform")
@@ -250,7 +240,6 @@ class LogRandInt(RandInt):
     log: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse bounds that have no logarithm."""
         RandInt.__post_init__(self)
         _check_log(self)
 
@@ -325,41 +314,41 @@ class Choice:
 
 # A union, and not a registry: the codec reads from it which classes JSON may become.
 Parameter: TypeAlias = Uniform | LogUniform | QUniform | QLogUniform | RandInt | LogRandInt | Choice
-"""Every kind of range: to add one is to add its class here, and its function."""
+"""All ranges; add the class of a new one here."""
 
 
 def uniform(low: float, high: float) -> Uniform:
-    """Return floats from ``low`` to ``high``, each as likely as any other."""
+    """Return a range of floats from ``low`` to ``high``."""
     return Uniform(low, high)
 
 
 def loguniform(low: float, high: float) -> LogUniform:
-    """Return floats from ``low`` to ``high``, each order of magnitude as likely as any other: learning rates."""
+    """Return a range of floats on a logarithmic scale, for example of learning rates."""
     return LogUniform(low, high)
 
 
 def quniform(low: float, high: float, step: float) -> QUniform:
-    """Return floats from ``low`` to at most ``high`` in steps."""
+    """Return a range of floats from ``low`` to at most ``high`` in steps."""
     return QUniform(low, high, step)
 
 
 def qloguniform(low: float, high: float, step: float) -> QLogUniform:
-    """Return floats in steps from ``low``, each order of magnitude as likely as any other."""
+    """Return a range of floats in steps from ``low``, on a logarithmic scale."""
     return QLogUniform(low, high, step)
 
 
 def randint(low: int, high: int) -> RandInt:
-    """Return integers from ``low`` to ``high``, both included."""
+    """Return a range of integers from ``low`` to ``high``, both included."""
     return RandInt(low, high)
 
 
 def lograndint(low: int, high: int) -> LogRandInt:
-    """Return integers from ``low`` to ``high``, each order of magnitude as likely as any other."""
+    """Return a range of integers on a logarithmic scale, both ends included."""
     return LogRandInt(low, high)
 
 
 def choice(values: Sequence[Value]) -> Choice:
-    """Return these values to choose from."""
+    """Return a choice among values."""
     return Choice(tuple(values) if isinstance(values, list) else values)  # type: ignore[arg-type]  # Choice refuses it
 
 

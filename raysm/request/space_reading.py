@@ -1,4 +1,4 @@
-"""A space of a sweep as people write it, read into values: ranges, texts of a command line, or JSON."""
+"""Parse the space of a sweep: ranges, texts of the command line, or JSON."""
 
 import difflib
 from collections.abc import Callable, Mapping

@@ -1,8 +1,4 @@
-"""Sweeps as workloads: many trials of a function or a script, with other parameters each, on one cluster.
-
-What flows in is what to try, by which metric, and how many trials; what flows out is frozen data that travels. What is
-wrong is said here, before anything is spent.
-"""
+"""Sweeps as workloads: many trials of a function or a script with different parameters, on one cluster."""
 
 import dataclasses
 import math
@@ -23,28 +19,27 @@ from raysm.request.workload import Parameters, Workload, Wrapper, of_fields, pla
 __all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "require_sweep", "swept_script"]
 
 Search: TypeAlias = Literal["optuna", "random", "grid"]
-"""``optuna`` learns from the trials before (TPE), ``random`` does not, ``grid`` tries every combination once."""
+"""``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination once."""
 
 MOST_TRIALS = 100_000
-"""More is a slip: the first trial's result would come after days of writing down."""
+"""More trials are a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """A trial of an earlier sweep, from which a search learns before it begins."""
+    """A trial of an earlier sweep, which the search starts with."""
 
     params: Mapping[str, Any]
-    """What was tried."""
     value: float
-    """What the metric was in the end."""
+    """The metric at its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepWorkload(Workload):
-    """What every sweep says.
+    """The options of every sweep.
 
     Raises:
-        InvalidRequest: A range, a rule or a number cannot be, or two of them contradict each other.
+        InvalidRequest: A range, a rule or a number is not allowed, or two options contradict each other.
     """
 
     runner: ClassVar[str] = "raysm.workloads.runners.sweep:SweepRunner"
@@ -52,46 +47,43 @@ class SweepWorkload(Workload):
     label: ClassVar[str] = "the sweep"
     keeps: ClassVar[str] = "the table of its trials, and what the best one left"
     packages: ClassVar[tuple[str, ...]] = ("optuna", "pyarrow", "cloudpickle")
-    # Optuna is not in every image: the instances install it where it is missing.
+    # Instances whose image lacks Optuna install it.
     extra: ClassVar[str | None] = "sweep"
 
     space: Mapping[str, Parameter] = field(default_factory=dict)
-    """Each parameter's range, by its name; empty where a function draws them."""
+    """The range of each parameter; empty if a function draws them."""
     metric: str
-    """What counts: a name that the trials report."""
+    """The metric to optimize, as the trials report it."""
     mode: Literal["min", "max"]
     """The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest. It has no default."""
     trials: int = 20
-    """How many are tried, at least 1."""
+    """Number of trials, at least 1."""
     search: Search | None = None
-    """What chooses the parameters; None is ``optuna``, and with ``stop="pbt"`` ``random``."""
+    """Chooses the parameters; None is ``optuna``, or ``random`` with ``stop="pbt"``."""
     stop: Rule | None = None
-    """When a trial is ended early; ``"asha"``, ``"median"``, ``"pbt"``, or one of them with numbers."""
+    """Ends trials early: ``"asha"``, ``"median"``, ``"pbt"``, or one of the classes with numbers."""
     workers: int = 1
-    """Processes of one trial, at least 1: of several each has its rank, and torch's process group is made."""
+    """Processes of one trial, at least 1. Several have ranks and a process group of torch."""
     cpus: float = field(default=1.0, metadata=decides(result=False))
     """CPUs of each worker, above 0."""
     gpus: float | None = None
-    """GPUs of each worker; None is one where an instance has any, else none. Shares, 0.5, are for trials that share."""
+    """GPUs of each worker; None is one if any instance has GPUs, else 0. With 0.5 two trials share one."""
     concurrency: int | None = field(default=None, metadata=decides(result=False))
-    """Trials at a time, at most; None is as many as the instances have room for."""
+    """Maximum number of trials at a time; None is as many as the instances have room for."""
     time_budget_s: float | None = None
-    """Seconds after which no trial goes on; what has been found by then is the result. Those of the runs before an
-    interruption count, the time between them does not."""
+    """Seconds after which all trials end. Time of runs before an interruption counts, the time between does not."""
     retries: int = field(default=3, metadata=decides(result=False))
-    """How often a trial is begun again whose process or instance died. What its code raises is not tried again."""
+    """How often a trial is restarted whose process or instance died. A trial that raises is not tried again."""
     reuse: bool = field(default=True, metadata=decides(result=False))
-    """Whether a process that has done a trial of a function does the next one: imports are there already, and so is
-    whatever the function left in its modules' variables. It does so before another process has started: trials of less
-    than some seconds run one after the other."""
+    """Whether a process runs several trials in turn. The next trial finds its imports, and what an earlier one left in
+    variables of modules. A process takes seconds to start, so the first may run all of very short trials."""
     seed: int | None = None
-    """Of the search, and of the random numbers of each trial; None is another one each time."""
+    """Seed of the search and of each trial's random numbers; None is a new one each time."""
     warm_start: tuple[Earlier, ...] = ()
-    """What the search begins with."""
+    """Trials that the search starts with."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
-        # What people write ("asha") becomes what travels: frozen fields are set once, here.
+        # Texts such as "asha" become values here.
         object.__setattr__(self, "stop", rule_of(self.stop))
         earlier = tuple(
             item if isinstance(item, Earlier) else from_json(Earlier, item, "warm_start") for item in self.warm_start
@@ -102,7 +94,6 @@ class SweepWorkload(Workload):
             object.__setattr__(self, "space", space_of(self.space))
         if not isinstance(self.metric, str) or not self.metric:
             raise InvalidRequest(f"Sweep: metric is the name of what the trials report, 'loss', got {self.metric!r}")
-        # Checked by hand: Literal is a word for type checkers alone.
         for name, choices in (("mode", ("min", "max")), ("search", (None, "optuna", "random", "grid"))):
             if getattr(self, name) not in choices:
                 raise InvalidRequest(
@@ -113,41 +104,40 @@ class SweepWorkload(Workload):
 
     @property
     def draws_itself(self) -> bool:
-        """Whether a function that travels along draws the parameters, from a trial of Optuna's."""
+        """Whether a pickled function draws the parameters from an Optuna trial."""
         return False
 
     @property
     def chosen_search(self) -> Search:
-        """What chooses the parameters, also where nobody said it."""
+        """The search, with its default."""
         if self.search is not None:
             return self.search
-        # PBT copies trials over each other: what TPE would learn from such values is wrong.
+        # With PBT parameters change during a trial, so TPE would learn wrong values.
         default: Any = "optuna" if self.stop is None else self.stop.searches[0]
         return default  # type: ignore[no-any-return]
 
     @property
     def combinations(self) -> int:
-        """How many a grid has.
+        """Number of combinations of a grid.
 
         Raises:
-            InvalidRequest: A parameter has no end of values.
+            InvalidRequest: A range has no finite set of values.
         """
         return math.prod(len(parameter.grid()) for parameter in self.space.values())
 
     @property
     def planned_trials(self) -> int:
-        """How many will be tried: of a grid no more than it has."""
-        # Optuna's grid sampler would begin again from the first combination.
+        """Number of trials that will run; a grid has no more than its combinations."""
         return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
 
     @property
     def direction(self) -> str:
-        """Which value of the metric is the best: ``lowest`` or ``highest``."""
+        """``lowest`` or ``highest``: which value of the metric is the best."""
         return "lowest" if self.mode == "min" else "highest"
 
     @property
     def plan(self) -> str:
-        """What the sweep will do: trials, search, metric, direction and parameters; printed before it computes."""
+        """Trials, search, metric, direction and parameters in one line, printed before the first trial."""
         drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
         trials = f"{self.planned_trials} trial{'s'[: self.planned_trials != 1]}"
         return (
@@ -157,7 +147,7 @@ class SweepWorkload(Workload):
 
     @property
     def parameters(self) -> Parameters:
-        """What every workload says; ranges, and the rule, as they are written: of their kinds two sweeps look alike."""
+        """The options for tables of experiments, with ranges and rules as text."""
         texts: dict[str, Any] = {"space": {name: str(item) for name, item in self.space.items()}}
         if self.stop is not None:
             texts["stop"] = str(self.stop)
@@ -176,13 +166,12 @@ class SweepWorkload(Workload):
         ):
             if value is None and name in ("concurrency", "seed"):
                 continue
-            # type(), since True is an int, too.
+            # type(), because True is an int.
             if type(value) is not int or value < least:
                 raise InvalidRequest(f"Sweep: {name} must be a whole number of at least {least}, got {value!r}")
         if self.trials > MOST_TRIALS:
             raise InvalidRequest(f"Sweep: trials must be at most {MOST_TRIALS:,}, got {self.trials:,}")
         for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
-            # cpus is the one of both that has a default of its own.
             if number is None and name != "cpus":
                 continue
             if type(number) not in (int, float) or not 0 < cast(float, number) < math.inf:
@@ -212,22 +201,22 @@ class SweepWorkload(Workload):
         if self.chosen_search == "grid":
             if not self.space:
                 raise InvalidRequest("Sweep: search='grid' needs a space of values, not a function that draws them")
-            # Said now, not in the job: a grid of floats has no end.
+            # Checked before the job: a grid of floats has no end.
             _ = self.combinations
         for earlier in self.warm_start:
-            # Either way: Optuna takes a trial only with exactly the parameters of the space.
+            # Optuna takes only trials with exactly the parameters of the space.
             unknown = sorted(set(self.space) ^ set(earlier.params)) if self.space else []
             if unknown:
                 raise InvalidRequest(
                     f"Sweep: warm_start has trials of another space: {unknown[0]!r} is in one of the two alone; "
                     "begin without warm_start, or with the same parameters"
                 )
-            # Optuna would refuse a choice that there is not in the job, after the cluster has formed.
+            # Otherwise Optuna would refuse it in the job, after the cluster has formed.
             outside = [name for name, item in self.space.items() if not item.contains(earlier.params[name])]
             if outside:
                 raise InvalidRequest(
                     f"Sweep: warm_start has a trial with {outside[0]}={earlier.params[outside[0]]!r}, which lies "
-                    f"outside of {self.space[outside[0]]}; leave such trials away, or widen the range"
+                    f"outside of {self.space[outside[0]]}; leave out such trials, or widen the range"
                 )
 
 
@@ -238,17 +227,17 @@ class FunctionSweep(Pickled, SweepWorkload):
     wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss', mode='min')")
 
     name: str
-    """For people: ``module.function``."""
+    """Name for messages: ``module.function``."""
     python: str
     """Version of the Python that pickled it."""
     takes_config: bool = False
-    """Whether it is called with all parameters as one mapping; else each is an argument of its own."""
+    """Whether the function takes all parameters as one mapping instead of arguments."""
     draws: bool = False
-    """Whether a function that was pickled beside it draws the parameters."""
+    """Whether a function, pickled with it, draws the parameters."""
 
     @property
     def draws_itself(self) -> bool:
-        """Its ``draws``."""
+        """``draws``."""
         return self.draws
 
 
@@ -264,7 +253,6 @@ class ScriptSweep(SweepWorkload):
     """As of ``Script``."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         SweepWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced
         if isinstance(self.args, str):
             raise InvalidRequest(f"Sweep: args is a list of texts, got {self.args!r}; give {self.args.split()!r}")
@@ -279,7 +267,7 @@ class ScriptSweep(SweepWorkload):
 
     @property
     def entry_script(self) -> "ScriptSweep":
-        """This."""
+        """The sweep itself."""
         return self
 
     @property
@@ -288,7 +276,7 @@ class ScriptSweep(SweepWorkload):
         return Path(self.script).stem
 
     def moved_to(self, script: str) -> Self:
-        """Return the same for a source that lies in a payload, where the script has the path ``script``."""
+        """Return the sweep of the script at ``script`` inside the payload's source."""
         return dataclasses.replace(self, script=script, source_dir=None)
 
 
@@ -296,7 +284,7 @@ def require_sweep(workload: Workload) -> SweepWorkload:
     """Return a workload that is a sweep.
 
     Raises:
-        InvalidRequest: It is none, which the service cannot tune.
+        InvalidRequest: It is not a sweep.
     """
     if not isinstance(workload, SweepWorkload):
         raise InvalidRequest(f"tune: the service tunes sweeps, and this is {workload.label}")
@@ -304,7 +292,7 @@ def require_sweep(workload: Workload) -> SweepWorkload:
 
 
 def swept_script(train: object) -> Script | None:
-    """Return the script that a sweep is asked to try: a path, or a ``Script`` with arguments; None of all else."""
+    """Return the script in the first argument of a sweep, a path or a ``Script``; None if it is not one."""
     if isinstance(train, str | Path):
         return Script(str(train))
     return train if isinstance(train, Script) else None

@@ -17,10 +17,8 @@ from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidReques
 from raysm.request.options import check_names
 from raysm.workloads.failure import failure_of, task_traceback
 from raysm.workloads.files import FileBlock, file_blocks
-from raysm.workloads.placed import PlacedBlock
-from raysm.workloads.presence import Presence, tasks_at_once
-from raysm.workloads.processes import Processes
-from raysm.workloads.tasks import Tasks, Workers
+from raysm.workloads.nodes import PlacedBlock, Presence, tasks_at_once
+from raysm.workloads.workers import Processes, Tasks, Workers
 
 __all__ = [
     "LATER",

@@ -20,8 +20,8 @@ from raysm.contract import payload as payloads
 from raysm.contract.payload import Payload
 from raysm.contract.result import Failure
 from raysm.contract.store import put
-from raysm.workloads.beginning import Beginning
 from raysm.workloads.failure import failure_of
+from raysm.workloads.manifest import Beginning
 from raysm.workloads.runner import load_runner
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 
@@ -89,7 +89,7 @@ def _record(failure: Failure, raised: BaseException | None, record: Path) -> Non
     # On a full disk, for one, stderr has told it already, and the exit code must still be returned.
     with contextlib.suppress(OSError, ImportError):
         if raised is not None:
-            from raysm.workloads.pickles import pickled_exception
+            from raysm.workloads.failure import pickled_exception
 
             content = pickled_exception(raised.with_traceback(None))
             if content is not None:

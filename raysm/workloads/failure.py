@@ -1,18 +1,35 @@
-"""Why a workload ended otherwise than well, in the words of whoever's code it was.
+"""Why a workload failed, and what travels pickled: the user's function, its value, its exception."""
 
-What flows in is what the driver caught, what flows out is a ``Failure``: its first line becomes the reason of the job.
-"""
-
+import pickle
 import re
 import signal
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+import cloudpickle
 
 from raysm.contract.result import Failure
-from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidRequest, TrialFailed, WorkerFailed
+from raysm.errors import (
+    BlockFailed,
+    InstanceLost,
+    InvalidConfig,
+    InvalidPayload,
+    InvalidRequest,
+    TrialFailed,
+    WorkerFailed,
+)
 
-__all__ = ["cause_in_task", "failure_of", "is_only_described", "task_traceback"]
+__all__ = [
+    "cause_in_task",
+    "failure_of",
+    "is_only_described",
+    "pickled_exception",
+    "pickled_value",
+    "task_traceback",
+    "unpickled",
+]
 
 TERMINATED = 128 + signal.SIGTERM
 """How who is ended by SIGTERM exits, and who has a handler that leaves in good order."""
@@ -138,3 +155,50 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and INTERNAL.search(Path(frames.tb_frame.f_code.co_filename).as_posix()):
         frames = frames.tb_next
     return frames
+
+
+def pickled_value(value: object, name: str) -> bytes:
+    """Return what the function ``name`` returned, pickled.
+
+    Raises:
+        InvalidRequest: It cannot be pickled.
+    """
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # pickling runs the value's own code, which may raise anything
+        raise InvalidRequest(
+            f"the value of {name}, a {type(value).__name__}, cannot be pickled: {error}; return plain data, or write "
+            "files into SM_MODEL_DIR"
+        ) from error
+
+
+def pickled_exception(error: BaseException) -> bytes | None:
+    """Return the exception pickled, or None if it does not survive that: its text then has to do.
+
+    What a Ray task raised stands for itself: its wrapper could only be read where Ray is installed.
+    """
+    try:
+        content = cloudpickle.dumps(cause_in_task(error))
+        # Read as well: one whose ``__init__`` takes other arguments than it keeps can be pickled, and fails only here.
+        pickle.loads(content)
+    except Exception:  # its own code again
+        return None
+    return bytes(content)
+
+
+def unpickled(pickled: Path, name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the function ``name``, with its arguments, that a payload brought.
+
+    Raises:
+        InvalidPayload: It cannot be unpickled here.
+    """
+    try:
+        function, args, kwargs = pickle.loads(pickled.read_bytes())
+    except ModuleNotFoundError as error:
+        raise InvalidPayload(
+            f"the function {name} needs the module {error.name!r}, which this image lacks: add it to the requirements,"
+            " or define the function where it is submitted"
+        ) from error
+    except Exception as error:  # unpickling runs the arguments' own code
+        raise InvalidPayload(f"the function {name} cannot be unpickled: {type(error).__name__}: {error}") from error
+    return function, args, kwargs

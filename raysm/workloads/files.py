@@ -9,8 +9,7 @@ from raysm.bootstrap import environment
 from raysm.contract import payload
 from raysm.errors import InvalidRequest
 from raysm.workloads.file_names import input_files
-from raysm.workloads.nodes import ask_every_node
-from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.nodes import PlacedBlock, ask_every_node
 
 __all__ = ["FileBlock", "file_blocks"]
 

@@ -95,7 +95,6 @@ class ArrayFile:
     """A two-dimensional array on disk, written tile by tile at the right places, never held in memory."""
 
     def __init__(self, path: Path, header: bytes, rows: int, columns: int, dtype: np.dtype[Any]) -> None:
-        """Open ``path``, or make it at its full size; what is in it stays."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._offset = len(header)
@@ -138,7 +137,6 @@ class PrefixDigest:
     """The digest of a file that becomes complete from its beginning on, computed beside the writing."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, which is there."""
         self._file = path.open("rb", buffering=0)
         self._digest = hashlib.sha256()
         self._pool = ThreadPoolExecutor(max_workers=1)

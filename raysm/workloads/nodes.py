@@ -1,9 +1,6 @@
-"""The instances as Ray knows them, and calls that go to each of them.
+"""The instances as Ray knows them: calls to each of them, blocks bound to some, and how long one may be away."""
 
-What flows in are the rows of ``ray.nodes()``, what flows out are typed ``Node`` values, and references to what each
-instance answers.
-"""
-
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +10,22 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.contract.names import LABEL_HOST, LABEL_INSTANCE_TYPE, LABEL_RANK
-from raysm.errors import InvalidRequest
+from raysm.errors import InstanceLost, InvalidRequest
 
-__all__ = ["Node", "answers", "ask_every_node", "cluster_nodes", "only_on"]
+__all__ = [
+    "LOST_AFTER_S",
+    "Node",
+    "PlacedBlock",
+    "Presence",
+    "answers",
+    "ask_every_node",
+    "cluster_nodes",
+    "host_of",
+    "hosts_of",
+    "inputs_of",
+    "only_on",
+    "tasks_at_once",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,3 +125,104 @@ def answers(references: Iterable[Any]) -> list[Any]:
             # It went away: who needs all of them sees by the values whose are missing.
             continue
     return values
+
+
+class PlacedBlock:
+    """A block that says where it runs and what comes along; ``map_blocks`` asks no other block.
+
+    Inherit it, and have what there is to say as a field or a property:
+
+    - ``host``: the instance that the block runs on, ``algo-2``; None is any;
+    - ``needs``: names of other instances that have to be there;
+    - ``inputs``: objects of Ray whose values the function is given after the block: they travel while the block waits
+      for its CPU.
+
+    Example::
+
+        @dataclass(frozen=True)
+        class Shard(raysm.PlacedBlock):
+            name: str
+            host: str
+    """
+
+    # Nothing but the name: an attribute here would become the default of the dataclass's field.
+    __slots__ = ()
+
+
+def host_of(block: object) -> str | None:
+    """Return the instance that a block runs on; None is any."""
+    host: str | None = _told_by(block, "host", None)
+    return host
+
+
+def hosts_of(block: object) -> tuple[str, ...]:
+    """Return the instances that a block cannot do without."""
+    host = host_of(block)
+    needs: Sequence[str] = _told_by(block, "needs", ())
+    return (*(() if host is None else (host,)), *needs)
+
+
+def inputs_of(block: object) -> Sequence[Any]:
+    """Return the objects of Ray whose values the function is given after the block."""
+    inputs: Sequence[Any] = _told_by(block, "inputs", ())
+    return inputs
+
+
+def _told_by(block: object, name: str, default: Any) -> Any:
+    # Any object may be a block, and one of the user's may have an attribute of that name that means something else.
+    return getattr(block, name, default) if isinstance(block, PlacedBlock) else default
+
+
+LOST_AFTER_S = 60.0
+"""How long an instance that a block needs, or any that could run it, may be away before it is given up."""
+
+
+def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:
+    """Return how many tasks of that size run at once on nodes of these resources."""
+    at_once = 0
+    for resources in nodes:
+        fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
+        # A task that needs neither runs once on each; ten tasks of 0.1 CPUs are one CPU, rounded or not.
+        at_once += math.floor(min(fits, default=1.0) + 1e-9)
+    return at_once
+
+
+class Presence:
+    """What is known of the instances while blocks are worked on."""
+
+    def __init__(self, num_cpus: float, num_gpus: float) -> None:
+        self._task = num_cpus, num_gpus
+        self._since: dict[str, float] = {}
+        self._nowhere_since: float | None = None
+
+    def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
+        """Look at the instances.
+
+        Args:
+            blocks: Those that are being worked on.
+            nodes: The rows of ``ray.nodes()`` that are alive.
+            now_s: Of a monotonic clock.
+
+        Raises:
+            InstanceLost: One that a block is bound to, or all that could run a task, have been away too long.
+        """
+        self._check_any(nodes, now_s)
+        alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
+        bound = {host: block for block in blocks for host in hosts_of(block)}
+        # One that came back, or that no block needs any more, begins anew when it goes away again.
+        self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
+        for host, since in self._since.items():
+            if now_s - since > LOST_AFTER_S:
+                raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")
+
+    def _check_any(self, nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
+        """Give up where no instance can run a task: Ray itself would wait for one for ever."""
+        if tasks_at_once((node["Resources"] for node in nodes), *self._task):
+            self._nowhere_since = None
+        elif self._nowhere_since is None:
+            self._nowhere_since = now_s
+        elif now_s - self._nowhere_since > LOST_AFTER_S:
+            raise InstanceLost(
+                f"for {now_s - self._nowhere_since:.0f} s no instance has been there that can run a task of "
+                f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
+            )

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from raysm.contract.result import ResultFile
 from raysm.contract.store import replacing
-from raysm.workloads.disk import full_disk_is_no_room
-from raysm.workloads.stream import Stream
+from raysm.workloads.disk import Stream, full_disk_is_no_room
 
 __all__ = ["write_parquet"]
 

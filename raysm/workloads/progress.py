@@ -20,7 +20,6 @@ class ProgressThrottle:
     def __init__(
         self, phase: str, total: int, unit: str, to: EmitEvent, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Announce that nothing is done yet."""
         self._phase, self._total, self._unit, self._to, self._clock = phase, total, unit, to, clock
         self._done = 0
         self._last = clock()

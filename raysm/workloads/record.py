@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from raysm.contract.store import removed_if_torn
-from raysm.workloads.disk import full_disk_is_no_room, settle
-from raysm.workloads.mapping import map_file
+from raysm.workloads.disk import full_disk_is_no_room, map_file, settle
 
 __all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
 

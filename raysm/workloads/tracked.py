@@ -49,7 +49,6 @@ class Lines:
     """Cuts what flows by into lines, and gives the metrics in them on."""
 
     def __init__(self, take: Callable[[Metric], None]) -> None:
-        """Give metrics to ``take``."""
         self._take = take
         self._rest = b""
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import raysm
-from raysm.client.session.finding import sessions
+from raysm.client.session.starting import sessions
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest, JobNotFound
 from tests.support.sessions import until
 

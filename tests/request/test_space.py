@@ -125,5 +125,5 @@ def test_a_grid_has_every_value_once():
     assert raysm.randint(1, 3).grid() == (1, 2, 3)
     assert raysm.quniform(0.1, 0.55, 0.1).grid() == (0.1, 0.2, 0.3, 0.4, 0.5)
     assert raysm.choice(["a", "b"]).grid() == ("a", "b")
-    with pytest.raises(InvalidRequest, match="has no end of values; for search='grid' name them"):
+    with pytest.raises(InvalidRequest, match="has no finite set of values; for search='grid' list them"):
         raysm.uniform(0, 1).grid()

@@ -102,7 +102,7 @@ def test_of_a_grid_no_more_is_tried_than_it_has():
         (lambda: script(args="--epochs 3"), r"args is a list of texts, got '--epochs 3'; give \['--epochs', '3'\]"),
         (lambda: script(script=""), "the path of the script is empty"),
         (lambda: script(stop="pbt", search="optuna"), "stop='pbt' goes with search='random', got search='optuna'"),
-        (lambda: script(search="grid"), "has no end of values"),
+        (lambda: script(search="grid"), "has no finite set of values"),
         (lambda: function(space={}), "a sweep needs a space"),
         (lambda: function(space={}, draws=True, search="grid"), "needs a space of values, not a function"),
         (lambda: function(space={}, draws=True, stop="pbt"), "varies parameters within their ranges"),

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from raysm.workloads.session.cells import Cells
-from raysm.workloads.session.streams import routed
+from raysm.workloads.session.output import routed
 from tests.support.sessions import Served
 
 ROOT = Path(__file__).parents[2]

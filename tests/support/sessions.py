@@ -20,9 +20,8 @@ from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, Session
 from raysm.workloads.session import work
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.jupyters import COMMAND, Jupyters
-from raysm.workloads.session.lifetime import Lifetime, Rules
+from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
 from raysm.workloads.session.outcomes import interrupted, outcome_of
-from raysm.workloads.session.ray_jobs import Seen
 from raysm.workloads.session.server import SessionServer
 from tests.support.stub_job import TOKEN, StubJob, StubService
 

@@ -6,8 +6,8 @@ from raysm.client.source.package import package_of
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest
+from raysm.workloads.failure import unpickled
 from raysm.workloads.nodes import cluster_nodes
-from raysm.workloads.pickles import unpickled
 from raysm.workloads.sweep.run import Sweep
 from raysm.workloads.sweep.study import drawing_by
 

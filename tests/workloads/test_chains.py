@@ -22,7 +22,7 @@ from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.workloads.batch.formats import check_inputs
 from raysm.workloads.file_names import data_files, input_files
 from raysm.workloads.files import file_blocks
-from raysm.workloads.left_files import write_manifest
+from raysm.workloads.manifest import write_manifest
 from raysm.workloads.parquet import write_parquet
 from raysm.workloads.similarity.output import write_ids
 from raysm.workloads.similarity.reading import first_look

@@ -1,11 +1,14 @@
-"""Why a workload ended, in the words of whoever's code it was."""
+"""Why a workload failed, and what travels pickled."""
 
 import pickle
+import threading
 
+import pytest
+import ray.exceptions
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
-from raysm.errors import InstanceLost, WorkerFailed
-from raysm.workloads.failure import failure_of, task_traceback
+from raysm.errors import InstanceLost, InvalidPayload, InvalidRequest, WorkerFailed
+from raysm.workloads.failure import failure_of, pickled_exception, pickled_value, task_traceback, unpickled
 
 
 def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
@@ -74,3 +77,45 @@ def test_a_lost_instance_is_one_line_without_a_traceback():
     assert failure.headline == "InstanceLost: algo-2 lost while it trained"
     assert failure.remote_traceback == ""
     assert failure.exit_code == 1
+
+
+def test_an_exception_travels_as_it_is():
+    raised = pickle.loads(pickled_exception(KeyError("a", 1)))
+    assert type(raised) is KeyError
+    assert raised.args == ("a", 1)
+
+
+def test_of_a_failed_task_its_own_exception_travels_without_ray():
+    wrapped = ray.exceptions.RayTaskError("f", "the traceback", ValueError("odd")).as_instanceof_cause()
+    content = pickled_exception(wrapped)
+    assert b"ray" not in content
+    assert repr(pickle.loads(content)) == "ValueError('odd')"
+
+
+class Stubborn(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+
+
+def test_an_exception_that_would_not_come_back_is_left_to_its_text():
+    assert pickled_exception(Stubborn(1, 2)) is None
+    assert pickled_exception(ValueError(threading.Lock())) is None
+
+
+def test_a_value_that_cannot_be_pickled_says_what_to_return():
+    with pytest.raises(InvalidRequest, match="the value of f, a lock, cannot be pickled: .*; return plain data"):
+        pickled_value(threading.Lock(), "f")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"cnowhere_to_be_found\nf\n.", "needs the module 'nowhere_to_be_found', which this image lacks"),
+        (b"torn", "cannot be unpickled: UnpicklingError"),
+    ],
+)
+def test_a_function_that_cannot_be_unpickled_says_why(tmp_path, content, message):
+    path = tmp_path / "function.pkl"
+    path.write_bytes(content)
+    with pytest.raises(InvalidPayload, match=message):
+        unpickled(path, "f")

@@ -1,11 +1,24 @@
-"""The instances as Ray knows them, read from rows as ``ray.nodes()`` returns them, and what they answer."""
+"""The instances as Ray knows them, placed blocks, and instances that are away."""
 
 import os
+from dataclasses import dataclass
 
 import pytest
 
-from raysm.errors import InvalidInput
-from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
+from raysm.contract.names import LABEL_HOST
+from raysm.errors import InstanceLost, InvalidInput
+from raysm.workloads.blocks import FileBlock, RowBlock
+from raysm.workloads.nodes import (
+    PlacedBlock,
+    Presence,
+    answers,
+    ask_every_node,
+    cluster_nodes,
+    host_of,
+    hosts_of,
+    inputs_of,
+    tasks_at_once,
+)
 
 
 def test_the_instances_are_read_from_rays_nodes_by_rank_without_the_dead():
@@ -52,3 +65,92 @@ def test_files_that_an_instance_cannot_use_are_the_users_error_without_rays_trac
 def test_any_other_failure_of_an_instance_is_raised_as_it_is(ray_here):
     with pytest.raises(KeyError):
         answers(ask("wrong"))
+
+
+@dataclass(frozen=True)
+class Full(PlacedBlock):
+    host: str | None = "algo-2"
+    needs: tuple[str, ...] = ("algo-1",)
+    inputs: tuple[object, ...] = ("reference",)
+
+
+@dataclass(frozen=True)
+class Bare(PlacedBlock):
+    """Has nothing to say."""
+
+
+@dataclass(frozen=True)
+class Lookalike:
+    host: str = "algo-2"
+    needs: str = "water"
+    inputs: tuple[str, ...] = ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("block", "host", "hosts", "inputs"),
+    [
+        (Full(), "algo-2", ("algo-2", "algo-1"), ("reference",)),
+        (Full(host=None), None, ("algo-1",), ("reference",)),
+        (Bare(), None, (), ()),
+        (Lookalike(), None, (), ()),
+        ("rows 0 to 9", None, (), ()),
+    ],
+)
+def test_only_a_placed_block_is_asked(block, host, hosts, inputs):
+    assert (host_of(block), hosts_of(block), tuple(inputs_of(block))) == (host, hosts, inputs)
+
+
+def nodes(*hosts: str) -> list[dict[str, dict[str, object]]]:
+    return [{"Labels": {LABEL_HOST: host}, "Resources": {"CPU": 1.0}} for host in hosts]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A user's own value, whose fields happen to be named as those of a PlacedBlock are."""
+
+    inputs: tuple[str, ...]
+    host: str
+    needs: str
+
+
+def test_an_instance_that_a_users_block_names_is_not_waited_for():
+    presence = Presence(1, 0)
+    for now_s in (0.0, 1000.0):
+        presence.check([Request(inputs=(), host="db.example.com", needs="water")], nodes("algo-1"), now_s)
+
+
+def test_a_block_whose_instance_stays_away_is_given_up():
+    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-2")
+    presence = Presence(1, 0)
+    presence.check([block, RowBlock(0, 1)], nodes("algo-1"), 0.0)
+    presence.check([block], nodes("algo-1", "algo-2"), 50.0)
+    presence.check([block], nodes("algo-1"), 100.0)
+    presence.check([block], nodes("algo-1"), 160.0)
+    with pytest.raises(InstanceLost, match="algo-2 has been away for 61 s, and only it has file images/a on algo-2"):
+        presence.check([block], nodes("algo-1"), 161.0)
+
+
+def test_blocks_that_no_instance_is_left_to_run_are_given_up():
+    presence = Presence(1, 0)
+    head = {"Labels": {LABEL_HOST: "algo-1"}, "Resources": {"memory": 1.0}}
+    presence.check([RowBlock(0, 1)], [head], 0.0)
+    presence.check([RowBlock(0, 1)], [head, *nodes("algo-2")], 50.0)
+    presence.check([RowBlock(0, 1)], [head], 100.0)
+    presence.check([RowBlock(0, 1)], [head], 160.0)
+    with pytest.raises(InstanceLost, match="for 61 s no instance .* num_cpus=1 and num_gpus=0: all that could went"):
+        presence.check([RowBlock(0, 1)], [head], 161.0)
+
+
+@pytest.mark.parametrize(
+    ("resources", "num_cpus", "num_gpus", "at_once"),
+    [
+        ([{"CPU": 4.0}, {"CPU": 2.0}], 1, 0, 6),
+        ([{"CPU": 4.0}, {"CPU": 2.0}], 3, 0, 1),
+        ([{"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0}], 1, 1, 1),
+        ([{"CPU": 1.0}], 0.1, 0, 10),
+        ([{"memory": 1.0}, {"CPU": 2.0}], 0, 0, 2),
+        ([], 1, 0, 0),
+    ],
+)
+def test_tasks_run_where_all_that_they_need_is_left(resources, num_cpus, num_gpus, at_once):
+    assert tasks_at_once(resources, num_cpus, num_gpus) == at_once

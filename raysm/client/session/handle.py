@@ -17,11 +17,9 @@ from raysm.client.options import SubmitOptions
 from raysm.client.service import Service, connect
 from raysm.client.session.arguments import check_instance, check_number, check_text
 from raysm.client.session.current import inside
-from raysm.client.session.finding import check_free, find
-from raysm.client.session.functions import SessionFunctions
-from raysm.client.session.namespace import SessionNamespace
+from raysm.client.session.functions import SessionFunctions, SessionNamespace
 from raysm.client.session.opened import Opened, as_state
-from raysm.client.session.starting import SessionLimits, Show, place_of, prepared
+from raysm.client.session.starting import SessionLimits, Show, check_free, find, place_of, prepared
 from raysm.client.session.wire import require_aiohttp
 from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.names import TASK_TAG

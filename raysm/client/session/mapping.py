@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysm.client.session.arguments import check_number, check_whole
-from raysm.client.session.calls import Call, Line
-from raysm.client.session.outcomes import error_of, value_of
+from raysm.client.session.calls import Call, Line, error_of, value_of
 from raysm.contract.session import BATCH, CallRequest, Outcome, RemoteError
 from raysm.errors import RaysmError
 
@@ -54,7 +53,6 @@ class MapOptions:
     """GPUs for each process."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         check_whole("map: retries", self.retries)
         for name in ("num_cpus", "num_gpus"):
             check_number(f"map: {name}", getattr(self, name), example=f"{name}=1")
@@ -85,7 +83,6 @@ class BatchSize:
     """How many items the next batch has, by what earlier ones took."""
 
     def __init__(self) -> None:
-        """Begin with one item."""
         # Nobody knows how long an item takes: one is tried first.
         self.items = 1
 

@@ -1,15 +1,18 @@
-"""A session as one handle has it open: the way to it, the connection, and the calls that are under way.
+"""An open session: the way to its server, the connection, and the calls under way.
 
-What flows in are requests of the handle, in any thread; what flows out are answers, and futures.
+The client connects directly if the server listens on this machine, and otherwise through the job's tunnel. The target
+does not decide which: instances that are processes share this machine's loopback, those in network namespaces and
+containers do not. So the program at the port has to prove that it has the job's token, as on every connection.
 """
 
+import asyncio
 import contextlib
 import functools
 import logging
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +22,6 @@ from raysm.client.session.files import Files
 from raysm.client.session.mapping import MapOptions
 from raysm.client.session.rays_objects import culprit_among, reader
 from raysm.client.session.starting import why_ended
-from raysm.client.session.way import way_to_server
 from raysm.client.session.wire import Wire
 from raysm.client.source.function import pickled_value
 from raysm.contract.connections import connect_proved
@@ -29,7 +31,52 @@ from raysm.contract.session import DONE, CallRequest, CallStatus, SessionState, 
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import from_json
 
-__all__ = ["Opened", "as_state"]
+__all__ = ["Opened", "as_state", "way_to_server"]
+
+LOOPBACK = "127.0.0.1"
+
+ANSWER_S = 2.0
+"""A server of this machine answers in milliseconds; one that is busier than that is reached through the tunnel, too."""
+
+
+@contextlib.contextmanager
+def way_to_server(job: Job, token: str, place: tuple[str, int]) -> Iterator[Callable[[], str]]:
+    """Yield what returns the address, ``127.0.0.1:PORT``, at each moment.
+
+    Args:
+        job: The session's.
+        token: The job's.
+        place: The name of the head, and the server's port on its loopback.
+
+    Raises:
+        InvalidRequest: The job lets nobody in.
+        ServiceError: The service refuses the tunnel.
+    """
+    host, port = place
+    if _is_here(port, token):
+        yield lambda: f"{LOOPBACK}:{port}"
+        return
+    with job.tunnel(port, on=host) as tunnel:
+        yield lambda: tunnel.address
+
+
+def _is_here(port: int, token: str) -> bool:
+    # In a loop of its own: the caller may be in one, as every notebook is.
+    loop = LoopThread("session port")
+    try:
+        loop.run(_prove(port, token))
+    except OSError:  # also TimeoutError
+        return False
+    finally:
+        loop.close()
+    return True
+
+
+async def _prove(port: int, token: str) -> None:
+    async with asyncio.timeout(ANSWER_S):
+        connection = await connect_proved(LOOPBACK, port, token=token, server_port=port)
+    connection.close()
+
 
 # A head that is away would be waited for by the wire's whole patience of minutes.
 GOODBYE_S = 10.0

@@ -1,23 +1,16 @@
-"""The connection to a session's server: requests that are repeated until they are answered, and what comes by itself.
-
-On each new connection both ends prove that they have the job's token (``contract.connections``) before anything else is
-sent; it may lead elsewhere than the one before, once the server or its machine is gone.
-
-Every request may be repeated, since the server knows calls by their ids; so a connection that breaks costs time and
-nothing else. What flows in are requests, what flows out are answers, pieces of output and notices.
-"""
+"""The connection with a session's server: one WebSocket for calls and output, HTTP for large outcomes."""
 
 import asyncio
 import contextlib
 import functools
 import io
+import itertools
 import json
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raysm.client.session.exchange import Exchange
 from raysm.contract.connections import checked_connector, connect_proved
 from raysm.contract.session import HEARTBEAT_S, MAX_BODY_BYTES, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
@@ -25,8 +18,57 @@ from raysm.request.codec import to_json
 
 if TYPE_CHECKING:
     import aiohttp
+if TYPE_CHECKING:
+    import aiohttp
 
-__all__ = ["NoSuchCall", "Wire", "require_aiohttp"]
+__all__ = ["Exchange", "NoSuchCall", "Wire", "require_aiohttp"]
+
+
+class Exchange:
+    """One WebSocket's questions; all of it in one event loop."""
+
+    def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
+        """Begin with none.
+
+        Args:
+            socket: Open.
+        """
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
+
+    async def ask(self, head: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Send a question, and wait for its answer, for as long as the connection lives.
+
+        Raises:
+            ConnectionError: It broke; whether the question has arrived nobody knows.
+        """
+        # Not the call's id: the same call may be asked for twice, by its sender and by whoever follows it.
+        number = next(self._numbers)
+        answer: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        try:
+            await self._socket.send_bytes(frame({"ask": number, **head}, body))
+            return await answer
+        finally:
+            # Who waits no more, in whatever way, leaves nothing behind: calls may be given up by the thousand.
+            del self._answers[number]
+
+    def hear(self, content: bytes) -> None:
+        """Take an answer."""
+        head, body = unframe(content)
+        answer = self._answers.get(head["ask"])
+        # None is left of a question that nobody waits for any more.
+        if answer is not None and not answer.done():
+            answer.set_result((head, body))
+
+    def end(self) -> None:
+        """The connection broke: no more answers come by it."""
+        # As a connection of HTTP breaks: the wire asks again, and the server knows the call by its id.
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("the connection to the session broke"))
+
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 import html
 
-from raysm.client.session.card import rows
+from raysm.client.session.connected import rows
 from raysm.contract.session import SessionState
 from raysm.views.card.drawing import FRAME, SMALL, TEXT, facts_html
 

@@ -15,8 +15,7 @@ from raysm.workloads.batch.tables import Table
 from raysm.workloads.blocks import map_blocks
 from raysm.workloads.file_names import is_hidden
 from raysm.workloads.files import file_blocks
-from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
-from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
 from raysm.workloads.progress import EmitEvent, ProgressThrottle
 
 __all__ = ["Piece", "described", "pieces_of", "scan_columns"]

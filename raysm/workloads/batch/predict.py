@@ -25,7 +25,7 @@ from raysm.workloads.batch.columns import InputColumns, filled
 from raysm.workloads.batch.formats import Columns, named
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.tables import TableColumns
-from raysm.workloads.pickles import unpickled
+from raysm.workloads.failure import unpickled
 
 __all__ = ["Part", "Prediction", "ahead", "differing", "parquet_of", "predict", "predictor_of", "table_of"]
 

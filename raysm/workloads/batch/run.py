@@ -180,7 +180,6 @@ class Gathered:
     """The parts that have come so far."""
 
     def __init__(self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent) -> None:
-        """Begin with none."""
         self.rows = 0
         self._folder, self._pieces, self._emit = folder, pieces, emit_event
         self._files: dict[int, ResultFile] = {}

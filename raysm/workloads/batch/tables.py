@@ -57,7 +57,6 @@ class TableColumns(dict[str, NDArray[Any]]):
     """
 
     def __init__(self, columns: Columns, table: pa.Table) -> None:
-        """Take both."""
         super().__init__(columns)
         self.table = table
 
@@ -72,7 +71,6 @@ class Table:
     """Whether a column of lists in one file and numbers in another can be read as text."""
 
     def __init__(self, columns: InputColumns | None = None) -> None:
-        """Take the columns of all files, without which files can be cut and scanned, but not read."""
         self._columns = columns
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:

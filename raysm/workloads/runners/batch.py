@@ -10,8 +10,7 @@ import ray
 from raysm.bootstrap.log import emit_event
 from raysm.contract.store import remove_unfinished
 from raysm.request.batch import BatchInference
-from raysm.workloads.runner import Runner, naming_what_is_missing
-from raysm.workloads.termination import leave_on_sigterm
+from raysm.workloads.runner import Runner, leave_on_sigterm, naming_what_is_missing
 
 __all__ = ["BatchRunner"]
 

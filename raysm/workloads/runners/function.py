@@ -15,8 +15,7 @@ from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.contract.result import VALUE
 from raysm.contract.store import put
 from raysm.request.programs import PickledFunction
-from raysm.workloads.failure import failure_of
-from raysm.workloads.pickles import pickled_value, unpickled
+from raysm.workloads.failure import failure_of, pickled_value, unpickled
 from raysm.workloads.runner import Runner
 
 __all__ = ["FunctionRunner", "run_function"]

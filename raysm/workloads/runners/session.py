@@ -20,22 +20,17 @@ from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
 from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SERVING, SHELL, Versions
 from raysm.request.session import SessionWorkload
-from raysm.workloads.runner import Runner
+from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
-from raysm.workloads.session.elsewhere import Elsewhere
 from raysm.workloads.session.host import Description, SessionHost
-from raysm.workloads.session.instances import ByInstance, InstanceCells
 from raysm.workloads.session.jupyters import Jupyters
-from raysm.workloads.session.lifetime import Lifetime, Rules
-from raysm.workloads.session.output import Output
-from raysm.workloads.session.printing import Printing
+from raysm.workloads.session.lifetime import Elsewhere, Lifetime, RayJobs, Rules
+from raysm.workloads.session.output import Output, routed
 from raysm.workloads.session.processes import CallProcesses
-from raysm.workloads.session.ray_jobs import RayJobs
-from raysm.workloads.session.remote_calls import RemoteCalls
+from raysm.workloads.session.relay import Printing
+from raysm.workloads.session.remote_calls import ByInstance, InstanceCells, RemoteCalls
 from raysm.workloads.session.server import SessionServer
-from raysm.workloads.session.streams import routed
-from raysm.workloads.termination import leave, leave_on_sigterm
 
 __all__ = ["SessionRunner"]
 

@@ -14,13 +14,12 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.log import emit_event
 from raysm.contract.store import remove_unfinished
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
-from raysm.workloads.runner import Runner
+from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.similarity.engines import compile_ahead
 from raysm.workloads.similarity.reading import digests
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.run import Folders, run
-from raysm.workloads.termination import leave, leave_on_sigterm
 
 __all__ = ["SimilarityRunner", "folders_here"]
 

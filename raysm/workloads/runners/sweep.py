@@ -12,10 +12,9 @@ from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.errors import InvalidRequest
 from raysm.request.space import Choice
 from raysm.request.sweep import SweepWorkload
+from raysm.workloads.failure import unpickled
 from raysm.workloads.nodes import cluster_nodes
-from raysm.workloads.pickles import unpickled
-from raysm.workloads.runner import Runner, naming_what_is_missing
-from raysm.workloads.termination import leave_on_sigterm
+from raysm.workloads.runner import Runner, leave_on_sigterm, naming_what_is_missing
 
 __all__ = ["SweepRunner", "as_launched"]
 

@@ -1,10 +1,10 @@
-"""The calls of a session: each is executed once, however often it is asked for, and its outcome is kept.
+"""The calls of a session: each is executed once, however often a client asks for it, and its outcome is kept.
 
-What flows in are requests under ids that clients have chosen; what flows out are outcomes as bytes, which nobody here
-reads. All of it lives in the server's event loop, but for what a call prints.
+Everything here belongs to the server's event loop, except what a call prints.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from typing import Protocol
 
 from raysm.contract.session import DONE, RUNNING, WAITING, CallRequest, CallStatus, Outcome, Versions
 from raysm.contract.store import put
-from raysm.errors import InvalidRequest, RaysmError, SessionEnded
+from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
 from raysm.workloads.session.outcomes import failed, interrupted, refused
 from raysm.workloads.session.output import Output
 
-__all__ = ["Call", "Calls", "Executor"]
+__all__ = ["Call", "Calls", "Executor", "Insisting", "NO_SUCH_CALL", "answer", "seconds_of", "status_of"]
 
 IN_MEMORY_BYTES = 64 << 10
 """Outcomes up to this size stay in memory; larger ones are files until the session ends."""
@@ -41,7 +41,6 @@ class Call:
     """
 
     def __init__(self, id: str, request: CallRequest, body: bytes, wake: Callable[[], None]) -> None:
-        """Wait."""
         self.id, self.request, self.body = id, request, body
         self.output = Output(wake)
         self.done = asyncio.Event()
@@ -58,23 +57,18 @@ class Call:
         if self._began_s is None:
             self._began_s = time.monotonic()
 
-    def end(self, outcome: bytes, has_failed: bool, spill: Path) -> None:
-        """It is done.
+    def end(self, outcome: bytes, has_failed: bool, file: Path | None = None) -> None:
+        """Mark it as done.
 
         Args:
             outcome: Encoded.
-            has_failed: Whether it is a failure.
-            spill: The file for a large one.
+            has_failed: Whether the outcome is a failure.
+            file: The file that holds a large outcome.
         """
         self._took_s = self._elapsed_s()
-        # The body is let go: the arguments of a call may be as large as the outcome.
+        # The body is released: the arguments of a call may be as large as the outcome.
         self._failed, self._bytes, self.body = has_failed, len(outcome), b""
-        if len(outcome) > IN_MEMORY_BYTES:
-            # Whoever else is let in to the instance is not to read what a call returned.
-            put(spill, outcome, mode=0o600)
-            self._outcome = spill
-        else:
-            self._outcome = outcome
+        self._outcome = outcome if file is None else file
         self.done.set()
 
     @property
@@ -226,12 +220,25 @@ class Calls:
             outcome, has_failed = refused(error).encode(), True
         except Exception as error:  # a call that has no outcome would be waited for for ever
             outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
-        try:
-            call.end(outcome, has_failed, self._folder / f"{call.id}.outcome")
-        except OSError as error:  # the disk is full: what is small is kept in memory
-            message = f"its outcome of {len(outcome):,} bytes cannot be kept on the head: {error}"
-            call.end(failed(type(error).__name__, message).encode(), True, self._folder)
+        if len(outcome) <= IN_MEMORY_BYTES:
+            call.end(outcome, has_failed)
+        else:
+            await self._end_large(call, outcome, has_failed)
         self._active(time.monotonic())
+
+    async def _end_large(self, call: Call, outcome: bytes, has_failed: bool) -> None:
+        """Write a large outcome to a file, beside the event loop."""
+        file = self._folder / f"{call.id}.outcome"
+        try:
+            # Other users of the instance may not read what a call returned.
+            await asyncio.to_thread(put, file, outcome, mode=0o600)
+        except asyncio.CancelledError:  # the session ends, and its clients get the outcome from memory
+            call.end(outcome, has_failed)
+        except OSError as error:  # the disk is full
+            message = f"its outcome of {len(outcome):,} bytes cannot be kept on the head: {error}"
+            call.end(failed(type(error).__name__, message).encode(), True)
+        else:
+            call.end(outcome, has_failed, file)
 
     def deliver(self, id: str) -> None:
         """A client has got the outcome of a call; of very many, the oldest are forgotten."""
@@ -279,3 +286,83 @@ def _is_cancelled(outcome: bytes) -> bool:
 
 def _too_early(call: Call) -> SessionEnded:
     return SessionEnded(f"the session ended before {call.request.name} did: {call.ended_by}")
+
+
+SIGNAL_S = 0.5
+"""Between two strikes: a second is what the end of a cell or a call may take."""
+
+
+class Insisting:
+    """The calls that are to end; in one event loop."""
+
+    def __init__(self) -> None:
+        # asyncio holds tasks weakly.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, call: Call, strike: Callable[[], None]) -> None:
+        """Call ``strike`` now, and until the call has ended."""
+        task = asyncio.create_task(self._insist(call, strike))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _insist(self, call: Call, strike: Callable[[], None]) -> None:
+        # No end of its own: who strikes decides when to strike harder.
+        while not call.done.is_set():
+            strike()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(call.done.wait(), SIGNAL_S)
+
+
+MOST_WAIT_S = 25.0
+"""For which a client may wait for an outcome before it asks again: less than any proxy's patience."""
+
+NO_SUCH_CALL = 404
+"""Its own status: a client whose question was lost on the way asks once more, with all of it."""
+
+
+def seconds_of(wait: object) -> float:
+    """Return for how long a client waits for an outcome, seconds, as it came by either way.
+
+    Raises:
+        InvalidRequest: It is no number.
+    """
+    try:
+        return float(str(wait))
+    except ValueError as error:
+        raise InvalidRequest(f"wait is a number of seconds, got {wait!r}") from error
+
+
+async def answer(call: Call, wait_s: float, *, most_bytes: int | None = None) -> tuple[CallStatus, bytes | None]:
+    """Wait for a call's end, but not for long; return how it is then, and its outcome.
+
+    Args:
+        call: Whose.
+        wait_s: For so long; then it is answered all the same, and the client asks again.
+        most_bytes: Of an outcome; None is any number.
+
+    Returns:
+        Its status, and its outcome: empty while it runs, None where it is larger than ``most_bytes``.
+    """
+    # Most short calls are done by now: a wait costs a timer and a switch of tasks.
+    if not call.done.is_set():
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(call.done.wait(), min(wait_s, MOST_WAIT_S))
+    status = call.status
+    if most_bytes is not None and status.bytes > most_bytes:
+        return status, None
+    if not call.done.is_set():
+        return status, b""
+    # A file of gigabytes, perhaps: it is read beside the event loop, whose heartbeats go on.
+    return status, call.outcome if call.outcome_file is None else await asyncio.to_thread(lambda: call.outcome)
+
+
+def status_of(error: Exception) -> int:
+    """Return HTTP's status for what a client asked that cannot be."""
+    # SessionEnded first: to a client it is no refusal of what it asked, but the end of all asking.
+    match error:
+        case SessionEnded():
+            return 410
+        case InvalidRequest() | InvalidConfig():
+            return 400
+        case _:
+            return 500

@@ -13,8 +13,7 @@ from aiohttp import WSMsgType, web
 
 from raysm.contract.session import CallRequest, frame, unframe
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.session.answers import NO_SUCH_CALL, answer, seconds_of, status_of
-from raysm.workloads.session.calls import IN_MEMORY_BYTES, Call
+from raysm.workloads.session.calls import IN_MEMORY_BYTES, NO_SUCH_CALL, Call, answer, seconds_of, status_of
 from raysm.workloads.session.host import SessionHost
 
 __all__ = ["Clients"]

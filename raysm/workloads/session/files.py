@@ -14,7 +14,7 @@ import aiohttp
 
 from raysm.contract.store import replacing
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.workloads.session.answers import MOST_WAIT_S
+from raysm.workloads.session.calls import MOST_WAIT_S
 
 __all__ = ["Transfers", "receive", "send", "size_of"]
 
@@ -108,7 +108,6 @@ class Transfers:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._under_way: dict[str, asyncio.Task[int]] = {}
 
     async def wait(self, address: str, begin: Callable[[], Coroutine[Any, Any, int]], wait_s: float) -> int | None:

@@ -17,8 +17,7 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.progress import EmitEvent
 from raysm.workloads.session.calls import Calls, Executor
 from raysm.workloads.session.cells import Cells
-from raysm.workloads.session.elsewhere import Looks
-from raysm.workloads.session.lifetime import End, Lifetime, duration
+from raysm.workloads.session.lifetime import End, Lifetime, Looks, duration
 from raysm.workloads.session.remote_calls import RemoteCalls
 
 __all__ = ["Description", "SessionHost"]

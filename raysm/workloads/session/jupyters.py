@@ -26,7 +26,7 @@ from aiohttp import web
 from raysm.bootstrap.environment import inherited
 from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.workloads.session.ray_jobs import Seen
+from raysm.workloads.session.lifetime import Seen
 
 __all__ = ["Jupyters", "kernels_seen", "settings"]
 

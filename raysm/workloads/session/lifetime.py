@@ -1,12 +1,20 @@
-"""When a session ends by itself: idle too long, or out of budget. Pure, but for one value that remembers.
+"""When a session ends by itself: idle for too long, or out of budget.
 
-What flows in is what happens (calls, heartbeats, a wish to be kept) with the time of a monotonic clock of the head, so
-that no client's clock counts; what flows out is the end that is due, with its reason.
+Jobs of the session's Ray and kernels of its Jupyter servers keep it busy, as calls do. All times are those of the
+head's monotonic clock, so that no client's clock matters.
 """
 
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-__all__ = ["ATTACHED_S", "End", "Lifetime", "Rules", "duration"]
+import aiohttp
+
+from raysm.contract.connections import checked_connector, open_to_own
+
+__all__ = ["ATTACHED_S", "Elsewhere", "End", "Lifetime", "Looks", "RayJobs", "Rules", "Seen", "duration", "seen_in"]
 
 ATTACHED_S = 30.0
 """A client is attached for so long after each heartbeat. An open connection says nothing: one whose laptop sleeps stays
@@ -138,3 +146,84 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+# https://docs.ray.io/en/latest/cluster/running-applications/job-submission/doc/ray.job_submission.JobStatus.html
+ACTIVE = ("PENDING", "RUNNING")
+# The dashboard is on this host: whatever takes longer is as good as none, and a look is due every few seconds.
+TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look has shown."""
+
+    running: int
+    """How many run."""
+    idle_s: float | None
+    """Seconds since the last one ended; 0 while one runs, None where there was none."""
+
+
+class RayJobs:
+    """Asks the Jobs API of this head."""
+
+    def __init__(self, port: int, token: bytes) -> None:
+        """Ask nothing yet.
+
+        Args:
+            port: Of Ray's dashboard.
+            token: The job's.
+        """
+        self._address, self._token = f"http://127.0.0.1:{port}/api/jobs/", token.decode().strip()
+
+    async def look(self) -> Seen:
+        """Look; where nobody answers, nobody can have submitted anything either."""
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        headers = {"Authorization": f"Bearer {self._token}"}
+        try:
+            connector = checked_connector(open_to_own)
+            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+                async with session.get(self._address, headers=headers) as answer:
+                    return seen_in(await answer.json() if answer.status == 200 else (), time.time())
+        # The dashboard may be starting, or may not have been asked for at all, or another user's process has its port.
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return Seen(0, None)
+
+
+def seen_in(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
+    """Return what the rows of the Jobs API show.
+
+    Args:
+        jobs: All of them; drivers that nobody submitted, the session's own too, do not count.
+        now_s: Seconds since the epoch, of the clock that wrote the rows.
+    """
+    # The other type is DRIVER: the session's own is one, which runs as long as the session does.
+    submitted = [job for job in jobs if job.get("type") == "SUBMISSION"]
+    running = sum(job.get("status") in ACTIVE for job in submitted)
+    if running:
+        return Seen(running, 0.0)
+    # Milliseconds, as Ray has them.
+    ends = [job["end_time"] / 1000 for job in submitted if job.get("end_time")]
+    # Not below 0: the clock may have been set meanwhile.
+    return Seen(0, max(0.0, now_s - max(ends)) if ends else None)
+
+
+class Looks(Protocol):
+    """Something that works by itself."""
+
+    async def look(self) -> Seen:
+        """Return how much runs, and since when nothing does."""
+
+
+class Elsewhere:
+    """All of it together."""
+
+    def __init__(self, *looks: Looks) -> None:
+        self._looks = looks
+
+    async def look(self) -> Seen:
+        """Return how much runs of all, and since when nothing does of any."""
+        sights = await asyncio.gather(*(each.look() for each in self._looks))
+        # The latest end counts: what ended an hour ago says nothing of what ended just now.
+        idle = [each.idle_s for each in sights if each.idle_s is not None]
+        return Seen(sum(each.running for each in sights), min(idle, default=None))

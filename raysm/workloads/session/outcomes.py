@@ -8,8 +8,7 @@ from typing import Any
 
 from raysm.contract.session import Outcome, RemoteError
 from raysm.errors import RaysmError
-from raysm.workloads.failure import failure_of, is_only_described
-from raysm.workloads.pickles import pickled_exception, pickled_value
+from raysm.workloads.failure import failure_of, is_only_described, pickled_exception, pickled_value
 
 __all__ = ["death_of", "failed", "interrupted", "outcome_of", "outcome_of_error", "refused"]
 

@@ -1,15 +1,17 @@
-"""What one call has printed: its end is kept, by absolute positions, for whoever reads it now or later.
+"""What calls print: the end of each call's output, and the streams that send it there."""
 
-Any thread writes, any thread reads. What flows in are texts with their stream, what flows out are pieces from a
-position on; memory is bounded, and what was dropped is told as such.
-"""
-
+import contextlib
+import io
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TextIO
 
-__all__ = ["KEPT_CHARACTERS", "Output", "Piece"]
+from raysm.contract import events
+
+__all__ = ["KEPT_CHARACTERS", "Output", "Piece", "RoutedStream", "StandIn", "events_apart", "routed"]
 
 KEPT_CHARACTERS = 1 << 20
 """Of each call, the last ones."""
@@ -77,3 +79,74 @@ class Output:
             first = later[0]
             later[0] = Piece(position, first.stream, first.text[position - first.start :])
         return later
+
+
+Route = Callable[[], Output | None]
+"""Returns whose output the calling thread's is; None is the job's log."""
+
+
+class StandIn(io.TextIOBase):
+    """Stands for one stream of the process; a subclass says where texts go."""
+
+    def __init__(self, name: str, original: TextIO) -> None:
+        self._name, self._original = name, original
+
+    def fileno(self) -> int:
+        """Return that of the process's own stream, for children that inherit it."""
+        return self._original.fileno()
+
+    def isatty(self) -> bool:
+        """Return False: nobody's terminal is at the other end."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+
+class RoutedStream(StandIn):
+    """Asks with each text whose it is."""
+
+    def __init__(self, name: str, original: TextIO, route: Route) -> None:
+        super().__init__(name, original)
+        self._route = route
+
+    def write(self, text: str) -> int:
+        """Write ``text`` to whoever is meant."""
+        output = self._route()
+        if output is None:
+            return self._original.write(text)
+        rest, lines = events_apart(text)
+        for event in lines:
+            self._original.write(f"{event}\n")
+            self._original.flush()
+        output.write(self._name, rest)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the process's own stream."""
+        # At the interpreter's end the streams are closed before those who flush them.
+        if not self._original.closed:
+            self._original.flush()
+
+
+def events_apart(text: str) -> tuple[str, list[str]]:
+    """Return what is not an event of the job, and the lines that are."""
+    # Nearly always: a text that is printed is not taken to pieces for nothing.
+    if events.MARK not in text:
+        return text, []
+    lines = text.splitlines(keepends=True)
+    of_job = [line.rstrip("\n") for line in lines if events.parse(line) is not None]
+    return "".join(line for line in lines if events.parse(line) is None), of_job
+
+
+@contextlib.contextmanager
+def routed(route: Route) -> Iterator[None]:
+    """Put RoutedStreams in the place of both streams of the process."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = RoutedStream("stdout", before[0], route)
+    sys.stderr = RoutedStream("stderr", before[1], route)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

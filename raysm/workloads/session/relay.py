@@ -1,10 +1,6 @@
-"""What a call's own process does around the user's function: its output travels at once, and a signal interrupts it.
+"""Output of calls in other processes: the processes send it to a socket of the server, by the line."""
 
-What flows in is the socket of the session's server on the same instance; what flows out are lines of JSON, one for
-each piece of output, with the call that printed it. The process and its connection outlive the call: to start the one
-took a second, to make the other a millisecond of each call.
-"""
-
+import asyncio
 import contextlib
 import json
 import signal
@@ -12,13 +8,15 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from raysm.workloads.session.streams import StandIn, events_apart
+from raysm.workloads.session.calls import Call
+from raysm.workloads.session.output import StandIn, events_apart
 
-__all__ = ["Place", "Printed", "SocketLine", "Standing"]
+__all__ = ["Place", "Printed", "Printing", "SocketLine", "Standing"]
 
 HELD_CHARACTERS = 8192
 """Without a newline so much is held back."""
@@ -41,7 +39,6 @@ class SocketLine:
     """A connection with the session's server on the same instance, for as long as the process lives."""
 
     def __init__(self, path: str) -> None:
-        """Connect."""
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.connect(path)
         self._begin = b""
@@ -159,3 +156,82 @@ def _interruptible() -> Iterator[None]:
 
 def _pass_over(number: int, frame: FrameType | None) -> None:
     """Do nothing. SIG_IGN would do it too, and be inherited by whatever the next call starts."""
+
+
+DRAIN_S = 30.0
+"""How long the last of a call's output may be under way: from another instance, on machines that have other work."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    call: Call
+    messages: int = 0
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Printing:
+    """The socket, and the calls whose output comes by it."""
+
+    def __init__(self, socket: Path, *, drain_s: float = DRAIN_S) -> None:
+        """Prepare.
+
+        Args:
+            socket: In a folder that nobody else can enter.
+            drain_s: How long the last of a call's output is waited for.
+        """
+        self.socket = str(socket)
+        self._drain_s = drain_s
+        self._calls: dict[str, _Heard] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        # Of a message of more than 64 KiB, asyncio's limit, nothing would arrive.
+        self._server = await asyncio.start_unix_server(self._listen, self.socket, limit=64 << 20)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+
+    @contextlib.contextmanager
+    def of(self, call: Call) -> Iterator[None]:
+        """Take what ``call`` prints for as long as the body runs."""
+        self._calls[call.id] = _Heard(call)
+        try:
+            yield
+        finally:
+            del self._calls[call.id]
+
+    async def drain(self, call: Call, messages: int) -> None:
+        """Wait, but not for long, until so many messages of a call have come: they belong before its outcome."""
+        heard = self._calls[call.id]
+        with contextlib.suppress(asyncio.TimeoutError):
+            while heard.messages < messages:
+                heard.more.clear()
+                await asyncio.wait_for(heard.more.wait(), self._drain_s)
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            # Processes stay connected until the session ends, and of a task that is cancelled then asyncio.streams of
+            # Python 3.11 asks for its exception, which is logged as an error.
+            with contextlib.suppress(asyncio.CancelledError):
+                async for line in reader:
+                    # Half a line is what an interrupt leaves that struck in the midst of a message.
+                    with contextlib.suppress(ValueError):
+                        self._hear(json.loads(line))
+        finally:
+            writer.close()
+
+    def _hear(self, message: Mapping[str, str]) -> None:
+        # A thread of the user's may print when its call is over: nobody waits for that.
+        heard = self._calls.get(message["call"])
+        if "event" in message:
+            # In a thread of the server, whose own output is the job's log.
+            sys.stdout.write(message["event"] + "\n")
+            sys.stdout.flush()
+        elif heard is not None:
+            heard.call.output.write(message["stream"], message["text"])
+        if heard is not None:
+            heard.messages += 1
+            heard.more.set()

@@ -1,29 +1,104 @@
-"""The server of a session: HTTP for whatever is asked of it, and the way in for clients, on the head's loopback.
+"""The server of a session on the head's loopback: HTTP, for clients that have proved the job's token.
 
-It reads requests only on connections whose client has proved that it has the job's token (``door``). They are answered
-with frames and JSON, as ``contract.session`` has them. Nothing that a client sent is unpickled here.
+It answers with frames and JSON as in contract.session, and unpickles nothing.
 """
 
+import asyncio
+import contextlib
+import functools
 import json
 import rlcompleter
+import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
+from raysm.contract.connections import HANDSHAKE_S, prove_server
 from raysm.contract.session import MAX_BODY_BYTES, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.session.answers import answer, seconds_of, status_of
-from raysm.workloads.session.calls import Call
+from raysm.workloads.session.calls import Call, answer, seconds_of, status_of
 from raysm.workloads.session.clients import Clients
-from raysm.workloads.session.door import Door
 from raysm.workloads.session.files import Transfers, receive, send, size_of
 from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import Jupyters
 
-__all__ = ["SessionServer"]
+__all__ = ["Door", "SessionServer"]
+
+LOOPBACK = "127.0.0.1"
+QUEUE = 1024
+MAX_STRANGERS = 256
+"""Connections in their handshake at a time; one more ends the oldest, so that no stranger keeps a client out."""
+COMPLETION_S = 1.0
+"""Completions that take longer are dropped."""
+PAUSE_S = 0.1
+"""After a failure to accept, as for lack of descriptors."""
+
+
+class Door:
+    """Listens on the loopback and admits clients; belongs to the running event loop."""
+
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], token: bytes) -> None:
+        """Begin to listen, at a port that the system chooses.
+
+        Args:
+            protocol: Makes what serves an admitted connection.
+            token: The job's.
+        """
+        self._protocol, self._token = protocol, token
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=QUEUE)
+        self._listener.setblocking(False)
+        self.port = int(self._listener.getsockname()[1])
+        # In the order in which they came.
+        self._strangers: dict[asyncio.Task[bool], None] = {}
+        self._accepting = asyncio.create_task(self._accept())
+
+    async def close(self) -> None:
+        """Listen no more, and end the connections that were not admitted yet."""
+        tasks = [self._accepting, *self._strangers]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if len(self._strangers) >= MAX_STRANGERS:
+                oldest = next(iter(self._strangers))
+                oldest.cancel()
+                del self._strangers[oldest]
+            task = asyncio.create_task(self._admit(connection))
+            self._strangers[task] = None
+            task.add_done_callback(functools.partial(self._settle, connection=connection))
+
+    async def _admit(self, connection: socket.socket) -> bool:
+        """Return whether a connection is the protocol's now."""
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await prove_server(connection, self._token, self.port)
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        except OSError:  # also NotProved and TimeoutError
+            return False
+        return True
+
+    def _settle(self, task: "asyncio.Task[bool]", connection: socket.socket) -> None:
+        self._strangers.pop(task, None)
+        # Here and not in the task: one that is cancelled before its first step does nothing at all.
+        if task.cancelled() or not task.result():
+            connection.close()
+
+
+T = TypeVar("T")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -123,7 +198,11 @@ class SessionServer:
 
     async def _complete(self, request: web.Request) -> web.Response:
         text = str((await request.json())["text"])
-        return web.json_response({"matches": completions(text, self._host.cells.namespace)})
+        try:
+            matches = await _beside_the_loop(lambda: completions(text, self._host.cells.namespace), COMPLETION_S)
+        except TimeoutError:  # a property of the user's takes its time
+            matches = []
+        return web.json_response({"matches": matches})
 
     # Calls
 
@@ -213,13 +292,36 @@ class SessionServer:
         return web.json_response({"bytes": size_of(self._host.path(request.query.get("path", "")))})
 
 
+async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
+    """Run user code in a thread of its own, which may not keep the event loop, or the end of the session, waiting.
+
+    Raises:
+        TimeoutError: It takes longer than ``timeout_s``.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            value = work()
+        except BaseException as error:  # code of the user's
+            outcome = functools.partial(done.set_exception, RaysmError(f"{type(error).__name__}: {error}"))
+        else:
+            outcome = functools.partial(done.set_result, value)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: None if done.done() else outcome())
+
+    threading.Thread(target=run, daemon=True, name="raysm-completion").start()
+    return await asyncio.wait_for(done, timeout_s)
+
+
 def completions(text: str, namespace: dict[str, Any]) -> list[str]:
     """Return how ``text``, a name or ``name.attribute`` of the namespace, may go on."""
     # The standard library's: jedi would read the source of what is imported, in the thread of the server.
     completer = rlcompleter.Completer(namespace)
     matches: list[str] = []
-    # A property of the user's is evaluated by it, and may take its time.
-    deadline_s = time.monotonic() + 1.0
+    # It evaluates properties of the user's, which may take their time.
+    deadline_s = time.monotonic() + COMPLETION_S
     while time.monotonic() < deadline_s and len(matches) < 200:
         match = completer.complete(text, len(matches))
         if match is None:

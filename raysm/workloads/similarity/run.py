@@ -30,8 +30,8 @@ from raysm.contract.result import Manifest, ResultFile
 from raysm.errors import InvalidInput
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
-from raysm.workloads.beginning import Beginning
 from raysm.workloads.blocks import instances, task_slots
+from raysm.workloads.manifest import Beginning
 from raysm.workloads.progress import EmitEvent
 from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.engines import CUDA

@@ -19,8 +19,7 @@ from raysm.contract.events import Event, Metric, Progress, Trial, best_of
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.early_stopping import Pbt
 from raysm.request.sweep import SweepWorkload
-from raysm.workloads.nodes import Node
-from raysm.workloads.presence import tasks_at_once
+from raysm.workloads.nodes import Node, tasks_at_once
 from raysm.workloads.sweep.head_files import serve_files
 from raysm.workloads.sweep.reports import Report
 from raysm.workloads.sweep.study import Draw, Entry, Population, Study

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from raysm.client.session.exchange import Exchange
+from raysm.client.session.wire import Exchange
 from raysm.contract.session import frame, unframe
 
 

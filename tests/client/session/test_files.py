@@ -67,6 +67,9 @@ class Bucket(StubService):
         self.objects[operation] = parameters
         return {}
 
+    def pages(self, client, operation, **parameters):
+        return iter([self.call(client, operation, **parameters)])
+
     def upload_file(self, path, bucket, key, **_):
         self.objects["upload"] = key
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from raysm.client.session.namespace import SessionNamespace
+from raysm.client.session.functions import SessionNamespace
 from raysm.errors import CallCancelled, InvalidRequest
 from tests.support.session_process import serving
 from tests.support.sessions import until

@@ -12,7 +12,7 @@ from raysm.client.session.wire import SMALL_BYTES, NoSuchCall, check_body, requi
 from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions, frame
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import to_json
-from raysm.workloads.session.door import Door
+from raysm.workloads.session.server import Door
 from tests.support.sessions import TOKEN, served, until, wired
 
 pytestmark = pytest.mark.usefixtures("by_value")

@@ -1,4 +1,4 @@
-"""Calls are executed once, and their outcomes kept."""
+"""The calls of a session."""
 
 import asyncio
 import pickle
@@ -6,9 +6,9 @@ import pickle
 import pytest
 
 from raysm.contract.session import CALL, DONE, RUNNING, WAITING, CallRequest, Outcome, Versions
-from raysm.errors import InvalidRequest, SessionEnded
+from raysm.errors import InvalidConfig, InvalidRequest, ServiceError, SessionEnded
 from raysm.workloads.session import calls as module
-from raysm.workloads.session.calls import IN_MEMORY_BYTES, Calls
+from raysm.workloads.session.calls import IN_MEMORY_BYTES, Call, Calls, Insisting, answer, status_of
 from raysm.workloads.session.outcomes import interrupted
 
 WAIT_S = 60.0
@@ -234,3 +234,65 @@ def test_calls_are_told_apart_by_their_clients(tmp_path):
         await other.done.wait()
 
     with_calls(tmp_path, script)
+
+
+def test_a_call_is_struck_until_it_has_ended_and_not_behind_its_end(tmp_path):
+    async def script():
+        call, strikes = Call("c", CallRequest(kind=CALL, name="f"), b"", lambda: None), []
+
+        def strike():
+            strikes.append(call.status.state)
+            # The first one was caught by its code.
+            if len(strikes) == 2:
+                call.end(b"", True)
+
+        insisting = Insisting()
+        insisting.begin(call, strike)
+        while insisting._tasks:
+            await asyncio.sleep(0.01)
+        return strikes
+
+    assert asyncio.run(asyncio.wait_for(script(), 60)) == ["waiting", "waiting"]
+
+
+def answered(script):
+    async def go():
+        return await asyncio.wait_for(script(Call("c", CallRequest(kind=CALL, name="f"), b"", lambda: None)), 60)
+
+    return asyncio.run(go())
+
+
+def test_one_that_runs_is_answered_after_a_while_without_an_outcome():
+    async def script(call):
+        call.begin()
+        return await answer(call, 0.01)
+
+    status, outcome = answered(script)
+    assert (status.state, outcome) == ("running", b"")
+
+
+def test_one_that_ends_meanwhile_is_answered_with_its_outcome(tmp_path):
+    async def script(call):
+        asyncio.get_running_loop().call_later(0.01, call.end, b"outcome", False)
+        return await answer(call, 20)
+
+    status, outcome = answered(script)
+    assert (status.state, outcome) == (DONE, b"outcome")
+
+
+@pytest.mark.parametrize(("most_bytes", "told"), [(None, b"outcome"), (7, b"outcome"), (6, None), (0, None)])
+def test_an_outcome_that_is_larger_than_is_wanted_is_kept_back(tmp_path, most_bytes, told):
+    async def script(call):
+        call.end(b"outcome", False)
+        return await answer(call, 0, most_bytes=most_bytes)
+
+    assert answered(script)[1] == told
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(SessionEnded("x"), 410), (InvalidRequest("x"), 400), (InvalidConfig("x"), 400), (ServiceError("x"), 500)],
+    ids=["ended", "request", "config", "other"],
+)
+def test_what_cannot_be_is_told_by_its_kind(error, status):
+    assert status_of(error) == status

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from raysm.workloads.session.crew import Crew
+from raysm.workloads.session.processes import Crew
 
 WAIT_S = 60.0
 FOR_EVER_S = 1e6

@@ -9,8 +9,7 @@ import pytest
 from raysm.contract.session import CLOSING, SERVING, WARNING
 from raysm.errors import InvalidRequest
 from raysm.workloads.session.host import Description, SessionHost
-from raysm.workloads.session.lifetime import Lifetime, Rules
-from raysm.workloads.session.ray_jobs import Seen
+from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
 from tests.support.sessions import Jobs, NoCells, ThreadedCalls, executors_of, served, until
 
 

@@ -1,8 +1,21 @@
-"""When a session ends, tried without waiting: the clock is a number."""
+"""When a session ends, and what keeps it busy."""
+
+import asyncio
 
 import pytest
+from aiohttp import web
 
-from raysm.workloads.session.lifetime import ATTACHED_S, WARNING_S, Lifetime, Rules, duration
+from raysm.workloads.session.lifetime import (
+    ATTACHED_S,
+    WARNING_S,
+    Elsewhere,
+    Lifetime,
+    RayJobs,
+    Rules,
+    Seen,
+    duration,
+    seen_in,
+)
 
 RULES = Rules(idle_s=1800, idle_detached_s=300)
 
@@ -98,3 +111,65 @@ def test_without_a_price_nobody_knows_what_it_has_cost():
 )
 def test_a_time_is_told_as_people_do(seconds, text):
     assert duration(seconds) == text
+
+
+def job(status, type="SUBMISSION", end_time=None):
+    return {"status": status, "type": type, "end_time": end_time}
+
+
+def test_a_job_that_waits_or_runs_keeps_the_session_busy():
+    assert seen_in([job("PENDING"), job("RUNNING"), job("SUCCEEDED", end_time=1000)], 10.0) == Seen(2, 0.0)
+
+
+def test_of_jobs_that_have_ended_the_last_one_counts():
+    assert seen_in([job("FAILED", end_time=4000), job("STOPPED", end_time=7000)], 10.0) == Seen(0, 3.0)
+
+
+def test_the_sessions_own_driver_is_no_job():
+    assert seen_in([job("RUNNING", type="DRIVER")], 10.0) == Seen(0, None)
+
+
+def test_the_dashboard_is_asked_with_the_token_and_may_be_away():
+    asked = []
+
+    async def answer(request):
+        asked.append(request.headers["Authorization"])
+        return web.json_response([job("RUNNING")])
+
+    async def script():
+        app = web.Application()
+        app.router.add_get("/api/jobs/", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        jobs = RayJobs(port, b"secret\n")
+        there = await jobs.look()
+        await runner.cleanup()
+        return there, await jobs.look()
+
+    assert asyncio.run(script()) == (Seen(1, 0.0), Seen(0, None))
+    assert asked == ["Bearer secret"]
+
+
+class Looks:
+    def __init__(self, seen):
+        self.seen = seen
+
+    async def look(self):
+        return self.seen
+
+
+@pytest.mark.parametrize(
+    ("each", "together"),
+    [
+        ((), Seen(0, None)),
+        ((Seen(0, None), Seen(0, None)), Seen(0, None)),
+        ((Seen(0, 90.0), Seen(0, 30.0)), Seen(0, 30.0)),
+        ((Seen(2, 0.0), Seen(1, 0.0)), Seen(3, 0.0)),
+        ((Seen(0, 90.0), Seen(1, 0.0)), Seen(1, 0.0)),
+    ],
+    ids=["nothing", "never", "the latest end", "sum", "one runs"],
+)
+def test_all_that_runs_counts_and_the_latest_end(each, together):
+    assert asyncio.run(Elsewhere(*map(Looks, each)).look()) == together

@@ -14,8 +14,8 @@ import pytest
 
 from raysm.contract.session import CALL, CallRequest, Outcome
 from raysm.workloads.session.calls import Call
-from raysm.workloads.session.printing import Printing
 from raysm.workloads.session.processes import CallProcesses
+from raysm.workloads.session.relay import Printing
 from tests.support.interrupting import interrupted
 
 pytestmark = pytest.mark.usefixtures("ray_here")
@@ -164,7 +164,7 @@ def test_a_call_that_waits_for_its_turn_is_interrupted_without_a_process(tmp_pat
         call.is_cancelled = True
         calls.interrupt(call)
         outcome, _ = await running
-        call.end(outcome, True, tmp_path / "spill")
+        call.end(outcome, True)
         return Outcome.decode(outcome), call.status.took_s
 
     outcome, took_s = with_calls(tmp_path, script)

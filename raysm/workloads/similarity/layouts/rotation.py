@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from raysm.contract.names import natural
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.nodes import PlacedBlock
 from raysm.workloads.similarity.arithmetic.row_order import Run
 from raysm.workloads.similarity.layouts.shards import Shard
 

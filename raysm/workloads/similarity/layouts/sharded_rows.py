@@ -22,8 +22,7 @@ from raysm.bootstrap import environment
 from raysm.contract.names import LABEL_HOST, natural
 from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
 from raysm.workloads.blocks import RowBlock, map_blocks
-from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
-from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.layouts.pair_queue import portion
 from raysm.workloads.similarity.layouts.rotation import RowChunk, cut

@@ -29,6 +29,7 @@ from raysm.contract.result import ResultFile
 from raysm.contract.store import Unfinished
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.disk import Stream
 from raysm.workloads.gather import ArrayFile, PrefixDigest
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
@@ -41,7 +42,6 @@ from raysm.workloads.similarity.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
 from raysm.workloads.similarity.tasks.parts import FreeTile, Part, TileTask
-from raysm.workloads.stream import Stream
 
 __all__ = ["Full", "full_tile"]
 

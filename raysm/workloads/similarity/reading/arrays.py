@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.mapping import MapPages, map_file
+from raysm.workloads.disk import MapPages, map_file
 from raysm.workloads.similarity.arithmetic.sparse_rows import MOST_COLUMNS
 
 __all__ = [

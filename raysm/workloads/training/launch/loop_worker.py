@@ -18,7 +18,7 @@ from raysm.contract import payload
 from raysm.contract.machine import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.programs import Precision
-from raysm.workloads.pickles import unpickled
+from raysm.workloads.failure import unpickled
 from raysm.workloads.training.launch.attempts import say
 from raysm.workloads.training.launch.failure_attribution import CAUSE_S, is_consequence
 from raysm.workloads.training.launch.output import Wire

@@ -15,7 +15,7 @@ from raysm.contract.result import MODEL_FILE, TRAINING, Manifest, Measured, Resu
 from raysm.contract.store import files_below, replacing, sha256_of
 from raysm.errors import InstanceLost
 from raysm.request import JobRequest
-from raysm.workloads import left_files
+from raysm.workloads import manifest
 from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.results import working_folder
 
@@ -93,7 +93,7 @@ def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], tra
     """
     # A script that does not use raysm.training leaves none.
     measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
-    return left_files.write_manifest(
+    return manifest.write_manifest(
         request,
         model,
         instances=hosts,

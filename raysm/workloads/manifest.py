@@ -1,19 +1,51 @@
-"""The manifest beside what user code left: which files, their digests, from what, with what, and how long it took."""
+"""The manifest of a result: its files with digests, versions, and how long the job took.
+
+The driver, one process for one job, also notes how long the job took to begin: from the first program in the head's
+container to the workload on a formed cluster.
+"""
 
 import contextlib
 import platform
+import time
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
 import raysm
+from raysm.bootstrap.environment import Environment
 from raysm.contract.result import MANIFEST, Manifest, ResultFile, described_file
 from raysm.contract.store import PARTIAL, sha256_of
 from raysm.request import JobRequest
 from raysm.request.codec import to_json
-from raysm.workloads.beginning import Beginning
 
-__all__ = ["write_manifest"]
+__all__ = ["Beginning", "START_S", "write_manifest"]
+
+START_S = "start_s"
+"""Name of the figure: seconds."""
+
+
+class Beginning:
+    """When this process's workload began."""
+
+    _measures: Mapping[str, float] = {}
+
+    @classmethod
+    def note(cls, environment: Environment, now_s: float | None = None) -> None:
+        """Note that it begins now.
+
+        Args:
+            environment: What the head was told, with the moment at which its container began.
+            now_s: Seconds since the epoch; None asks the clock.
+        """
+        if environment.began_s is not None:
+            now_s = time.time() if now_s is None else now_s
+            # Not below 0: the clock may have been set in between.
+            cls._measures = {START_S: round(max(0.0, now_s - environment.began_s), 3)}
+
+    @classmethod
+    def measures(cls) -> Mapping[str, float]:
+        """Return the figure by its name; nothing where nobody knows."""
+        return cls._measures
 
 
 def write_manifest(

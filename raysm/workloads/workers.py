@@ -1,19 +1,93 @@
-"""Processes that keep what they hold from one block to the next: each has its CPUs and GPUs until all blocks are done.
+"""The two ways to run blocks: Ray tasks, and processes that keep what they hold from one block to the next.
 
-Ray ends the process of a task with a GPU after each call, since nobody else would have that GPU's memory otherwise. An
-actor keeps its GPU, and what lies there.
+Tasks are cancelled from another process. ``ray.cancel`` in the process that submitted a task races with the reply of a
+task that just ends: Ray looks the task up in one thread and forgets it in another, and if both meet, a check of Ray's
+own ends the whole process ("Tried to complete task that was not pending", Ray 2.60; one in some thousand cancelled
+short tasks). If another process asks, the owner does both in one thread.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayError
 
-from raysm.workloads.nodes import cluster_nodes
-from raysm.workloads.placed import host_of, inputs_of
+from raysm.contract.names import LABEL_HOST
+from raysm.workloads.nodes import cluster_nodes, host_of, inputs_of
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "Tasks", "Workers", "cancel"]
+
+
+def cancel(references: Sequence[Any]) -> None:
+    """Have tasks of this process ended, with their processes; those that have ended already stay as they are."""
+    # In a list: of one that is an argument itself Ray would wait for the value.
+    _CANCEL.remote(list(references))
+
+
+def _cancel(references: Sequence[Any]) -> None:
+    for reference in references:
+        ray.cancel(reference, force=True)
+
+
+# Without a CPU: the tasks that are to end have them all.
+_CANCEL: Any = ray.remote(num_cpus=0)(_cancel)
+
+
+CANCEL_ATTEMPTS = 5
+CANCEL_S = 0.5
+"""How often tasks are cancelled at most, and how long one cancelling is given."""
+
+
+class Workers(Protocol):
+    """What runs blocks."""
+
+    def wait(self, timeout_s: float, block: Any = None) -> bool:
+        """Return whether the block can be submitted, waiting until then at most so long."""
+
+    def submit(self, shipped: Any, block: Any) -> Any:
+        """Return the object of Ray that the block's value becomes; ``shipped`` is the function."""
+
+    def replace(self, reference: Any) -> None:
+        """Put something in the place of what died over that block."""
+
+    def close(self, unfinished: Sequence[Any]) -> None:
+        """End what still works on these blocks: nobody wants their values any more."""
+
+
+class Tasks:
+    """One task of Ray for each block."""
+
+    def __init__(self, num_cpus: float, num_gpus: float) -> None:
+        # No retries by Ray: it would not count them, and run out of memory for ever.
+        self._task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
+
+    def wait(self, timeout_s: float, block: Any = None) -> bool:
+        """Say that it can be: tasks wait in Ray's own queues."""
+        return True
+
+    def submit(self, shipped: Any, block: Any) -> Any:
+        """Return the object that the block's value becomes."""
+        host = host_of(block)
+        where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}
+        return self._task.options(name=str(block), **where).remote(shipped, block, *inputs_of(block))
+
+    def replace(self, reference: Any) -> None:
+        """Do nothing: the next task gets another process."""
+
+    def close(self, unfinished: Sequence[Any]) -> None:
+        """Cancel them: their CPUs are free for what comes after them."""
+        # A task that is just being handed to its process is in no queue any more and does not run yet: Ray finds
+        # nothing to cancel, and does not try again.
+        for _ in range(CANCEL_ATTEMPTS):
+            if not unfinished:
+                return
+            cancel(unfinished)
+            left = list(unfinished)
+            unfinished = ray.wait(left, num_returns=len(left), timeout=CANCEL_S, fetch_local=False)[1]
+
+
+def _call(function: Callable[..., Any], block: Any, *inputs: Any) -> Any:
+    return function(block, *inputs)
 
 
 class _Process:
@@ -29,7 +103,6 @@ class Processes:
     """So many processes, which stand in for a remote function: a block goes to the one that has the fewest."""
 
     def __init__(self, count: int, num_cpus: float, num_gpus: float) -> None:
-        """Start them, spread over the instances."""
         # No restarts by Ray: a new process would not know which blocks the old one had, and they are tried again
         # elsewhere.
         self._kind = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0)(_Process)

@@ -1,0 +1,159 @@
+"""The two ways to run blocks, and their end."""
+
+import os
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from raysm.workloads.blocks import PlacedBlock, map_blocks, row_blocks
+from raysm.workloads.files import FileBlock
+from raysm.workloads.nodes import cluster_nodes
+from raysm.workloads.workers import Processes, Tasks, cancel
+
+
+def host_and_inputs(block, *inputs):
+    return str(block), inputs
+
+
+def test_a_block_becomes_a_task_with_its_name_and_its_function(ray_here):
+    tasks = Tasks(1, 0)
+    assert tasks.wait(0)
+    reference = tasks.submit(ray_here.put(host_and_inputs), "one")
+    assert ray_here.get(reference) == ("one", ())
+    tasks.replace(reference)
+    tasks.close([])
+
+
+def test_what_is_closed_is_cancelled_also_what_no_instance_will_ever_run(ray_here):
+    tasks = Tasks(1, 0)
+    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-77")
+    reference = tasks.submit(ray_here.put(host_and_inputs), block)
+    tasks.close([reference])
+    with pytest.raises(ray_here.exceptions.TaskCancelledError):
+        ray_here.get(reference, timeout=90)
+
+
+def pid_of(block):
+    return os.getpid()
+
+
+def test_lasting_processes_do_all_blocks(ray_here):
+    found = list(map_blocks(pid_of, row_blocks(12, 1), lasting=True))
+    assert sorted(block.start for block, _ in found) == list(range(12))
+    # As many as the cluster runs at once.
+    assert len({pid for _, pid in found}) <= 2
+
+
+def crash_once(folder, block):
+    mark = folder / str(block.start)
+    if block.start == 3 and not mark.exists():
+        mark.touch()
+        os._exit(1)
+    return block.start
+
+
+def test_a_process_that_a_block_ends_is_replaced(ray_here, tmp_path):
+    from functools import partial
+
+    found = map_blocks(partial(crash_once, tmp_path), row_blocks(8, 1), lasting=True)
+    assert sorted(value for _, value in found) == list(range(8))
+
+
+class Occupant:
+    def there(self):
+        return os.getpid()
+
+
+def test_no_block_waits_for_a_process_that_finds_no_place(ray_here):
+    occupant = ray_here.remote(num_cpus=1)(Occupant).remote()
+    ray_here.get(occupant.there.remote())
+    try:
+        found = list(map_blocks(pid_of, row_blocks(12, 1), lasting=True))
+    finally:
+        ray_here.kill(occupant)
+    assert sorted(block.start for block, _ in found) == list(range(12))
+    assert len({pid for _, pid in found}) == 1
+
+
+def test_a_process_that_is_replaced_is_another_one(ray_here):
+    processes = Processes(1, 1, 0)
+    try:
+        function = ray_here.put(pid_of)
+        assert processes.wait(90)
+        first = processes.submit(function, "one")
+        pid = ray_here.get(first)
+        assert ray_here.get(processes.submit(function, "two")) == pid
+        processes.replace(first)  # is long done: nothing died over it any more
+        assert processes.wait(90)
+    finally:
+        processes.close([])
+
+
+@dataclass(frozen=True)
+class Bound(PlacedBlock):
+    number: int
+    host: str | None = None
+
+
+def test_a_block_goes_to_a_process_of_the_instance_that_it_is_bound_to(ray_here):
+    (host,) = {node.host for node in cluster_nodes()}
+    blocks = [Bound(number, host if number % 2 else None) for number in range(6)]
+    assert len(list(map_blocks(pid_of, blocks, lasting=True))) == 6
+
+
+def test_no_process_of_another_instance_takes_a_block(ray_here):
+    processes = Processes(1, 1, 0)
+    try:
+        assert processes.wait(90, Bound(0))
+        assert not processes.wait(0, Bound(1, "algo-7"))
+    finally:
+        processes.close([])
+
+
+WAIT_S = 120.0
+
+
+def test_a_task_that_runs_is_ended_with_its_process(ray_here, tmp_path):
+    def sleeps():
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        (tmp_path / "pid").rename(tmp_path / "runs")
+        time.sleep(600)
+
+    task = ray_here.remote(max_retries=0)(sleeps).remote()
+    deadline_s = time.monotonic() + WAIT_S
+    while not (tmp_path / "runs").exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    cancel([task])
+    # Cancelled, or crashed: which of them Ray says depends on what reaches it first.
+    with pytest.raises(ray_here.exceptions.RayError):
+        ray_here.get(task, timeout=WAIT_S)
+
+
+def test_a_task_that_waits_never_begins(ray_here, tmp_path):
+    waits = ray_here.remote(num_cpus=1, label_selector={"raysm.io/host": "algo-77"})(
+        lambda path: os.mkdir(path)
+    ).remote(tmp_path / "begun")
+    cancel([waits])
+    with pytest.raises(ray_here.exceptions.TaskCancelledError):
+        ray_here.get(waits, timeout=WAIT_S)
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_task_that_has_ended_keeps_its_value(ray_here):
+    task = ray_here.remote(lambda x: abs(x)).remote(-1)
+    assert ray_here.get(task, timeout=WAIT_S) == 1
+    cancel([task])
+    assert ray_here.get(task, timeout=WAIT_S) == 1
+
+
+@pytest.mark.long
+def test_short_tasks_that_end_while_they_are_cancelled_leave_their_owner_alive(ray_here):
+    """Cancelled in their own process, tasks of this number end it in most runs."""
+    short = ray_here.remote(num_cpus=0.2, max_retries=0)(lambda duration_s: time.sleep(duration_s))
+    for _ in range(60):
+        tasks = [short.remote(0.001) for _ in range(50)]
+        ray_here.wait(tasks, num_returns=10, timeout=WAIT_S)
+        cancel(tasks)
+    assert ray_here.get(ray_here.remote(lambda x: abs(x)).remote(-1), timeout=WAIT_S) == 1
