@@ -213,6 +213,9 @@ class Sizing:
 
     def range_count(self, record: BlockRecord[Any]) -> int:
         """Return the same; the choice of an earlier run of the job holds."""
+        # Of modes whose parts are not merged as they come, nothing is chosen.
+        if not self.limits.merge_row_s:
+            return self.chosen_ranges
         return _kept(record, (self.chosen_ranges,), self.queries.rows, RANGE_COUNT)[0]
 
     def _kept(self, record: BlockRecord[Any], sizes: tuple[int, ...]) -> tuple[int, ...]:
