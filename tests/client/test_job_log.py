@@ -54,12 +54,6 @@ def test_of_a_long_log_only_the_last_lines_are_printed(remote, job):
         job.lines(tail=-1)
 
 
-def test_metrics_and_progress_that_are_printed_without_being_called_show_what_there_is(remote, job):
-    write_events(remote, job)
-    assert "loss: 0.5 at step 3" in str(job.metrics)
-    assert "similarity" in str(job.progress)
-
-
 def test_metrics_are_asked_for_by_their_names(remote, job):
     told = [events.Metric(name=name, value=1.0) for name in ("loss", "val/loss", "rate")]
     remote.write_log(job.name, "algo-1", [(NOW_MS, events.line(metric)) for metric in told])
