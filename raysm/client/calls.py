@@ -207,7 +207,7 @@ def _processing_outputs(name: str, answer: Mapping[str, Any]) -> str:
 def _processing_check(request: JobRequest) -> None:
     refuse_what_processing_lacks(request)
     # The API reference excepts calls between peers of CreateTrainingJob's isolation alone (API_NetworkConfig.html has
-    # no such words). Not refused: nobody has said that it fails, either.
+    # no such words). Not refused, since it is not known to fail.
     if request.security.isolation and request.cluster.size > 1:
         _log.warning(
             "AWS documents that isolated containers of a Processing job can neither be called nor call, and excepts no "
@@ -274,7 +274,7 @@ def _checkpoints(parts: Parts) -> dict[str, Any] | None:
     request = parts.request
     if request.checkpoint_uri is None and not request.workload.keeps_state:
         return None
-    # Also of a job that nobody wants to resume: without it, no follow-up goes on with it.
+    # Also of a job that is not resumed: without it, no follow-up goes on with it.
     state = parts.state or parts.places.state(request.project, request.name, request.name)
     return {"S3Uri": request.checkpoint_uri or state}
 

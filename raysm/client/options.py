@@ -1,8 +1,4 @@
-"""What ``raysm.submit`` takes by name, written once: the type that editors read, and the text that people read.
-
-What flows in are keyword arguments as a user gave them; what flows out are the same, known by their names, as a
-JobRequest takes them.
-"""
+"""The options of ``raysm.submit``, declared once: the types that editors read and the text that people read."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -143,7 +139,7 @@ def _frozen(value: Any) -> Any:
 
 
 def default_of(name: str) -> Any:
-    """Return what an option is where nobody chose it; None where that depends on the workload or the target."""
+    """Return an option's default; None if it depends on the workload or the target."""
     for field in dataclasses.fields(JobRequest):
         if field.name == name and field.default is not dataclasses.MISSING:
             return field.default

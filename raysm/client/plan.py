@@ -1,7 +1,6 @@
-"""The request as the API call that will be sent. Pure: same input, same plan; nothing is read, nothing is asked.
+"""The API call that will be sent, made from a checked request whose inputs are in S3. Pure: it reads and asks nothing.
 
-What flows in is a checked JobRequest whose inputs lie where the service can read them; what flows out are the very
-parameters of the operation that makes the job. What each API's look like stands in ``raysm.client.calls``.
+``raysm.client.calls`` has the parameters of each API.
 """
 
 import json
@@ -93,7 +92,7 @@ def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]
         instances: As the service tells them.
         tags: The job's.
     """
-    # The API wants a type also where nobody chose one: the tag tells that what Describe says was no choice.
+    # The API needs a type even if none was chosen: the tag tells that the type of Describe was no choice.
     if tags.get(INSTANCE_TYPE_TAG) != LOCAL_TYPE:
         return instances
     return tuple((LOCAL_TYPE if name == LOCAL_INSTANCE_TYPE else name, count) for name, count in instances)

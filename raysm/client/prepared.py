@@ -83,7 +83,7 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
         service: Where the jobs are.
 
     Raises:
-        InvalidRequest: The job runs, and nobody knows for how long.
+        InvalidRequest: The job runs, for an unknown time.
         ServiceError: The service refuses to tell, or has been away for minutes.
     """
     latest = records.latest_of_state(prefix, Storage(service), state)
@@ -96,7 +96,7 @@ def _await_end(job: str, service: Service) -> None:
     chain, patience, is_told = Chain(job, service=service, api=TRAINING), Patience(service, job), False
     for pause_s in service.polling.pauses():
         try:
-            # Of a chain to which nobody has sent the next job, the last one has ended: this one goes on in its place.
+            # If no follow-up was sent, the last job of the chain has ended: this one goes on in its place.
             if chain.ended(send=False) or chain.known().status.is_terminal:
                 return
             patience.heard()
@@ -104,7 +104,7 @@ def _await_end(job: str, service: Service) -> None:
             if not is_told:
                 _log.warning("waiting until %s has saved its state, with which the new job goes on", chain.name)
                 is_told = True
-        # Whoever removed it could do so only once it had ended.
+        # It could be removed only after its end.
         except JobNotFound:
             return
         except ServiceError as error:
@@ -123,7 +123,7 @@ def _refuse_running(job: Description) -> None:
 
 
 MOST_LISTED = 10_000
-"""Objects of the inputs that are looked at for a job that nobody wants to skip: ten calls, about a second. A million
+"""Objects of the inputs that are looked at for a job without if_done='skip': ten calls, about a second. A million
 took minutes, and money, before the job was even sent."""
 
 FORBIDS_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug)"
@@ -206,8 +206,8 @@ class Prepared:
         Where the job goes on with the state of one that is just ending, it waits for that end.
 
         Args:
-            leaves_payload: Whether the payload stays where nobody knows whether the job was made: whoever sends the
-                same job again until that is settled needs it.
+            leaves_payload: Whether the payload stays if it is unknown whether the job was made: a caller that sends the
+                same job again needs it.
 
         Raises:
             InvalidRequest: The job whose state it goes on with runs, or the inputs are larger than the instances'
@@ -218,7 +218,7 @@ class Prepared:
             await_predecessor(self._records, self.state, self.service)
         inputs = self._look_at_inputs()
         self._check_volume(inputs)
-        # Before the job is there: a file that vanishes meanwhile must not hide it from who sent it.
+        # Before the job is there: a file that vanishes meanwhile must not hide it from its sender.
         code = records.code_of(self.request.workload, self.source)
         with self.brought(leaves_payload=leaves_payload):
             self._create()
@@ -234,7 +234,7 @@ class Prepared:
 
     @contextlib.contextmanager
     def brought(self, *, leaves_payload: bool = False) -> Iterator[None]:
-        """Upload what has changed and the payload, for whoever makes the job in the block; if that fails, remove it.
+        """Upload what has changed and the payload; remove the payload if the block, which makes the job, fails.
 
         Args:
             leaves_payload: As of ``send``.
@@ -287,7 +287,7 @@ class Prepared:
         return payload_uri(description) == payload_uri(self.plan.request)
 
     def _look_at_inputs(self) -> records.InputsState | None:
-        """Return the state of the inputs; None where nobody asked for it and it takes long, or may not be known."""
+        """Return the state of the inputs; None if it was not asked for and takes long, or is not allowed."""
         # Then if_done has had all of them looked at, and the cached property has put its value there.
         if "_state_of_inputs" in vars(self):
             return self._state_of_inputs
@@ -324,5 +324,5 @@ class Prepared:
         )
         try:
             records.keep(record, self._records, self._storage, request.security.output_kms_key)
-        except (ServiceError, OSError) as error:  # the job runs: whoever sent it must get it
+        except (ServiceError, OSError) as error:  # the job runs: its sender must get it
             _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)

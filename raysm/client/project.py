@@ -1,8 +1,7 @@
 """Options in files: ``raysm.toml`` of a project with its profiles, and whole requests.
 
-What flows in is a file, found upwards from the working folder or named; what flows out are layers of options that know
-the line of each of their values. Passwords, tokens and keys do not belong in these files: they lie beside the source,
-and what they say of a job is read by whoever may describe it.
+The file is given, or found upwards from the working folder; each value knows its line. Passwords, tokens and keys do
+not belong in these files: they are beside the source, and all who may describe a job can read what they say of it.
 """
 
 import json
@@ -29,7 +28,7 @@ SCRIPT_PATHS = ("source_dir", "script")
 def find_project_file(start: Path, home: Path) -> Path | None:
     """Return the nearest ``raysm.toml``, in ``start`` or above it.
 
-    The search ends at the root of a repository, and at the home folder: what lies above is somebody else's.
+    The search ends at the root of a repository, and at the home folder: folders above it belong to others.
 
     Args:
         start: The working folder.
@@ -46,7 +45,7 @@ def find_project_file(start: Path, home: Path) -> Path | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """The content of a project file, checked as a whole: also the profiles that nobody chose."""
+    """The content of a project file, checked as a whole: also the profiles that were not chosen."""
 
     path: Path
     """The file."""

@@ -1,7 +1,6 @@
-"""The only place that talks to AWS, or to the embedded SageMaker: one service at two endpoints.
+"""One service, AWS or the embedded SageMaker, at its endpoint: the only module that calls it.
 
-What flows in are operations by name with their parameters, what flows out are botocore's answers; its errors are
-translated here, once. boto3 is imported on first use.
+It translates botocore's errors into raysm's. boto3 is imported on first use.
 """
 
 import contextlib
@@ -129,7 +128,7 @@ class Service:
     @property
     def clock(self) -> Clock:
         """The clock by which the service dates its answers: everybody's, but for an embedded one that runs faster."""
-        # Of clients that were injected nobody knows another one.
+        # The clock behind injected clients is unknown.
         return Clock() if self._injected is not None else self._connection.clock
 
     @property

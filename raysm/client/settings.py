@@ -1,7 +1,6 @@
-"""Options from several places, one laid over the other: files below flags, each value with the place that chose it.
+"""Options from several places: later layers win, and each value knows the place that set it.
 
-What flows in are layers of plain values, the weakest first; what flows out are the options of a job and its target, of
-the types that they have in Python. Of two layers the later one wins, key by key: tables are joined, lists replaced.
+Layers are plain values, the weakest first. Tables are merged key by key, lists are replaced.
 """
 
 import dataclasses
@@ -189,10 +188,10 @@ class Settings:
         """Return where the job goes.
 
         Args:
-            lacking: Values for what nobody chose: reading a job takes no role.
+            lacking: Values for options that were not chosen: reading a job takes no role.
 
         Raises:
-            InvalidRequest: It needs what nobody chose.
+            InvalidRequest: It needs an option that was not chosen.
         """
         kind = self.on
         fields = dataclasses.fields(kind)
@@ -247,7 +246,7 @@ class Settings:
             raise InvalidRequest(f"{error} (from {', '.join(origins)})") from None
 
     def _default_count(self) -> dict[str, int]:
-        """Return how many instances a cluster has of which somebody chose all else."""
+        """Return the default number of instances of a cluster whose other options were chosen."""
         chosen = self.table(self.on.kind)
         # Where no cluster is given the target's count applies; a volume that is chosen must not make it one instance.
         is_uniform = not any(key in self.values for key in (GROUPS, ("cluster", "count")))

@@ -85,7 +85,7 @@ def prepare(
         workload: As ``submit`` takes it, or its package, where many jobs have one.
         on: The same.
         resume: The same.
-        job_name: Exact name of the job, where whoever sends it has to know it before; None makes one that no other job
+        job_name: Exact name of the job, if its sender has to know it before; None makes one that no other job
             has.
         token: The job's secret, where the same job may be prepared twice; None draws one.
         shares: Whether what it has in common with other jobs is sent once for all of them, and stays.
@@ -225,7 +225,7 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
 
 
 def job_tags(request: JobRequest, task: str) -> Mapping[str, str]:
-    """Return the tags by which another process recognizes the job. Whoever may describe the job can read them."""
+    """Return the tags by which another process recognizes the job. Anyone who may describe the job can read them."""
     tags = {PROJECT_TAG: request.project, TASK_TAG: task, WORKLOAD_TAG: request.workload.kind}
     if request.workload.returns_value:
         tags[PYTHON_TAG] = request.workload.pickled_by or python_version()

@@ -1,7 +1,5 @@
 """``raysm://NAME`` as an address of Ray's own commands."""
 
-import functools
-
 import click
 import pytest
 from click.testing import CliRunner
@@ -35,8 +33,6 @@ def test_what_cannot_be_is_one_line_of_rays_commands_and_raysms_own_error_to_eve
     assert (told.exit_code, len(told.output.splitlines())) == (1, 1), told.output
     assert told.output.startswith("Error: ")
     assert "nonsense" in told.output
-    in_python = functools.partial(get_job_submission_client_cluster_info, "digits")
-    for ask in (functools.partial(submit, args=[], standalone_mode=False), in_python):
-        with pytest.raises(InvalidRequest) as caught:
-            ask()
-        assert str(caught.value) == told.output.removeprefix("Error: ").rstrip()
+    with pytest.raises(InvalidRequest) as caught:
+        get_job_submission_client_cluster_info("digits")
+    assert str(caught.value) == told.output.removeprefix("Error: ").rstrip()

@@ -1,1 +1,1 @@
-"""What a job will cost, and what it has cost: dated prices, the time that is billed, and nothing where nobody knows."""
+"""What a job will cost and has cost: dated prices and billed time; unknown stays unknown."""

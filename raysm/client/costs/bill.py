@@ -1,8 +1,6 @@
-"""What a job has cost, by what the service says of it once it has ended.
+"""What a job and its follow-ups have cost, from what the service says once they have ended.
 
-What flows in are the Descriptions of a job and its follow-ups; what flows out is one ``Bill``: the seconds that are
-billed, by type of instance, with their price, what spot capacity has saved, and how long instances stay warm. AWS's
-formula: billable seconds times instances; the saving is one minus billable by training time
+AWS's formula is billable seconds times instances; the saving of spot capacity is one minus billable by training time
 (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html).
 """
 

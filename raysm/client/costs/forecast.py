@@ -1,10 +1,8 @@
-"""What a job will cost, as a range: each phase that is billed, at its best and at its worst.
+"""What a job will cost, as a range: the best and the worst of each phase that is billed.
 
-What flows in are the instances, the sizes of what they read and leave, and how long the work itself takes; what flows
-out are spans of seconds and of money. AWS bills Downloading, Training and Uploading, each second of each instance
+AWS bills Downloading, Training and Uploading, each second of each instance
 (https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html, notes 1 to 3). None of the rates below was
-measured on AWS by raysm: they are what people report, wide on purpose, and a phase about which nothing is known makes
-the worst unknown, not 0.
+measured on AWS: they are wide ranges that people report. An unknown phase makes the worst case unknown, not 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +22,7 @@ class Span:
     least_s: float
     """At best."""
     most_s: float | None
-    """At worst; None where nobody knows."""
+    """At worst; None if unknown."""
 
     def __str__(self) -> str:
         if self.most_s is None:
@@ -72,7 +70,7 @@ class Forecast:
 
     @property
     def usd(self) -> tuple[float, float | None] | None:
-        """At best and at worst, None for a worst that nobody knows; None where the price is not known."""
+        """At best and at worst (None if unknown); None if the price is unknown."""
         if self.price is None:
             return None
         billed = self.billed
@@ -132,7 +130,7 @@ def forecast(
     return Forecast(
         phases={
             "image": IMAGE,
-            # Of an image that is not known to lack Ray nobody knows, either, that it has it.
+            # An image that is not known to lack Ray is not known to have it either.
             "packages": PACKAGES if lacks_ray else Span(0.0, PACKAGES.most_s),
             "download": _moved(input_bytes),
             "forming": FORMING,
@@ -167,7 +165,7 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     def usd_per_hour(choice: Mapping[str, int]) -> float:
         return sum(count * (_usd_per_hour(prices[name]) + (volumes[name] or 0.0)) for name, count in choice.items())
 
-    # Which of its types the service takes nobody knows before: at most it is the dearest.
+    # The service chooses one of the types: at most the most expensive.
     dearest = max(cluster.choices, key=usd_per_hour)
     # Each follow-up may run as long again.
     # The warm pool counts once, since each takes it over from the one before.

@@ -87,7 +87,7 @@ def _name_of(first: str, restart: int) -> str:
 
 def _number(tags: Mapping[str, str], key: str) -> int:
     text = tags.get(key, "0")
-    # A tag may have been changed by whoever may tag the job.
+    # Anyone who may tag the job may have changed a tag.
     return int(text) if text.isdecimal() else 0
 
 
@@ -123,7 +123,7 @@ class Chain:
     Attributes:
         service: Where they are.
         api: Which of SageMaker's APIs runs them.
-        is_cancelled: Whether somebody here stopped it: no further job goes on with it.
+        is_cancelled: Whether this process stopped it: no further job goes on with it.
     """
 
     def __init__(
@@ -206,19 +206,19 @@ class Chain:
         return [one for one in ended if one is not None]
 
     def is_stopped(self, description: Description) -> bool:
-        """Whether somebody stopped the job, rather than the service by its limits."""
+        """Whether a user stopped the job, rather than the service by its limits."""
         # A job that ran into one of its limits ends as Stopped too.
         limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
         return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
 
     def ended(self, *, send: bool) -> bool:
-        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if nobody has.
+        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if it was not sent.
 
         Of a chain of which nothing more comes, the payload is removed.
         """
         is_over = self._has_ended(send)
         if is_over and not self._is_cleared:
-            # By whoever looks at it next: its instances end with it, and have no right to remove what may go on.
+            # By the client: its instances end with it, and have no right to remove what may go on.
             self._is_cleared = True
             remove_payload(self.known().answer, self.first, self.service)
         return is_over
@@ -236,7 +236,7 @@ class Chain:
                 return self.is_cancelled or self._is_replaced(description)
 
     def _is_replaced(self, ended: Description) -> bool:
-        """Whether somebody sent another job that goes on with the state of the one that ended: the chain is over then.
+        """Whether another job was sent that goes on with the state of the one that ended: the chain is over then.
 
         Asked before a follow-up is sent: two jobs of one state would each destroy what the other one saves.
         """
@@ -249,7 +249,7 @@ class Chain:
         except ServiceError as error:
             if error.is_transient:
                 raise
-            return False  # who may not read the records may send follow-ups all the same
+            return False  # a user who may not read the records may still send follow-ups
         self._is_over = latest is not None and latest.job != tags.get(FIRST_TAG, self.first)
         if latest is not None and self._is_over:
             _log.warning("the job %s has no follow-up: %s goes on with its state", ended.name, latest.job)

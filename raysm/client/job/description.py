@@ -1,7 +1,6 @@
-"""What the service says of a job, read into one frozen value, the same for Training and Processing.
+"""A job as Describe answers, in one frozen value for Training and Processing.
 
-Pure: what flows in is an answer of Describe, what flows out is a Description. A status that is not in the table is
-UNKNOWN, with a warning, never an error: AWS adds some from time to time.
+A status that is not in the table is UNKNOWN, with a warning and never an error: AWS adds some from time to time.
 """
 
 import re

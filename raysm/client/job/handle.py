@@ -47,13 +47,13 @@ class Job(JobLog, JobViews):
     Attributes:
         service: Where it is.
         api: Which of SageMaker's APIs runs it.
-        chain: The job and its follow-ups, for whoever reads its log by a cursor of his own.
+        chain: The job and its follow-ups, for callers that read its log by a cursor of their own.
     """
 
     def __init__(self, chain: Chain, *, source: Source | None = None) -> None:
         """Hold the job that is the last of ``chain``, which the service knows.
 
-        Who sent it here knows its ``source`` too: of a module that was left behind, the exception then says so.
+        If it was sent from here, its ``source`` is known too: the exception then names a module that was left behind.
         """
         self.service = chain.service
         self.api = chain.api
@@ -81,7 +81,7 @@ class Job(JobLog, JobViews):
 
     @property
     def instances(self) -> tuple[tuple[str, int], ...]:
-        """Instance type and count of each group; the type is ``local`` where nobody chose one."""
+        """Instance type and count of each group; the type is ``local`` if none was chosen."""
         instances = self.chain.known().instances
         # This machine has no types: what the user asked for stands in the tags.
         return instances if self.service.target.names_own_types else chosen_types(instances, self.tags)
@@ -116,7 +116,7 @@ class Job(JobLog, JobViews):
         return not self.done()
 
     def cancelled(self) -> bool:
-        """Whether somebody stopped it."""
+        """Whether it was stopped."""
         return self.done() and self.chain.is_stopped(self.chain.known())
 
     # Waiting for it
@@ -177,13 +177,13 @@ class Job(JobLog, JobViews):
         Raises:
             InvalidRequest: ``to`` is a file, or a folder of something that is no result; or ``timeout`` is no number.
             NotDone: A TimeoutError: it has not ended within ``timeout``.
-            JobStopped: Somebody stopped it; a ``concurrent.futures.CancelledError`` too.
+            JobStopped: It was stopped; a ``concurrent.futures.CancelledError`` too.
             JobFailed: It failed; the message has the reason and the remote traceback.
             Exception: What the function raised, with such a JobFailed as its ``__cause__``.
         """
         from raysm.client.results.result import brought, value
 
-        # Who knows result(folder) of other libraries gives it in this place.
+        # Users of other libraries know result(folder).
         deadline(timeout, f"; a folder for the result is named: result(to={timeout!r})")
         error = self.exception(timeout)
         if error is not None:
@@ -199,7 +199,7 @@ class Job(JobLog, JobViews):
 
         Raises:
             NotDone: A TimeoutError: it has not ended within ``timeout``.
-            JobStopped: Somebody stopped it.
+            JobStopped: It was stopped.
         """
         from raysm.client.results.result import ended_by_service, raised, with_remedy
 
@@ -270,9 +270,9 @@ class Job(JobLog, JobViews):
             Something with ``port`` and ``address``, ``127.0.0.1:PORT``, on this machine.
 
         Raises:
-            InvalidRequest: There is no such port or instance, or the job lets nobody in.
+            InvalidRequest: There is no such port or instance, or the job cannot be entered.
         """
-        # Late: who only submits does not need it.
+        # Imported here, since submitting does not need it.
         from raysm.client.tunnel.opening import open_tunnel
 
         return open_tunnel(self.chain, port, on=on, local_port=local_port)

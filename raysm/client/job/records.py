@@ -1,7 +1,7 @@
-"""What is remembered of a task's jobs: one small object for each, beside their results.
+"""Records of a task's jobs: one small object for each job, beside their results.
 
-A task is a project and a name; its jobs are its runs. No object is ever changed, so that several people may submit the
-same task at once. What flows in and out are Records; whether a job is done is asked of the service, not remembered.
+A task is a project and a name; its jobs are its runs. Objects are never changed, so that several people may submit the
+same task at once. A record does not say whether its job is done: ask the service.
 """
 
 import hashlib
@@ -245,6 +245,6 @@ def _sha256(value: Any) -> str:
 
 
 def _line(value: Any) -> bytes:
-    # The order in which somebody writes the environment or the tags changes nothing. JSON has no line breaks of its
+    # The order of the environment or the tags changes nothing. JSON has no line breaks of its
     # own, so that of two different lists of lines none are the same bytes.
     return json.dumps(value, sort_keys=True).encode() + b"\n"

@@ -1,7 +1,6 @@
-"""Removes what jobs of this machine left: records, logs, results, checkpoints. On AWS nothing is removed.
+"""Remove records, logs, results and checkpoints of jobs of this machine. Nothing is removed on AWS.
 
-What flows in are jobs, what flows out is what was removed, or why not. A result that was brought to a folder of the
-user's is no part of it; nor is anything that an active job reads.
+Results that were brought to a folder of the user's stay, and so does everything that an active job reads.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A job in a few words, for a terminal and for a notebook. Pure: a Description flows in, text flows out."""
+"""A job in a few words, for a terminal and for a notebook."""
 
 from datetime import UTC, datetime
 

@@ -1,7 +1,4 @@
-"""The metrics of a job: those that the service finds in its log by its definitions, and a list of all to work with.
-
-What flows in are Descriptions and Metric values, what flows out is a list that can be filtered, and made a table.
-"""
+"""The metrics of a job: those that the service finds by metric definitions, and a list of all to work with."""
 
 import fnmatch
 import math

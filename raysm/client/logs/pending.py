@@ -29,7 +29,7 @@ REASONS = {
     SecondaryStatus.INTERRUPTED: "spot capacity was taken back; the service looks for new capacity",
     SecondaryStatus.RESTARTING: "the service starts the instances again",
 }
-"""What a secondary status of a job means to somebody who waits for it."""
+"""What a secondary status means for a user who waits for the job."""
 
 
 class Silence:

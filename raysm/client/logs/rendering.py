@@ -1,7 +1,6 @@
-"""A job's log for people, a line at a time: what the user wrote as it is, raysm's own events as words.
+"""A job's log for people, line by line: the user's lines as they are, raysm's events as words.
 
-The same for the command line and for ``Job.logs``. What flows in are lines of the log, what flows out is text; of
-progress and metrics the latest is told every few seconds, and the rest is left out.
+The command line and ``Job.logs`` share it. Progress and metrics are shown every few seconds, with their latest values.
 """
 
 import time
@@ -40,9 +39,9 @@ class Phase:
         return rate(speed, event.unit) if speed > 0 else ""
 
     def is_due(self, event: events.Progress) -> bool:
-        """Whether this event is to be told; who asks tells it."""
+        """Whether this event is to be shown; the caller shows it."""
         now_s = self._clock()
-        # The last event in any case: who has watched a phase wants to see that it came to its end.
+        # The last event is always shown, so that a phase is seen to end.
         due = event.done >= event.total or now_s - self._told_s >= INTERVAL_S
         if due:
             self._told_s = now_s
@@ -95,7 +94,7 @@ class Rendering:
                 return [] if trial.status == "running" else [trial_sentence(trial)]
 
     def _text(self, host: str, text: str) -> list[str]:
-        # An instance that fails says so in its log for whoever reads that alone, before the event that says it too.
+        # An instance that fails says so in its log for readers of that log alone, before the event that says it too.
         if text.startswith(_remark(host, "")):
             if not self._reasons:
                 return []

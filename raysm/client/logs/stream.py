@@ -70,7 +70,7 @@ class LogReader:
 
         Args:
             whole: Read each stream until the service says that it has no more, which takes a call more; else what one
-                page brings, and all of it where that is much: for who looks again soon.
+                page brings, and all of it if that is much: for callers that look again soon.
         """
         # At each look: an instance has a stream only once it has written something.
         self._find_streams()
@@ -127,7 +127,7 @@ class LogReader:
 
 
 FOLLOW_S = 5.0
-"""Seconds between two looks at a log, at most: whoever follows it is looking at it."""
+"""Seconds between two looks at a log, at most: a follower is looking at it."""
 
 MOST_LISTED = 8
 """So many instances are listed by name; of more, the first and the last."""
@@ -233,7 +233,7 @@ class EventLog:
     """What a job's progress and metrics add up to so far; may be used from any thread."""
 
     def __init__(self, stream: JobStream) -> None:
-        """Read ``stream``, which nobody else reads."""
+        """Read ``stream``, which has no other reader."""
         self._stream = stream
         # The stream is a cursor: of two that look at once, each would get some of the lines.
         self._lock = threading.Lock()

@@ -1,8 +1,7 @@
-"""The copy of a job's metrics in an MLflow file of this machine, written by whoever follows the job.
+"""The copy of a job's metrics in an MLflow file of this machine, written by the process that follows the job.
 
-What flows in is a handle, what flows out are the values of the job's log in its MLflow run. The job's tag names the
-file, so that any process that waits for the job completes the copy: one that was left, by a program that ended before
-its job, is made up for by the next ``raysm.attach(name).wait()``.
+The job's tag names the file, so that any process that waits for the job completes the copy: if the program ended before
+its job, the next ``raysm.attach(name).wait()`` does.
 """
 
 import contextlib
@@ -53,7 +52,7 @@ class Tracker:
             parameters: What its workload was called with; None is what its record says.
         """
         self.uri = uri
-        # A cursor of its own: the handle's is read by whoever holds it.
+        # A cursor of its own: the handle's belongs to the handle's user.
         self._chain = Chain(chain.name, service=chain.service, api=chain.api, tags=chain.tags)
         self._parameters = parameters
         self._thread = threading.Thread(target=self._copy, name=f"tracker of {chain.first}", daemon=True)
@@ -92,7 +91,7 @@ class Tracker:
 
 
 def tracker_of(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tracker | None:
-    """Return who copies a job, begun if nobody here does yet; None of a job that is not copied to this machine.
+    """Return the tracker of a job, started if this process has none; None of a job that is not copied to this machine.
 
     Args:
         chain: The job.

@@ -71,7 +71,7 @@ def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
 
     Args:
         folder: Which; it need not be there.
-        job: Whose result is to come; None: nobody knows yet.
+        job: Whose result is to come; None if unknown.
 
     Returns:
         The result that would be replaced, None where there is none.
@@ -108,7 +108,7 @@ def finish_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier
     """Remove what only the earlier result had; all ``names`` but a manifest are there."""
     present = set(names)
     for name in sorted((earlier.names if earlier else frozenset()) - present):
-        # Whoever wrote that manifest must not have files elsewhere removed.
+        # The author of that manifest must not have files elsewhere removed.
         if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
             (folder / name).unlink(missing_ok=True)
     _mark(folder, job, present)
@@ -310,7 +310,7 @@ def value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
 
 
 def ended_by_service(job: str, reason: str) -> JobFailed:
-    """Return why a job failed that nobody stopped, and that the service has not let come to its end."""
+    """Return the error of a job that the service ended at one of its limits."""
     return JobFailed(
         f"the job {job} was ended by the service: {reason}; give it more time (limits), or let it go on in follow-up "
         "jobs (limits.max_restarts)",
@@ -361,7 +361,7 @@ def _failure(outputs: str, storage: Storage) -> Failure | None:
 def with_remedy(error: BaseException, remedy: str) -> BaseException:
     """Return why a job failed, with what the user may do about it."""
     if not isinstance(error, JobFailed):
-        # An exception of the user's own: how it would be made anew with another text nobody knows.
+        # A user's own exception cannot be made again with another text.
         error.add_note(remedy)
         return error
     text = f"{error}\n{remedy}"

@@ -14,7 +14,7 @@ class StackedRows:
     """Arrays of equally many columns, one below the other.
 
     Attributes:
-        parts: The arrays, in order: for whoever goes through them one by one.
+        parts: The arrays, in order: for callers that read them one by one.
         shape: Of all together.
         dtype: Of their elements.
     """

@@ -1,7 +1,4 @@
-"""A training loop as a workload: pickled here, called by every worker of the formed cluster.
-
-What flows in is the user's function with its config, what flows out is a TrainLoop and the bytes that travel with it.
-"""
+"""A training loop as a workload: it is pickled here, and every worker of the cluster calls it."""
 
 import inspect
 from collections.abc import Callable, Mapping

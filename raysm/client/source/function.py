@@ -1,7 +1,4 @@
-"""Functions as workloads: pickled here, called on the head of the formed cluster.
-
-What flows in is a function with its arguments, what flows out is a PickledFunction and the bytes that travel with it.
-"""
+"""Functions as workloads: they are pickled here and called on the head of the cluster."""
 
 import contextlib
 import hashlib

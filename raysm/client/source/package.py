@@ -196,7 +196,7 @@ def culprit_of_call(
         args: Its positional arguments.
         kwargs: Its named arguments.
         pickled: Pickles one value, or raises.
-        is_whole: Whether a value is named itself, and not a part of it that nobody but its author knows.
+        is_whole: Whether a value is named itself, and not a part of it that only its author knows.
     """
     parts = [(f"args[{number}]", value) for number, value in enumerate(args)]
     parts += [(name, value) for name, value in kwargs.items()]

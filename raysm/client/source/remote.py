@@ -1,8 +1,4 @@
-"""``raysm.remote``: a function that is called as before, or submitted as a job.
-
-What flows in is a function with the options of its jobs, what flows out is a RemoteFunction, whose ``submit`` returns a
-Job.
-"""
+"""``raysm.remote``: a function that can be called as before, or submitted as a job."""
 
 import functools
 from collections.abc import Callable

@@ -276,7 +276,7 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
 
 
 def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
-    # What somebody is still writing is no part of the input: it may be gone before it is sent.
+    # A file that is still being written is no part of the input: it may be gone before it is sent.
     paths = sorted(path for path in files_below(root) if not path.name.endswith(PARTIAL))
     if not paths:
         raise InvalidRequest(f"the channel {channel!r} is the folder {root}, which holds no files")

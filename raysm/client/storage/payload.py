@@ -96,5 +96,5 @@ def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> N
     try:
         Storage(service).remove(uri)
     except ServiceError as error:
-        # Who only looks at a job may lack the right; who sent it, or the bucket's lifecycle rule, removes it.
+        # A reader of the job may lack the permission; its sender or the bucket's lifecycle rule removes it.
         _log.info("the payload of %s cannot be removed from here: %s", first, error)

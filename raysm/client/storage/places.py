@@ -4,7 +4,7 @@
 
     ROOT/payloads/PROJECT/JOB/          what travels to the instances; removed once the job has ended
     ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; removed with the last of them
-    ROOT/grid-stores/GRID/              what is known of a grid, for controllers of other machines; removed by nobody
+    ROOT/grid-stores/GRID/              what is known of a grid, for controllers of other machines; never removed
     DATA/PROJECT/JOB/output/model/      the result; output/data/ what else was kept
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
     DATA/PROJECT/TASK/jobs/JOB.json     what is remembered of each job of a task
@@ -38,7 +38,7 @@ class Places:
 
     def shared(self, digest: str) -> str:
         """Return the prefix of what the payloads of many jobs share."""
-        # Of no project and no job: whoever sends the same files again finds them there.
+        # Shared by projects and jobs, so that the same files are not sent again.
         return f"{self.root}/shared/{digest[:40]}"
 
     def grid(self, name: str) -> str:

@@ -164,7 +164,7 @@ class Storage:
     def bring(self, item: Stored, folder: Path) -> Path:
         """Bring one object or file into ``folder`` under its name; return its path.
 
-        A file of this machine is copied, never linked: whoever edits the copy in place leaves the stored one alone.
+        A file of this machine is copied, never linked: an edit of the copy leaves the stored one alone.
         """
         path = folder / _safe(item.name)
         with replacing(path) as beside:
@@ -212,14 +212,14 @@ class Storage:
         Raises:
             ServiceError: It belongs to another account, is not there, or may not be made.
         """
-        # A default name can be guessed: nothing is put into a bucket that somebody else made under it.
+        # A default name can be guessed: nothing is put into a bucket of that name in another account.
         expected = {"ExpectedBucketOwner": bucket.owner} if bucket.owner else {}
         try:
             self._service.call("s3", "head_bucket", Bucket=bucket.name, **expected)
             return
         except ServiceError as error:
             if bucket.is_named and error.code in ("403", "AccessDenied"):
-                return  # who may only write there may not ask for it: the upload will tell
+                return  # a user with write access alone may not ask for it: the upload will tell
             if bucket.is_named and error.code in ("404", "NoSuchBucket"):
                 raise ServiceError(
                     f"the bucket {bucket.name!r} does not exist: check AWS(bucket=…), or make it", code=error.code
@@ -237,7 +237,7 @@ class Storage:
         try:
             self._service.call("s3", "create_bucket", Bucket=bucket.name, **place)
         except ServiceError as error:
-            if error.code != "BucketAlreadyOwnedByYou":  # somebody else of us was quicker
+            if error.code != "BucketAlreadyOwnedByYou":  # another process of this account was quicker
                 raise
 
 
@@ -303,7 +303,7 @@ def _files(root: Path) -> Iterator[Stored]:
 
 
 def _safe(name: str) -> str:
-    """Refuse a key that would leave the folder: whoever writes to the bucket must not write here."""
+    """Refuse a key that would leave the folder: others who may write to the bucket must not write here."""
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name:
         raise ServiceError(f"the object {name!r} has a name that leads out of its folder; it is not downloaded")
@@ -320,7 +320,7 @@ REFUSED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey
 
 
 class Outdated(RaysmError):
-    """Somebody else has written it, or removed it: nothing was written."""
+    """Another process has written or removed it: nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

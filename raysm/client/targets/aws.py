@@ -1,4 +1,4 @@
-"""AWS as the client uses it: what flows in is the target and the AWS configuration, what flows out are clients."""
+"""The connection to AWS, from a target and the AWS configuration."""
 
 import logging
 from collections.abc import Callable

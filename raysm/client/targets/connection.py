@@ -23,7 +23,7 @@ __all__ = [
 
 
 MOST_BETWEEN_LOOKS_S = 20.0
-"""Whoever follows a job of a hundred instances wants to see something all the same."""
+"""Followers of a job of a hundred instances still want to see its lines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class Polling:
     growth: float = 1.5
     """Each pause is so many times the one before."""
     patience_s: float = 300.0
-    """Seconds for which the service may be away before whoever waits for a job is told."""
+    """Seconds for which the service may be away before a wait for a job fails."""
     late_s: float = 0.0
     """Seconds that the last lines of a job that has ended may need to reach the log service."""
 
@@ -153,7 +153,7 @@ class Connection(abc.ABC):
         """Whether a call that failed so can be made once more, with clients made anew.
 
         Raises:
-            ServiceError: The service was ended while somebody followed a job of it (``is_followed``).
+            ServiceError: The service was ended while a job of it was followed (``is_followed``).
         """
         return False
 
@@ -179,7 +179,7 @@ class Connection(abc.ABC):
 
 def client_options(*, repeats: bool = True, **more: Any) -> Any:
     """Return botocore's configuration of every client; of one that does not repeat, a call is made once."""
-    # On first use, as boto3: who only imports raysm need not have it.
+    # Imported on first use, as boto3.
     from botocore.config import Config
 
     # botocore's default, legacy, knows fewer of the errors that pass.

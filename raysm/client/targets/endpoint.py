@@ -1,7 +1,6 @@
-"""Finds the embedded SageMaker of a home, or starts it: a process of its own that outlives this one.
+"""Find the embedded SageMaker of a home, or start it: a process that outlives this one.
 
-What flows in is the home, what flows out is a URL at which it answers. Two clients that start it at once both find the
-one that won its lock.
+If two clients start it at once, both find the one that got its lock.
 """
 
 import atexit
@@ -76,7 +75,7 @@ def answering(home: Path) -> ServerRecord | None:
     """Return the record of the server of ``home`` if it is that very server that answers."""
     record = ServerRecord.read(home)
     # A killed server leaves its record behind, and its port may be another's by now: the lock lives as long as it does.
-    # Asked last, because whoever asks shares the lock for a moment, in which no server can start.
+    # Asked last, because the question holds the lock for a moment, in which no server can start.
     return record if record is not None and _answers(record) and is_locked(home) else None
 
 

@@ -117,7 +117,7 @@ class Tuning:
 
     @property
     def is_billed(self) -> bool:
-        """Whether its trials cost money: then they go on whoever looks at them."""
+        """Whether its trials cost money; they then go on after Ctrl-C."""
         return self._service.target.is_billed
 
     def wait(self, timeout_s: float | None = None, *, ended: Callable[[Trial], Any] | None = None) -> str:

@@ -66,7 +66,7 @@ def last_place(events: Iterable[Event]) -> Place | None:
 
 
 Say: TypeAlias = Callable[[str], object]
-"""Is told, in one line, that somebody has to wait."""
+"""Takes a line about a wait."""
 
 LIMIT_S = 60.0
 """Seconds from the first question to the first answer; on two busy cores it takes about ten."""
@@ -92,7 +92,7 @@ def tell(text: str) -> None:
 
 
 def waiting_for(job: Job) -> str:
-    """Return what somebody is told who asks for the dashboard of a job that has none yet."""
+    """Return the line about a job that has no dashboard yet."""
     return f"{job.name} has no dashboard yet ({job.secondary_status or job.status}); waiting for it"
 
 
@@ -141,7 +141,7 @@ def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell)
 
     Raises:
         ForeignListener: The instances share this machine, and another user's process has the dashboard's port.
-        InvalidRequest: The job lets nobody in.
+        InvalidRequest: The job cannot be entered.
         NotDone: The dashboard has not come up in time.
         ServiceError: The service refuses.
     """
@@ -156,7 +156,7 @@ def _tunnel(job: Job, place: Place) -> "Tunnel":
         has_own_listener(place.address.rpartition(":")[0], place.port)
     if job.api.update is not None or job.service.target.is_billed:
         return job.tunnel(place.port, on=place.host or None)
-    # SageMaker lets nobody into a Processing job; here its instances are in this machine's own networks.
+    # Processing jobs cannot be entered on AWS; here its instances are in this machine's own networks.
     from raysm.client.tunnel.tunnel import Tunnel
 
     host = place.address.rpartition(":")[0]
@@ -171,7 +171,7 @@ def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:
             # What the caller asks next fails at once, and says so better.
             return
         if not is_told:
-            # Only now: of a dashboard that is up nobody waits for anything.
+            # Only now: a dashboard that is up takes no wait.
             say(f"waiting for the dashboard of {job.name} to answer: it starts at the first request")
             is_told, answer_s = True, ANSWER_S
         if time.monotonic() >= deadline_s:

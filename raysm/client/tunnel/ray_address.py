@@ -1,8 +1,8 @@
-"""``raysm://NAME`` as an address of Ray's commands and clients: a name flows in, where its jobs are taken flows out.
+"""``raysm://NAME`` as an address for Ray's commands and clients.
 
 Ray imports the module that the address begins with, and calls ``get_job_submission_client_cluster_info`` with the rest:
-``ray job submit --address raysm://NAME``, ``ray list nodes --address raysm://NAME``, ``JobSubmissionClient``. What it
-gets back are a URL and headers. The token travels in a header, and so stands in no argument, no URL and no variable.
+``ray job submit --address raysm://NAME``, ``ray list nodes --address raysm://NAME``, ``JobSubmissionClient``. The token
+travels in a header, and so is in no argument, URL or variable.
 """
 
 import atexit
@@ -25,7 +25,7 @@ from raysm.request import Target
 __all__ = ["ClientBuilder", "get_job_submission_client_cluster_info"]
 
 _open = contextlib.ExitStack()
-"""Ways, until this process ends: Ray tells nobody when it needs them no more."""
+"""Open tunnels, until this process ends: Ray does not say when it no longer needs them."""
 
 atexit.register(_open.close)
 
@@ -60,7 +60,7 @@ def get_job_submission_client_cluster_info(
 
     try:
         job = find_job(unquote(address).strip("/"), connect(_target()))
-        # Right after a session's start it is not there yet; what Ray would say then is that nobody answers.
+        # Right after a session's start it is not there yet; Ray would then report a failed connection.
         place = place_of(job)
         # Open until the end of the process: `ray job logs --follow` comes back by it for hours.
         way = _open.enter_context(way_to(job, place))
@@ -93,20 +93,16 @@ class ClientBuilder:
 
 
 def _shown_by_click(error: RaysmError) -> Exception:
-    """Return an error as one line of Ray's commands; whoever catches ours in Python still does."""
-    # They are click's, which prints all frames of Ray for an exception that is none of its own.
+    """Return the error as Ray's commands show it on one line: as click's own, if a command runs."""
     click = sys.modules.get("click")
     if click is None or click.get_current_context(silent=True) is None:
         return error
-    kind = type(error)
-    shown: Exception = type(kind.__name__, (kind, click.ClickException), {})(str(error))
-    # Ours is made by Python's own errors, which pass nothing on.
-    click.ClickException.__init__(shown, str(error))
+    shown: Exception = click.ClickException(str(error))
     return shown
 
 
 def _target() -> Target:
     file = find_project_file(Path.cwd(), Path.home())
     layers = [] if file is None else Project.read(file).chosen()
-    # Whoever reads a job needs no role: the caller's own credentials do it.
+    # Reading a job needs no role, only the caller's credentials.
     return Settings(layers).target(role="arn:aws:iam::000000000000:role/unused")
