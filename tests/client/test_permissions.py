@@ -71,6 +71,7 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
         "sagemaker",
         "batch",
         "cloudwatch",
+        "pricing",
         "servicequotas",
         "ec2",
         "ecr",
