@@ -8,7 +8,7 @@ import pytest
 from botocore import xform_name
 
 import raysm.client
-from raysm.client.account.permissions import UNGUARDED, USER, covered
+from raysm.client.account.permissions import USER
 from raysm.client.costs.prices import fetch_prices
 from raysm.client.doctor import Intent
 from raysm.client.job.handle import attach
@@ -28,6 +28,7 @@ from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.handed_over_grids import ROLE, HandedOver
 from tests.support.homes import in_home
+from tests.support.permissions import covered
 from tests.support.sagemaker import (
     IMAGE,
     OF_INSTANCES,
@@ -215,7 +216,3 @@ def test_every_call_in_the_source_has_a_line():
     for service, method in calls:
         operations = {xform_name(name): name for name in service_model(service).operation_names}
         assert f"{service}:{operations[method]}" in covered()
-
-
-def test_what_takes_no_permission_is_the_callers_own_name():
-    assert UNGUARDED == ("sts:GetCallerIdentity",)

@@ -4,9 +4,10 @@ import inspect
 import json
 import re
 
-from raysm.client.account.permissions import ROLE, USER, Grant, covered, policy, resources_of, trust
+from raysm.client.account.permissions import ROLE, USER, Grant, policy, resources_of, trust
 from raysm.client.doctor.rights import placeholders
 from raysm.contract import mirror
+from tests.support.permissions import covered
 
 
 def test_a_policy_has_a_statement_for_each_grant_with_the_names_in_place():

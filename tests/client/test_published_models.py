@@ -13,11 +13,11 @@ from botocore.validate import ParamValidator
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from raysm.client.account.permissions import covered
 from raysm.contract.job_api import APIS
 from raysm.contract.service_model import Rule, service_model, violations_in
 from raysm.request.workload import KINDS
 from tests.oldest_botocore import RECORD
+from tests.support.permissions import covered
 from tests.support.plans import WORKLOADS, plans
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ import json
 
 from moto import mock_aws
 
-from raysm.client.account.permissions import covered
 from raysm.client.doctor import Case, Intent, examine
 from raysm.client.service import Service
 from raysm.request import Cluster
+from tests.support.permissions import covered
 from tests.support.sagemaker import (
     ACCOUNT,
     IMAGE,

@@ -20,12 +20,12 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from moto import mock_aws
 
-from raysm.client.account.permissions import covered
 from raysm.client.service import Service
 from raysm.client.storage.places import places_in
 from raysm.client.targets import connection_to
 from raysm.client.targets.connection import Polling
 from raysm.request import AWS, Local
+from tests.support.permissions import covered
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"

@@ -13,17 +13,23 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-__all__ = ["ROLE", "ROLE_ARN", "SERVICE", "UNGUARDED", "USER", "Grant", "Names", "covered", "policy", "resources_of"]
-__all__ += ["trust"]
+__all__ = [
+    "Grant",
+    "Names",
+    "ROLE",
+    "ROLE_ARN",
+    "SERVICE",
+    "USER",
+    "policy",
+    "resources_of",
+    "trust",
+]
 
 SERVICE = "sagemaker.amazonaws.com"
 """Who assumes the job's role; the same in all partitions."""
 
 ROLE_ARN = "{role}"
 """The resource of grants about the job's role."""
-
-UNGUARDED = ("sts:GetCallerIdentity",)
-"""Operations that need no permission."""
 
 Names: TypeAlias = Mapping[str, tuple[str, ...]]
 """Values for each placeholder of a resource; a resource whose placeholder has none is left out."""
@@ -71,11 +77,6 @@ def trust() -> dict[str, Any]:
     """Return the trust policy of the role."""
     statement = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
     return {"Version": "2012-10-17", "Statement": [statement]}
-
-
-def covered() -> frozenset[str]:
-    """Return every operation of the client that a grant allows."""
-    return frozenset(UNGUARDED) | {call for grant in USER for call in grant.calls}
 
 
 def policy(grants: Iterable[Grant], names: Names) -> dict[str, Any]:

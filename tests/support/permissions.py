@@ -1,0 +1,13 @@
+"""The operations of the client that the user's policy allows."""
+
+from raysm.client.account.permissions import USER
+
+__all__ = ["UNGUARDED", "covered"]
+
+UNGUARDED = ("sts:GetCallerIdentity",)
+"""Operations that need no permission."""
+
+
+def covered():
+    """Return every operation of the client that a grant allows."""
+    return frozenset(UNGUARDED) | {call for grant in USER for call in grant.calls}
