@@ -1,13 +1,90 @@
-"""An optimizer keeps every parameter that it was made over, whatever becomes of the model."""
+"""What an optimizer keeps of its parameters."""
 
 import pytest
 import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.optimizers import check_placed, names_of_groups, rebind
+from raysm.workloads.training.parallel.optimizers import (
+    check_placed,
+    is_stepped,
+    names_of_groups,
+    readable,
+    rebind,
+    renew,
+    stateful,
+    trained,
+)
 from raysm.workloads.training.parallel.parallelize import _merged
 from raysm.workloads.training.parallel.stages import partition_stages
+
+
+def stepped(optimizer, model):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad])
+def test_a_state_from_the_beginning_is_no_step(kind):
+    model = nn.Linear(2, 1)
+    optimizer = kind(model.parameters(), **({"momentum": 0.9} if kind is torch.optim.SGD else {}))
+    assert not is_stepped(optimizer)
+    stepped(optimizer, model)
+    assert is_stepped(optimizer)
+
+
+def test_a_state_that_the_constructor_made_becomes_one_of_the_parameters_as_they_are_now():
+    optimizer = torch.optim.Adagrad(nn.Linear(2, 1).parameters(), initial_accumulator_value=0.5)
+    cut = nn.Parameter(torch.zeros(1, 1))
+    optimizer.param_groups[0]["params"] = [cut]
+    renew(optimizer)
+    assert list(optimizer.state) == [cut]
+    assert optimizer.state[cut]["sum"].tolist() == [[0.5]]
+
+
+def test_an_optimizer_that_cannot_be_made_again_is_refused():
+    class Odd(torch.optim.SGD):
+        def __init__(self, parameters, secret):
+            super().__init__(parameters, lr=0.1)
+            self.state[self.param_groups[0]["params"][0]] = {"momentum": torch.zeros(1)}
+
+    with pytest.raises(InvalidRequest, match="the optimizer Odd makes its state when it is made"):
+        renew(Odd(nn.Linear(2, 1).parameters(), "x"))
+
+
+GROUPS = ["param_groups.weight.lr", "param_groups.bias.lr"]
+
+
+@pytest.mark.parametrize(
+    ("states", "names"),
+    [
+        (["state.weight.step", "state.weight.sum", "state.bias.step"], {"weight", "bias"}),
+        (["state.bias.step"], {"bias"}),
+        (["state.weight.factors.0.left"], {"weight"}),
+        ([], set()),
+    ],
+)
+def test_the_names_of_a_checkpoint_tell_which_parameters_have_a_state(states, names):
+    assert stateful([*GROUPS, *states]) == names
+
+
+def test_a_parameter_that_had_no_state_is_not_asked_for_one():
+    entries = dict.fromkeys([*GROUPS, "state.weight.step", "state.bias.step"])
+    assert set(readable(entries, {"bias"})) == {*GROUPS, "state.bias.step"}
+
+
+def test_what_has_a_state_is_trained_while_torch_looks_and_is_as_it_was_again_even_where_that_fails():
+    model = nn.Linear(2, 1)
+    model.bias.requires_grad = False
+
+    def look():
+        with trained(model, {"bias"}):
+            assert (model.weight.requires_grad, model.bias.requires_grad) == (False, True)
+            raise KeyError("bias")
+
+    with pytest.raises(KeyError):
+        look()
+    assert (model.weight.requires_grad, model.bias.requires_grad) == (True, False)
 
 
 class Block(nn.Module):

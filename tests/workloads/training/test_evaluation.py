@@ -1,4 +1,6 @@
-"""``training.evaluate`` in one process; every mode's is in test_parallel_modes."""
+"""Computing on data that nothing is learned from."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,8 +10,52 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.evaluation import evaluate
+from raysm.workloads.training.evaluation import evaluate, evaluation, means
 from raysm.workloads.training.loop import session as sessions
+
+CPU = torch.device("cpu")
+
+
+def model():
+    whole = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5), nn.BatchNorm1d(2))
+    whole[2].eval()
+    return whole
+
+
+def test_modes_averages_and_random_numbers_are_as_before_also_after_an_error():
+    whole = model()
+    torch.manual_seed(1)
+    try:
+        with evaluation(whole, (), CPU):
+            assert not whole(torch.ones(3, 2)).requires_grad
+            assert not any(module.training for module in whole.modules())
+            torch.rand(3)
+            raise KeyError
+    except KeyError:
+        pass
+    assert [module.training for module in whole] == [True, True, False]
+    assert whole[0].num_batches_tracked == 0
+    assert torch.equal(torch.rand(1), torch.rand(1, generator=torch.Generator().manual_seed(1)))
+
+
+class Engine:
+    """Whose outputs are its inputs."""
+
+    def measure(self, batch, metrics):
+        return torch.tensor([*(metric(batch, None) * len(batch) for metric in metrics), len(batch)]).double()
+
+
+def test_a_slice_of_which_no_row_counts_is_left_out():
+    session = SimpleNamespace(share=None, cpu_group=None)
+
+    def slices():
+        for rows, share in (([1.0, 2.0, 3.0], 1.0), ([90.0], 0.0), ([6.0], 0.5)):
+            session.share = share
+            yield torch.tensor(rows)
+
+    metrics = {"mean": lambda output, target: output.mean(), "largest": lambda output, target: output.max()}
+    assert means(session, Engine(), slices(), metrics) == {"mean": 12 / 4, "largest": (3 * 3 + 6) / 4}
+
 
 ROWS = torch.arange(14.0).reshape(7, 2)
 DATA = TensorDataset(ROWS, ROWS.sum(1, keepdim=True))
