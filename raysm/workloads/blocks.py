@@ -1,8 +1,8 @@
-"""Share-nothing work: one function over many blocks, on all instances, each task told its block only.
+"""Run one function over many blocks on all instances; each task is told only its own block.
 
-What flows in is a function and blocks, what flows out are values in the order in which they are finished, one at a
-time. At most ``in_flight`` blocks are unfinished at any moment, and a new one begins when the caller has taken a
-value: memory depends on neither the number of blocks nor the speed of whoever consumes the values.
+Values arrive one at a time, in the order in which they finish. At most ``in_flight`` blocks are unfinished at any
+moment, and a new one begins when the caller takes a value, so memory depends neither on the number of blocks nor on how
+fast the caller consumes the values.
 """
 
 import time

@@ -1,8 +1,4 @@
-"""From the instances into one file on the head, in bounded memory: room for it, and the tiles of one large array.
-
-What flows in are values as blocks finish (``map_blocks`` has brought them to the head and recorded them), or tiles;
-what flows out is a file and its digest.
-"""
+"""Gather values or tiles from all instances into one file on the head, in bounded memory."""
 
 import errno
 import hashlib

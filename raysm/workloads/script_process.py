@@ -1,7 +1,4 @@
-"""A script as a program of its own beside others of its job: it ends with whoever started it, and says why it failed.
-
-What flows in is a command, what flows out are its lines, as it writes them.
-"""
+"""Run a script as a program of its own: its lines as it writes them, and why it failed. It ends with its parent."""
 
 import contextlib
 import math

@@ -1,8 +1,8 @@
 """``python -m raysm.workloads.tracked``: the driver, with a copy of its metrics in MLflow.
 
-The bootstrap starts it in the driver's place where metrics are copied by the head. It runs the driver as its child,
-hands its output on byte by byte and its signals to it, and ends as it does. What flows in are the lines of the driver's
-output, what flows out are the values in them, in the job's MLflow run. Whatever becomes of MLflow, the job goes on.
+The bootstrap starts it instead of the driver if the head copies metrics. It runs the driver as its child, passes on its
+output and its signals, writes the metrics in the output to the job's MLflow run, and ends as the driver does. Errors of
+MLflow do not end the job.
 """
 
 import contextlib

@@ -1,9 +1,8 @@
-"""A function over many items, in a session: batches of them under way, results as they are taken.
+"""A function over many items in a session: batches are under way while results are taken.
 
-What flows in are a function and items, any number, taken as there is room; what flows out are results. At most
-``window`` batches are under way or wait to be taken at any moment, so memory depends neither on the number of items nor
-on the speed of whoever takes the results. Batches grow until each takes a fraction of a second: an item that takes
-microseconds does not pay for a request of its own, and one that takes minutes waits for no other.
+At most ``window`` batches are under way or wait to be taken at any moment, so memory depends neither on the number of
+items nor on how fast the caller takes results. Batches grow until each takes a fraction of a second, so that an item of
+microseconds does not pay for its own request, and one of minutes does not wait for others.
 """
 
 import contextlib

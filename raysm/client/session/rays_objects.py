@@ -1,10 +1,8 @@
-"""Objects of Ray's among what travels: another Ray than theirs may read them wrongly.
+"""Refuse objects of Ray in pickles between two different versions of Ray.
 
-What flows in are values on their way to a session, and pickles on their way back; what flows out are those that may
-pass, and refusals. Only where the two ends have different Rays: a function that merely uses Ray travels, since what it
-calls is looked up where it runs; but an object of Ray's travels with the fields that its own version gave it. Of eight
-kinds that Ray 2.55.1 pickled, 2.60.0 read seven; an actor class failed at its first call, by an AttributeError deep
-within Ray (no ``num_objects_per_yield``). Which ones, no version promises.
+A function that merely uses Ray travels, since its calls are looked up where it runs. An object of Ray travels with the
+fields of its own version. Of eight kinds that Ray 2.55.1 pickled, 2.60.0 read seven; an actor class failed at its first
+call by an AttributeError deep within Ray (no ``num_objects_per_yield``). No version promises which ones work.
 """
 
 import io

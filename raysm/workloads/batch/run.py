@@ -1,8 +1,6 @@
-"""Batch inference, on the head: pieces go to processes that keep their model, parts come back and take their places.
+"""Batch inference on the head: pieces go to processes that keep their model, and parts come back.
 
-What flows in are the workload and a formed cluster, what flows out are the parts in the model folder, each written
-beside and renamed, and what is known of them. A part is written once, whoever predicted it and however often: its name
-is its place in the input.
+Each part is written once, under a name that is its place in the input, whichever process predicted it.
 """
 
 import functools

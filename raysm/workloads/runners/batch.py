@@ -1,8 +1,6 @@
-"""Batch inference on the formed cluster; ``workloads.batch`` does the work.
+"""Runs a batch inference on the formed cluster.
 
-What flows in are the payload's pickle and a channel, what flows out are the predictions in the model folder. What is
-finished is kept beside the checkpoints, where there are any, so that a job that is told to end goes on later where it
-stopped.
+Finished parts are kept beside the job's checkpoints, if it has any, so an interrupted job continues where it stopped.
 """
 
 import ray

@@ -1,8 +1,4 @@
-"""A pickled function, called on the head inside the formed cluster; its value travels back.
-
-What flows in is the payload's ``function.pkl``, what flows out is ``result.pkl`` in the model folder
-(``contract.result`` names the files). An exception is the driver's to keep.
-"""
+"""Calls the pickled function on the head; its value is ``result.pkl`` in the model folder."""
 
 import signal
 from collections.abc import Callable, Mapping, Sequence

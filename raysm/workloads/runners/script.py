@@ -1,7 +1,4 @@
-"""A user's script as ``__main__`` of this very process, as ``python script.py`` would run it.
-
-What flows in is the payload's script, what flows out is whatever it leaves in the model folder, with a manifest.
-"""
+"""Runs the user's script as ``__main__`` of the driver, as ``python script.py`` would."""
 
 import atexit
 import os

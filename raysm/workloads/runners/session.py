@@ -1,7 +1,6 @@
-"""A cluster that stays: the driver joins Ray, serves, and runs cells until the session ends.
+"""Runs a session: the driver joins Ray, serves clients, and runs cells until the session ends.
 
-What flows in are calls of clients, what flows out is what they left in the model folder, with a manifest. The server
-has a thread of its own; the main one belongs to the cells, since only that one is interrupted by a signal.
+The server has a thread of its own. The main thread runs the cells, because a signal interrupts only that one.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Files of a session, in and out: streamed through the connection, or between the head and the job's store.
+"""Files of a session: streamed through the connection, or moved between the head and the job's store.
 
-The store is reached by addresses that the client has signed: so the head needs neither credentials nor a client of S3.
-What flows in are a path and where the content is, what flows out is a file that is whole or not there.
+The client signs the addresses in the store, so the head needs neither credentials nor a client of S3. A file is written
+whole or not at all.
 """
 
 import asyncio

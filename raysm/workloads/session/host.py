@@ -1,8 +1,4 @@
-"""A session as a whole: its calls, its namespace, its files, and its end.
-
-What flows in are calls and wishes of the server, and the time; what flows out are events of the job and notices for
-clients, and at last the reason why it ended.
-"""
+"""A session as a whole: its calls, its namespace, its notices to clients, and its end."""
 
 import asyncio
 import contextlib

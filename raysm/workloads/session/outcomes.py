@@ -1,6 +1,6 @@
-"""How a piece of work ended, as it travels back: what flows in is the work, what flows out is an ``Outcome``.
+"""How a piece of work ended, as an ``Outcome`` that travels back.
 
-In the process that does the work: whoever passes the outcome on never reads what the user's code has pickled.
+The process that does the work encodes it; the processes that pass it on never unpickle it.
 """
 
 from collections.abc import Callable
