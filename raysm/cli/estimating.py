@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.cores import vcpus_of
 from raysm.cli.sending import cluster
 from raysm.client.account.images import Processor, processor_of
 from raysm.client.checks import check_instance_type
@@ -29,7 +29,13 @@ from raysm.request.similarity import MATRIX, QUERIES
 if TYPE_CHECKING:
     from raysm.workloads.similarity.estimate import Estimate
 
-__all__ = ["run"]
+__all__ = ["run", "vcpus_of"]
+
+SIZE = re.compile(r"(\d*)xlarge")
+"""A size that says how often four vCPUs an instance has."""
+
+ODD_SIZES = {"ml.c4.8xlarge": 36}
+"""Types whose name says another number than they have."""
 
 DEFAULT_REGION = "us-east-1"
 """Of whose prices most are at hand; each price says its region."""
@@ -190,3 +196,9 @@ def _cores(expected: "Estimate", shape: Cluster, of_type: str | None) -> str:
             f"machine, with {expected.engine}{gpus}"
         )
     return f"{expected.slots}: {whose}"
+
+
+def vcpus_of(instance_type: str) -> int:
+    """Return the vCPUs of a type: AWS names sizes by them, ``xlarge`` four, ``9xlarge`` 36, anything smaller two."""
+    size = SIZE.fullmatch(instance_type.rpartition(".")[2])
+    return ODD_SIZES.get(instance_type, 4 * int(size[1] or 1) if size else 2)

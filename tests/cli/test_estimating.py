@@ -8,6 +8,7 @@ from rich.console import Console
 
 from raysm.cli import estimating
 from raysm.cli.arguments import parse
+from raysm.cli.estimating import vcpus_of
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.estimate import Rates, predict
 from raysm.workloads.similarity.reading.columns import Selection
@@ -142,3 +143,11 @@ def test_how_much_passes_a_threshold_nobody_knows_so_the_most_is_open(tmp_path, 
     found = json.loads(capsys.readouterr().out)
     assert found["billed_s"]["upload"] == [0, None]
     assert found["usd"][1] is None
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "vcpus"),
+    [("ml.m5.large", 2), ("ml.t3.medium", 2), ("ml.c5.xlarge", 4), ("ml.c5.18xlarge", 72), ("ml.c4.8xlarge", 36)],
+)
+def test_the_size_in_a_types_name_tells_its_cores(instance_type, vcpus):
+    assert vcpus_of(instance_type) == vcpus

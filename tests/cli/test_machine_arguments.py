@@ -11,8 +11,8 @@ from raysm.cli.machine_arguments import add_demo
 
 def test_a_demo_sends_a_job_and_the_others_do_not():
     assert add_demo.__doc__
-    sends = {words[0]: parse(words).sends_job for words in (["demo"], ["local", "up"], ["image", "build"], ["doctor"])}
-    assert sends == {"demo": True, "local": False, "image": False, "doctor": False}
+    sends = {words[0]: parse(words).sends_job for words in (["demo"], ["local", "up"], ["doctor"])}
+    assert sends == {"demo": True, "local": False, "doctor": False}
 
 
 @pytest.mark.parametrize(("text", "days"), [("7d", 7.0), ("12h", 0.5), ("36m", 0.025)])
@@ -25,11 +25,6 @@ def test_what_is_no_age_is_refused_with_what_is(text, capsys):
     with pytest.raises(SystemExit):
         parse(["local", "clean", f"--older-than={text}"])
     assert f"{text!r} is not an age; write 7d, 12h or 30m" in capsys.readouterr().err
-
-
-def test_an_image_is_of_a_region_without_being_asked_where():
-    arguments = parse(["image", "build", "--region", "eu-west-1"])
-    assert (arguments.on, arguments.region) == ("aws", "eu-west-1")
 
 
 def test_the_doctor_checks_a_request_of_a_file():

@@ -103,7 +103,7 @@ def test_a_time_is_a_number_with_its_unit(text, seconds):
     assert parse(["session", "keep", "digits", text]).time == seconds
 
 
-@pytest.mark.parametrize("text", ["30", "m", "-1m", "1.5h", "30 minutes"])
+@pytest.mark.parametrize("text", ["m", "-1m", "30 minutes"])
 def test_what_is_no_time_is_refused_with_what_to_write(text, capsys):
     with pytest.raises(SystemExit):
         parse(["session", "keep", "digits", text])
