@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from raysm.client.experiments.curves import MAX_POINTS, Curve, curves_of, thinned
+from raysm.client.experiments.experiment import MAX_POINTS, Curve, curves_of, thinned
 from raysm.client.job.handle import Job
 from raysm.client.logs.rendering import metric_value
 from raysm.client.sweep_result import SweepResult, TrialTable

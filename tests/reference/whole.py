@@ -11,7 +11,7 @@ from raysm.grid.endings import ENDINGS
 from raysm.grid.rows import columns, source
 from raysm.grid.shared import lease
 from raysm.request.session import SessionWorkload
-from raysm.views.card import drawing, watched, watching
+from raysm.views.card import job_card, watch
 from raysm.views.dashboard import server as dashboard
 from raysm.workloads.session import calls, host, jupyters, lifetime, output, remote_calls, server
 from tests.reference import declared
@@ -158,7 +158,7 @@ def _interactive():
                 (_seconds(handle.CLOSED_S), "`close()` waits so long for the job's end"),
                 (_seconds(plugin.AGENT_S), "how long a tunnel on AWS waits for the agent of the instance to connect"),
                 (_seconds(jupyters.START_S), "JupyterLab on the head has so long to start"),
-                (_seconds(watching.LEAST_S), "between two drawings of a card, at least"),
+                (_seconds(watch.MIN_PAUSE_S), "between two drawings of a card, at least"),
             ],
         ),
         "## Limits",
@@ -172,8 +172,8 @@ def _interactive():
                 (f"{mapping.MOST_ITEMS:,} items, {_size(mapping.MOST_BYTES)}", "of a map in one batch"),
                 (f"{remote_calls.DEATHS}", "tries of an item of a map whose process dies"),
                 (_size(dashboard.MAX_UPLOAD_BYTES), "of one upload through the dashboard's page"),
-                (f"{drawing.MOST_BYTES:,} bytes", "of one drawing of a card"),
-                (f"{watched.MOST_LINES}", "lines of the log on a card, the last ones"),
+                (f"{job_card.MAX_BYTES:,} bytes", "of one drawing of a card"),
+                (f"{job_card.MAX_LINES}", "lines of the log on a card, the last ones"),
             ],
         ),
         "Functions travel pickled: both ends need the same two first numbers of Python, `3.11`. There is one namespace "

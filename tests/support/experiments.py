@@ -1,7 +1,6 @@
 """Rows of the table of experiments, for tests."""
 
-from raysm.client.experiments.curves import Summary
-from raysm.client.experiments.experiment import Experiment
+from raysm.client.experiments.experiment import Experiment, Summary
 from raysm.client.job.description import SecondaryStatus, Status
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from raysm.views.card.outputs import Output
+from raysm.views.card.live_card import Output
 
 WITHIN_S = 60
 

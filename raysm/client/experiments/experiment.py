@@ -1,140 +1,108 @@
-"""One job as a row of the table of experiments: a frozen value that can be kept as JSON, and read back."""
+"""A job or a trial as a row of the table of experiments, with a summary and a short curve of each metric."""
 
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from raysm.client.experiments.curves import Summary, goal_of
 from raysm.client.job.description import SecondaryStatus, Status
+from raysm.contract.events import Metric, Trial
 
-__all__ = ["Experiment", "Value"]
+__all__ = [
+    "FACTS",
+    "MAX_POINTS",
+    "Curve",
+    "Experiment",
+    "Goal",
+    "Summary",
+    "Value",
+    "curves_of",
+    "goal_of",
+    "summary_of",
+    "thinned",
+    "trial_rows",
+]
 
-Value = str | int | float | bool | None
-"""What a column holds."""
+Value: TypeAlias = str | int | float | bool | None
+
+Goal: TypeAlias = Literal["min", "max"]
+
+Curve: TypeAlias = list[tuple[int | None, float, float]]
+"""Step (or None), seconds since the epoch, value."""
+
+MAX_POINTS = 200
+"""Enough for a chart; 1,000 jobs of five metrics take about 25 MB."""
+
+FALLS = re.compile(
+    r"loss|error|perplexity|\bppl\b|\b[rm]*mse\b|\bmae\b|\bnll\b|\bwer\b|\bcer\b|(?<!per)_s$|seconds|latency"
+)
+RISES = re.compile(r"acc|\bauc\b|\bf1\b|precision|recall|score|\br2\b|\bmap\b|bleu|rouge|reward|per_s|throughput|iou")
+"""Words in names of metrics that are better if lower, and if higher."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Experiment:
-    """One job, or one trial of a sweep, as it was when it was read; one that has ended is read once."""
+class Summary:
+    """The values of one metric of one job."""
 
-    name: str
-    """The job's name, for ``raysm.attach``."""
-    arn: str
-    """Its ARN."""
-    kind: str
-    """Which of SageMaker's APIs runs it: ``training``, ``processing``."""
-    status: Status
-    """How it is."""
-    secondary: SecondaryStatus = SecondaryStatus.NONE
-    """What it does just now; of a Processing job NONE."""
-    message: str = ""
-    """Why it failed, or what the service says to what it does just now."""
-    project: str | None = None
-    """The project of its task; None of a job that raysm did not send."""
-    task: str | None = None
-    """The task of which it is a run; None of a job that raysm did not send."""
-    workload: str | None = None
-    """The kind of its workload; None of a job that raysm did not send."""
-    first: str | None = None
-    """The first job's name, where it is a follow-up of one."""
-    trial: int | None = None
-    """The trial's number, where it is one of a sweep; its name is then the job's with the number, ``digits-1/3``."""
-    parameters: Mapping[str, Value] = field(default_factory=dict)
-    """What the workload was called with, and the hyperparameters."""
-    metrics: Mapping[str, Summary] = field(default_factory=dict)
-    """What each metric of the job came to, by its name."""
-    instances: tuple[tuple[str, int], ...] = ()
-    """Instance type and count of each group."""
-    created_s: float = 0.0
-    """When it was sent, in seconds since the epoch."""
-    started_s: float | None = None
-    """When its instances were started; None where they were not yet."""
-    ended_s: float | None = None
-    """When it ended; None while it runs."""
-    is_billed: bool = True
-    """Whether it costs anything: on this machine nothing does."""
-    cost_usd: float | None = None
-    """What it has cost so far, its volumes where their price is known; None where a price or a time is not known."""
-    image: str = ""
-    """The container image."""
-    code: str = ""
-    """Digest of the user's code; empty where it is not known."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """Of raysm and Python, where the job was sent; empty where that is not known."""
+    last: float
+    """The last value."""
+    lowest: float
+    highest: float
+    count: int
+    """The number of values."""
+    step: int | None = None
+    """The step of the last value."""
 
-    @property
-    def created(self) -> datetime:
-        """When it was sent, UTC."""
-        return datetime.fromtimestamp(self.created_s, UTC)
+    def best(self, goal: Goal | None) -> float | None:
+        """Return the best value; None if the goal is not known."""
+        return {"min": self.lowest, "max": self.highest, None: None}[goal]
 
-    @property
-    def started(self) -> datetime | None:
-        """When its instances were started, UTC."""
-        return None if self.started_s is None else datetime.fromtimestamp(self.started_s, UTC)
 
-    @property
-    def ended(self) -> datetime | None:
-        """When it ended, UTC."""
-        return None if self.ended_s is None else datetime.fromtimestamp(self.ended_s, UTC)
+def goal_of(name: str) -> Goal | None:
+    """Return whether a metric is better if lower or if higher, guessed from its name, or None."""
+    # \b does not see the words of a name with underscores.
+    words = re.sub(r"[/.\-]|_(?!s$|per_s)", " ", name.lower())
+    rises, falls = bool(RISES.search(words)), bool(FALLS.search(words))
+    return None if rises == falls else "max" if rises else "min"
 
-    @property
-    def duration_s(self) -> float | None:
-        """Seconds from the start of its instances to its end; None while it has not ended, or never started."""
-        if self.started_s is None or self.ended_s is None:
-            return None
-        # The clocks of the service and of the instances are two.
-        return max(0.0, self.ended_s - self.started_s)
 
-    def value(self, column: str) -> Value:
-        """Return what stands in a column; None where nothing does.
+def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
+    """Return the whole curve of each metric of the job itself, not of its instances.
 
-        Args:
-            column: A fact (``status``, ``duration_s``, ``cost_usd``), a parameter, or a metric: its last value;
-                ``loss:min``, ``loss:max`` and ``loss:best`` are its lowest, its highest and its best.
-        """
-        # First: a parameter called "status" must not hide how the job is.
-        if column in FACTS:
-            fact = getattr(self, column)
-            return str(fact) if column == "status" else fact
-        if column in self.parameters:
-            return self.parameters[column]
-        # A metric's own name may have a colon: it is taken as a whole where there is one.
-        name, _, which = column.rpartition(":") if column not in self.metrics else (column, "", "last")
-        summary = self.metrics.get(name)
-        if summary is None:
-            return None
-        goal = goal_of(name)
-        return {"last": summary.last, "min": summary.lowest, "max": summary.highest, "best": summary.best(goal)}.get(
-            which
-        )
+    If a step was done again after a restart, its last value counts.
+    """
+    curves: dict[str, dict[tuple[int | None, float], tuple[int | None, float, float]]] = {}
+    for metric in metrics:
+        if not metric.host:
+            # Values without a step differ by their time.
+            key = (metric.step, 0.0 if metric.step is not None else metric.time_s)
+            curves.setdefault(metric.name, {})[key] = (metric.step, metric.time_s, metric.value)
+    return {name: list(points.values()) for name, points in curves.items()}
 
-    def as_json(self) -> str:
-        """Return it as one line of JSON."""
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def of_json(cls, text: str) -> "Experiment":
-        """Return what ``as_json`` wrote."""
-        # Not by the codec of requests, which checks every field: a thousand rows would take a second.
-        data = json.loads(text)
-        data["status"], data["secondary"] = Status(data["status"]), SecondaryStatus(data["secondary"])
-        data["metrics"] = {name: Summary(**summary) for name, summary in data["metrics"].items()}
-        data["instances"] = tuple((kind, count) for kind, count in data["instances"])
-        return cls(**data)
+def summary_of(curve: Curve) -> Summary:
+    """Return the summary of a curve, which has at least one value."""
+    step, _, last = curve[-1]
+    # NaN has no order: as the first value it would be both the lowest and the highest.
+    values = [value for _, _, value in curve if not math.isnan(value)] or [last]
+    return Summary(last=last, lowest=min(values), highest=max(values), count=len(curve), step=step)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values for others to read: times in ISO 8601, an unknown cost as null."""
-        times = {name: getattr(self, name) for name in ("created", "started", "ended")}
-        # created_s and its kin, which stand there in ISO 8601.
-        content = {key: item for key, item in asdict(self).items() if not key.endswith("ed_s")}
-        return content | {
-            "status": str(self.status),
-            "secondary": str(self.secondary),
-            **{name: at.isoformat() if at else None for name, at in times.items()},
-            "duration_s": self.duration_s,
-        }
+
+def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+    """Return a curve in at most ``max_points``: its two ends, and of each stretch the lowest and the highest value."""
+    if len(curve) <= max_points:
+        return curve
+    buckets = max_points // 2 - 1
+    chosen = {0, len(curve) - 1}
+    for number in range(buckets):
+        stretch = range(number * len(curve) // buckets, (number + 1) * len(curve) // buckets)
+        known = [index for index in stretch if not math.isnan(curve[index][2])] or stretch
+        chosen.add(min(known, key=lambda index: curve[index][2]))
+        chosen.add(max(known, key=lambda index: curve[index][2]))
+    return [curve[index] for index in sorted(chosen)]
 
 
 FACTS = (
@@ -151,4 +119,168 @@ FACTS = (
     "cost_usd",
     "code",
 )
-"""Columns that every job has: no parameter and no metric of the same name hides them."""
+"""Columns that every job has; a parameter or metric of the same name does not hide them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment:
+    """One job, or one trial of a sweep, as it was when it was read."""
+
+    name: str
+    """The job's name, for ``raysm.attach``."""
+    arn: str
+    kind: str
+    """SageMaker's API: ``training`` or ``processing``."""
+    status: Status
+    secondary: SecondaryStatus = SecondaryStatus.NONE
+    """SageMaker's secondary status; NONE for a Processing job."""
+    message: str = ""
+    """The failure reason, or the service's message about the secondary status."""
+    project: str | None = None
+    """None for a job that raysm did not send; so are task and workload."""
+    task: str | None = None
+    workload: str | None = None
+    """The kind of its workload."""
+    first: str | None = None
+    """For a follow-up job, the name of the first job."""
+    trial: int | None = None
+    """The number of a sweep's trial, whose name is then the job's with the number, ``digits-1/3``."""
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """The workload's arguments and the hyperparameters."""
+    metrics: Mapping[str, Summary] = field(default_factory=dict)
+    """The summary of each metric."""
+    instances: tuple[tuple[str, int], ...] = ()
+    """Instance type and count of each group."""
+    created_s: float = 0.0
+    """When it was submitted, in seconds since the epoch."""
+    started_s: float | None = None
+    """When its instances started, or None."""
+    ended_s: float | None = None
+    """When it ended, or None."""
+    is_billed: bool = True
+    """Whether it costs anything; jobs on this machine do not."""
+    cost_usd: float | None = None
+    """The cost so far, with volumes if their price is known; None if a price or a time is not known."""
+    image: str = ""
+    code: str = ""
+    """The digest of the user's code, or empty."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """The versions of raysm and Python that submitted the job."""
+
+    @property
+    def created(self) -> datetime:
+        """When it was submitted, UTC."""
+        return datetime.fromtimestamp(self.created_s, UTC)
+
+    @property
+    def started(self) -> datetime | None:
+        """When its instances started, UTC."""
+        return None if self.started_s is None else datetime.fromtimestamp(self.started_s, UTC)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it ended, UTC."""
+        return None if self.ended_s is None else datetime.fromtimestamp(self.ended_s, UTC)
+
+    @property
+    def duration_s(self) -> float | None:
+        """Seconds from the start of its instances to its end, or None."""
+        if self.started_s is None or self.ended_s is None:
+            return None
+        # The clocks of the service and of the instances differ.
+        return max(0.0, self.ended_s - self.started_s)
+
+    def value(self, column: str) -> Value:
+        """Return the value in a column, or None.
+
+        Args:
+            column: A fact (``status``, ``duration_s``, ``cost_usd``), a parameter, or a metric: its last value;
+                ``loss:min``, ``loss:max`` and ``loss:best`` are its lowest, its highest and its best.
+        """
+        # First: a parameter called "status" must not hide the job's.
+        if column in FACTS:
+            fact = getattr(self, column)
+            return str(fact) if column == "status" else fact
+        if column in self.parameters:
+            return self.parameters[column]
+        # The name of a metric may have a colon itself.
+        name, _, which = column.rpartition(":") if column not in self.metrics else (column, "", "last")
+        summary = self.metrics.get(name)
+        if summary is None:
+            return None
+        goal = goal_of(name)
+        return {"last": summary.last, "min": summary.lowest, "max": summary.highest, "best": summary.best(goal)}.get(
+            which
+        )
+
+    def as_json(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> "Experiment":
+        """Return what ``as_json`` wrote."""
+        # The codec of requests checks every field: a thousand rows would take a second.
+        data = json.loads(text)
+        data["status"], data["secondary"] = Status(data["status"]), SecondaryStatus(data["secondary"])
+        data["metrics"] = {name: Summary(**summary) for name, summary in data["metrics"].items()}
+        data["instances"] = tuple((kind, count) for kind, count in data["instances"])
+        return cls(**data)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values for other programs: times in ISO 8601, an unknown cost as null."""
+        times = {name: getattr(self, name) for name in ("created", "started", "ended")}
+        # Without created_s and the like.
+        content = {key: item for key, item in asdict(self).items() if not key.endswith("ed_s")}
+        return content | {
+            "status": str(self.status),
+            "secondary": str(self.secondary),
+            **{name: at.isoformat() if at else None for name, at in times.items()},
+            "duration_s": self.duration_s,
+        }
+
+
+TRIAL_STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": Status.FAILED}
+"""The status of an ended trial in the words of jobs."""
+
+
+def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
+    """Return a row for each trial, by number; the last event of a trial counts.
+
+    Args:
+        job: The sweep's row.
+        trials: The events in its log, in their order.
+    """
+    latest = {trial.number: trial for trial in trials}
+    return [_trial_row(job, latest[number]) for number in sorted(latest)]
+
+
+def _trial_row(job: Experiment, trial: Trial) -> Experiment:
+    status = TRIAL_STATUS.get(trial.status)
+    # If the job ended without the end of a trial, the trial was interrupted and a follow-up job continues it.
+    running = Status.STOPPED if job.status.is_terminal else Status.IN_PROGRESS
+    ended_s = job.ended_s if status is None else trial.time_s
+    return Experiment(
+        name=f"{job.name}/{trial.number}",
+        arn=f"{job.arn}/{trial.number}",
+        trial=trial.number,
+        kind=job.kind,
+        status=status or running,
+        message=trial.reason,
+        project=job.project,
+        task=job.task,
+        workload=job.workload,
+        first=job.first,
+        parameters=dict(trial.params),
+        metrics={
+            name: Summary(last=value, lowest=value, highest=value, count=trial.reports)
+            for name, value in trial.metrics.items()
+        },
+        created_s=trial.time_s - trial.seconds,
+        started_s=trial.time_s - trial.seconds,
+        ended_s=ended_s,
+        # Its job is billed: many trials share one cluster.
+        is_billed=False,
+        code=job.code,
+        versions=job.versions,
+    )

@@ -1,36 +1,143 @@
-"""The table's rows: the jobs that the service lists, each read once after its end, and as often as asked before it."""
+"""The list of jobs as rows of the table of experiments.
+
+A job that has ended does not change any more, so it is read once and kept in a SQLite file on this machine. The file
+only copies what the service knows: a damaged one, or one of another version, is made anew.
+"""
 
 import contextlib
 import itertools
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
+from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.costs.prices import price_of
-from raysm.client.experiments.cache import Cache
-from raysm.client.experiments.experiment import Experiment
-from raysm.client.experiments.pages import listed
-from raysm.client.experiments.reading import read_job
-from raysm.client.job.description import Status
+from raysm.client.experiments.experiment import (
+    Curve,
+    Experiment,
+    Summary,
+    curves_of,
+    summary_of,
+    thinned,
+    trial_rows,
+)
+from raysm.client.job import records
+from raysm.client.job.description import Description, Status, read
 from raysm.client.job.records import RUN
+from raysm.client.logs.stream import LogReader
 from raysm.client.service import Service
-from raysm.client.storage.s3 import in_parallel
+from raysm.client.storage.s3 import Storage, in_parallel
+from raysm.contract.events import Metric, Trial, parse
 from raysm.contract.job_api import APIS, JobApi, api_of
-from raysm.errors import InvalidRequest
+from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
+from raysm.errors import InvalidRequest, JobNotFound, ServiceError
+from raysm.request.workload import typed
 
-__all__ = ["Choice", "cache_of", "experiments", "moment", "with_trials"]
+__all__ = ["Cache", "Choice", "Reading", "cache_of", "experiments", "parse_since", "read_job", "with_trials"]
+
+T = TypeVar("T")
+
+VERSION = 3
+"""Of the cache's rows."""
+BUSY_S = 10.0
+"""Seconds to wait for another process that writes."""
+SCHEMA = """
+create table if not exists jobs (arn text primary key, row text not null, curves text not null, trials text not null)
+"""
+
+FOREIGN_HYPERPARAMETERS = "sagemaker_"
+"""The prefix of hyperparameters by which the SageMaker SDK talks to its own images."""
+
+
+class Cache:
+    """The rows, curves and trials of jobs that have ended; use it in one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Keep them in the file ``path``, which is made when the first job is kept."""
+        self._path = path
+
+    def rows(self) -> dict[str, Experiment]:
+        """Return the rows by ARN."""
+        try:
+            return {arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")}
+        except (ValueError, TypeError, KeyError):  # by a later version
+            self._path.unlink(missing_ok=True)
+            return {}
+
+    def curves(self, arn: str, names: Iterable[str]) -> dict[str, Curve]:
+        """Return the curves of a job, of those names that it has."""
+        curves: dict[str, Any] = next(
+            (json.loads(text) for (text,) in self._select("select curves from jobs where arn = ?", arn)), {}
+        )
+        return {name: [tuple(point) for point in curves[name]] for name in names if name in curves}
+
+    def trials(self, arn: str) -> list[Experiment]:
+        """Return the trials of a sweep, by number."""
+        trials: list[str] = next(
+            (json.loads(text) for (text,) in self._select("select trials from jobs where arn = ?", arn)), []
+        )
+        return [Experiment.of_json(row) for row in trials]
+
+    def keep(self, jobs: Iterable["Reading"]) -> None:
+        """Keep jobs that have ended. Nothing is kept on a full disk or in a home that cannot be written."""
+        rows = [
+            (job.row.arn, job.row.as_json(), json.dumps(job.curves), json.dumps([row.as_json() for row in job.trials]))
+            for job in jobs
+        ]
+        if rows:
+            with contextlib.suppress(sqlite3.Error, OSError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._opened() as file:
+                    file.executemany("insert or replace into jobs values (?, ?, ?, ?)", rows)
+
+    def forget(self, arns: Iterable[str]) -> None:
+        """Forget jobs that were removed."""
+        rows = [(arn,) for arn in arns]
+        if rows and self._path.exists():
+            with contextlib.suppress(sqlite3.Error), self._opened() as file:
+                file.executemany("delete from jobs where arn = ?", rows)
+
+    def _select(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        if not self._path.exists():
+            return []
+        try:
+            with self._opened() as file:
+                return file.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError:  # damaged, or of another version
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            return []
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(self._path, timeout=BUSY_S)) as file, file:
+            version = file.execute("pragma user_version").fetchone()[0]
+            # 0 is a new file.
+            if version not in (0, VERSION):
+                raise sqlite3.DatabaseError(f"{self._path} is of version {version}")
+            file.execute(SCHEMA)
+            file.execute(f"pragma user_version = {VERSION}")
+            yield file
+
 
 SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
 SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
-AT_ONCE = 100
-"""Jobs that are read, and kept, before the next ones are listed: a page of the service's list."""
+PAGE = 100
+"""Jobs in a page of the service's list; they are read and kept before the next page is asked for."""
+
+MAX_LISTED = 1_000_000
+"""The list is read page by page, as far as rows are wanted."""
 
 
 class _Named(NamedTuple):
-    """One job of the service's list."""
+    """One job in the service's list."""
 
     name: str
     arn: str
@@ -39,16 +146,16 @@ class _Named(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """Which jobs a table is of."""
+    """Which jobs are in a table."""
 
     project: str | None = None
-    """Only those of this project; None is any, and jobs of others too."""
+    """Only jobs of this project; None is any, and also jobs that raysm did not submit."""
     task: str | None = None
     """Only runs of this task."""
     status: tuple[Status, ...] = ()
-    """Only those that are so; none is any."""
+    """Only jobs of these statuses; empty is any."""
     since: datetime | None = None
-    """Only those that were sent then or later."""
+    """Only jobs that were submitted then or later."""
     contains: str | None = None
     """Part of the name."""
     limit: int = 100
@@ -64,17 +171,17 @@ class Choice:
         )
 
     def may_take(self, name: str, created: datetime, status: Status) -> bool:
-        """Whether a job may be one of them, by what the list tells: the others are not read."""
-        # Jobs of others have neither project nor task: their tags need not be asked for.
+        """Whether a job can be one of them, by the list alone: other jobs are not read."""
+        # Jobs that raysm did not submit have neither project nor task, so their tags need not be read.
         is_run = RUN.search(name) is not None or (self.project is None and self.task is None)
         return is_run and (not self.status or status in self.status) and (self.since is None or created >= self.since)
 
 
-def moment(since: str | datetime | timedelta | None, now: datetime) -> datetime | None:
-    """Return the time that somebody means: ``2026-11-01``, ``7d``, ``12h``, a time, or how long ago.
+def parse_since(since: str | datetime | timedelta | None, now: datetime) -> datetime | None:
+    """Return a time: given as ``2026-11-01``, as an age, ``7d`` or ``12h``, or as a time or an age of Python's.
 
     Raises:
-        InvalidRequest: It is none of them.
+        InvalidRequest: It is none of these.
     """
     match since:
         case None:
@@ -84,26 +191,23 @@ def moment(since: str | datetime | timedelta | None, now: datetime) -> datetime 
         case timedelta():
             return now - since
     span = SPAN.fullmatch(since.strip())
-    # Before the first date and behind the last there is none, either.
+    # Ages and dates can lie outside of the calendar.
     with contextlib.suppress(ValueError, OverflowError):
         if span is not None:
             return now - timedelta(seconds=float(span[1]) * SECONDS[span[2]])
-        # Without a zone it is of this machine's.
+        # A date without a zone is of this machine's.
         return datetime.fromisoformat(since.strip()).astimezone(UTC)
     raise InvalidRequest(f"since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 7d or 12h; got {since!r}")
 
 
 def cache_of(service: Service) -> Cache:
-    """Return what is kept of a service's jobs: each account and region has a file of its own."""
-    # What is not billed is this machine's own, whose home is nobody else's; there is no account to ask for.
+    """Return the cache of a service: each account and region has its own file."""
     where = f"{service.account}-{service.region}" if service.target.is_billed else "here"
     return Cache(service.home / "experiments" / f"{where}.sqlite")
 
 
 def experiments(service: Service, choice: Choice) -> list[Experiment]:
     """Return the jobs of a choice, the latest first.
-
-    Of those that ended before the last look nothing is asked but the list.
 
     Raises:
         InvalidRequest: The limit is below 1.
@@ -113,14 +217,14 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
     cache = cache_of(service)
     cached = cache.rows()
-    # Each in full, then merged: how many of the latest are of which API is not known before.
+    # All of each API, then merged: it is not known how many of the latest jobs are of which API.
     by_api = in_parallel(lambda api: list(_of_api(service, api, choice, cached, cache)), APIS)
     rows = sorted(itertools.chain(*by_api), key=lambda row: row.created_s, reverse=True)
     return rows[: choice.limit]
 
 
 def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment]:
-    """Return the rows, behind each sweep's those of its trials.
+    """Return the rows, each sweep followed by its trials.
 
     Raises:
         ServiceError: The service cannot be asked for one that has not ended.
@@ -145,36 +249,28 @@ def _of_api(
     service: Service, api: JobApi, choice: Choice, cached: dict[str, Experiment], cache: Cache
 ) -> Iterator[Experiment]:
     left = choice.limit
-    named = _listed(service, api, choice, cached)
-    while left > 0 and (page := list(itertools.islice(named, min(AT_ONCE, left)))):
+    named = _listed(service, api, choice)
+    while left > 0 and (page := list(itertools.islice(named, min(PAGE, left)))):
         rows = [row for row in _read(service, api, page, cached, cache) if choice.takes(row)]
         yield from rows[:left]
         left -= len(rows)
 
 
-def _listed(service: Service, api: JobApi, choice: Choice, cached: dict[str, Experiment]) -> Iterator[_Named]:
-    # How many have to be looked at nobody knows before: their projects are not in the list.
-    for item in listed(service, api, contains=choice.contains, sent_s=_sent_s(api, choice, cached)):
+def _listed(service: Service, api: JobApi, choice: Choice) -> Iterator[_Named]:
+    for item in service.summaries(api, contains=choice.contains, limit=MAX_LISTED):
         created: datetime = item["CreationTime"]
-        # The list comes the latest first: all that follow are older still.
+        # The list begins with the latest job.
         if choice.since is not None and created < choice.since:
             return
         if choice.may_take(item[api.name_key], created, Status(item[api.status_key])):
             yield _Named(name=item[api.name_key], arn=item[api.arn_key], created_s=created.timestamp())
 
 
-def _sent_s(api: JobApi, choice: Choice, cached: dict[str, Experiment]) -> list[float]:
-    """Return when the jobs were sent that are kept, as far back as the choice goes by what is kept."""
-    of_api = [row for row in cached.values() if row.kind == api.kind]
-    newest = sorted((row.created_s for row in of_api if choice.takes(row)), reverse=True)[: choice.limit]
-    return [row.created_s for row in of_api if row.created_s >= newest[-1]] if newest else []
-
-
 def _read(
     service: Service, api: JobApi, page: list[_Named], cached: dict[str, Experiment], cache: Cache
 ) -> list[Experiment]:
-    """Return the rows of a page's jobs in their order; read, and keep, those that are not kept yet."""
-    # The time too: on this machine a name may be used again after `raysm rm`, and so may its ARN.
+    """Return the rows of a page's jobs; read and keep the ones that are not in the cache."""
+    # On this machine a name, and with it the ARN, can be used again after `raysm rm`.
     rows = {
         job.arn: row
         for job in page
@@ -188,7 +284,139 @@ def _read(
 
 
 def _lacks_cost(service: Service, row: Experiment) -> bool:
-    """Whether a row was kept without its cost, and could have it now: a list of prices was brought since."""
+    """Whether a row was kept without its cost, which is known since the prices were fetched."""
     if row.cost_usd is not None or not row.is_billed or not row.instances:
         return False
     return all(price_of(instance_type, service.region) is not None for instance_type, _ in row.instances)
+
+
+# Read one job
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """One job as it was read."""
+
+    row: Experiment
+    curves: Mapping[str, Curve]
+    """Thinned."""
+    trials: Sequence[Experiment]
+    is_final: bool
+    """Whether nothing of it can change any more."""
+
+
+def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
+    """Read one job; return None if it was removed meanwhile.
+
+    Tags, record or log are left out if the caller has no permission to read them.
+    """
+    try:
+        description = read(api, service.describe(api, name))
+    except JobNotFound:
+        return None
+    questions = _Asked()
+    tags = questions.attempt(lambda: service.tags(description.arn)) or {}
+    record = questions.attempt(lambda: _record(service, tags, name))
+    trials: list[Trial] = []
+    curves = questions.attempt(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
+    row = _row(service, description, tags, record, curves)
+    is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
+    return Reading(
+        row=row,
+        curves={name: thinned(curve) for name, curve in curves.items()},
+        trials=trial_rows(row, trials),
+        # The last lines of a log arrive late, and a missing permission may be granted later.
+        is_final=description.status.is_terminal and not is_late and questions.is_whole,
+    )
+
+
+class _Asked:
+    """Reads optional things, and knows whether all of them could be read."""
+
+    def __init__(self) -> None:
+        self.is_whole = True
+
+    def attempt(self, ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except (ServiceError, OSError):
+            self.is_whole = False
+            return None
+
+
+def _row(
+    service: Service,
+    description: Description,
+    tags: Mapping[str, str],
+    record: records.Record | None,
+    curves: Mapping[str, Curve],
+) -> Experiment:
+    return Experiment(
+        name=description.name,
+        arn=description.arn,
+        kind=description.api.kind,
+        status=description.status,
+        secondary=description.secondary,
+        message=description.reason or ("" if description.status.is_terminal else description.message),
+        project=tags.get(PROJECT_TAG),
+        task=tags.get(TASK_TAG),
+        workload=tags.get(WORKLOAD_TAG),
+        first=tags.get(FIRST_TAG),
+        parameters={**_hyperparameters(description), **({} if record is None else record.parameters)},
+        metrics=_summaries(description, curves),
+        instances=description.instances,
+        created_s=_seconds(description.created) or 0.0,
+        started_s=_seconds(description.started),
+        ended_s=_seconds(description.ended),
+        is_billed=service.target.is_billed,
+        cost_usd=_cost(service, description),
+        image=_image(description.answer),
+        code="" if record is None else record.code,
+        versions={} if record is None else record.versions,
+    )
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Record | None:
+    if PROJECT_TAG not in tags or TASK_TAG not in tags:
+        return None
+    prefix = service.places.records(tags[PROJECT_TAG], tags[TASK_TAG])
+    # The record of a follow-up job is that of the first one.
+    return records.of_job(tags.get(FIRST_TAG, name), prefix, Storage(service))
+
+
+def _hyperparameters(description: Description) -> dict[str, Any]:
+    hyperparameters = description.answer.get("HyperParameters", {})
+    return {name: typed(text) for name, text in hyperparameters.items() if not name.startswith(FOREIGN_HYPERPARAMETERS)}
+
+
+def _metrics(log: LogReader, trials: list[Trial]) -> Iterator[Metric]:
+    """Yield the metrics of a log, and add its trials to ``trials``."""
+    for line in log.new_lines():
+        match parse(line.text):
+            case Metric() as metric:
+                yield metric
+            case Trial() as trial:
+                trials.append(trial)
+
+
+def _summaries(description: Description, curves: Mapping[str, Curve]) -> dict[str, Summary]:
+    """Return the summary of each metric; the service tells only the last value of those that it extracted."""
+    final = {item["MetricName"]: item["Value"] for item in description.answer.get("FinalMetricDataList", ())}
+    by_service = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
+    return by_service | {name: summary_of(curve) for name, curve in curves.items()}
+
+
+def _image(answer: Mapping[str, Any]) -> str:
+    training, processing = answer.get("AlgorithmSpecification", {}), answer.get("AppSpecification", {})
+    return str(training.get("TrainingImage") or processing.get("ImageUri") or "")
+
+
+def _cost(service: Service, description: Description) -> float | None:
+    if not service.target.is_billed:
+        return None
+    bill = bill_of([description], service.region)
+    return usd_so_far(description, service.region, time.time()) if bill is None else bill.usd

@@ -217,4 +217,4 @@ class JobViews:
         Raises:
             InvalidRequest: This is no notebook.
         """
-        return pkgutil.resolve_name("raysm.views.card.watching:watch")(self)
+        return pkgutil.resolve_name("raysm.views.card.watch:watch")(self)

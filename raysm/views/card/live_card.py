@@ -1,44 +1,157 @@
-"""What cards that are drawn again have in common: a thread that draws, its end, and who waits for it."""
+"""Cards that are redrawn in a notebook, in a thread, so that later cells run meanwhile.
 
+A kind of notebook is a class in ``NOTEBOOKS``, which knows how the notebook replaces an output.
+"""
+
+import sys
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from raysm.views.card.outputs import Output
+from raysm.errors import InvalidRequest
 
-__all__ = ["LiveCard"]
+__all__ = ["NOTEBOOKS", "LiveCard", "Output", "output_here"]
+
+NO_NOTEBOOK = (
+    "job.watch() draws a card in a notebook, and this is not a notebook: in a terminal use job.logs(follow=True), "
+    "or raysm logs -f JOB"
+)
+
+
+class Output:
+    """An output of a notebook that shows the latest card."""
+
+    @classmethod
+    def is_here(cls) -> bool:
+        """Whether this process runs in such a notebook."""
+        return False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the output was removed; called in the thread that ``thread`` made."""
+        return False
+
+    def show(self, html: str, text: str) -> None:
+        """Show a card in place of the one before; ``text`` is for notebooks without HTML."""
+        raise NotImplementedError
+
+    def thread(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """Return a thread, not started, that may call ``show``."""
+        # A daemon: the kernel's shutdown does not wait for the job.
+        return threading.Thread(target=work, name=name, daemon=True)
+
+
+class JupyterOutput(Output):
+    """A cell of Jupyter, VS Code or Colab, updated by ``display_id``."""
+
+    def __init__(self) -> None:
+        """Show nothing yet."""
+        self._handle: Any = None
+
+    @classmethod
+    def is_here(cls) -> bool:
+        """Whether this is IPython's kernel or shell."""
+        try:
+            from IPython.core.getipython import get_ipython
+        except ImportError:
+            return False
+        return get_ipython() is not None
+
+    def show(self, html: str, text: str) -> None:
+        """See ``Output``."""
+        from IPython import display
+
+        content = {"text/html": html, "text/plain": text}
+        if self._handle is None:
+            show: Any = display.display
+            self._handle = show(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+class MarimoOutput(Output):
+    """A cell of marimo, which supports ``display_id`` only while the cell runs."""
+
+    @classmethod
+    def is_here(cls) -> bool:
+        """Whether this is marimo's kernel."""
+        # In a marimo notebook it is imported already.
+        marimo = sys.modules.get("marimo")
+        return marimo is not None and marimo.running_in_notebook()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the cell was run again or deleted."""
+        import marimo
+
+        return bool(marimo.current_thread().should_exit)
+
+    def show(self, html: str, text: str) -> None:
+        """See ``Output``."""
+        import marimo
+
+        # Html: as Markdown, the card's text could become bold.
+        marimo.output.replace(marimo.Html(html))
+
+    def thread(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """Return one of marimo's threads: output of other threads is lost."""
+        import marimo
+
+        thread: threading.Thread = marimo.Thread(target=work, name=name, daemon=True)
+        return thread
+
+
+NOTEBOOKS: Sequence[type[Output]] = (MarimoOutput, JupyterOutput)
+"""marimo first: its kernel may have an IPython shell too."""
+
+
+def output_here(otherwise: str = NO_NOTEBOOK) -> Output:
+    """Return the output of the notebook of this process.
+
+    Args:
+        otherwise: The message if this is no notebook.
+
+    Raises:
+        InvalidRequest: This is no notebook.
+    """
+    for kind in NOTEBOOKS:
+        if kind.is_here():
+            return kind()
+    raise InvalidRequest(otherwise)
 
 
 class LiveCard(ABC):
-    """A card that is drawn again until what it shows has ended, or ``stop`` is called."""
+    """A card that is redrawn until its subject has ended, or ``stop`` is called."""
 
     def __init__(self, title: str, output: Output) -> None:
-        """Take what is shown; nothing is drawn before ``_begin``.
+        """Draw nothing before ``_begin``.
 
         Args:
-            title: What it is a card of.
+            title: The subject, for the name of the thread.
             output: Where it is shown.
         """
         self._title, self._output = title, output
         self._stopping = threading.Event()
 
     def _begin(self) -> None:
-        """Draw in a thread from now on: once the first card is there, and who asked for it was told what is wrong."""
+        """Redraw in a thread from now on. Draw the first card before, so that its errors reach the caller."""
         self._thread = self._output.thread(self._run, f"raysm card of {self._title}")
         self._thread.start()
 
     @abstractmethod
     def _run(self) -> None:
-        """Draw until the end, or until ``_stopping`` is set."""
+        """Redraw until the end, or until ``_stopping`` is set."""
 
     def stop(self) -> None:
-        """Draw it no more; what it shows goes on."""
+        """Stop redrawing the card; its subject goes on."""
         self._stopping.set()
         self._thread.join()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the end, and until its last card is drawn; return whether that was within ``timeout``."""
+        """Wait until the last card is drawn; return whether that was within ``timeout`` seconds."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def __repr__(self) -> str:
-        return f"<card of {self._title}, {'drawn no more' if self.wait(0) else 'live'}>"
+        return f"<card of {self._title}, {'ended' if self.wait(0) else 'live'}>"

@@ -1,29 +1,29 @@
-"""A session's card as HTML. Pure: its state flows in, text flows out, in which all it says is escaped."""
+"""A session's card as HTML."""
 
 import html
 
 from raysm.client.session.connected import rows
 from raysm.contract.session import SessionState
-from raysm.views.card.drawing import FRAME, SMALL, TEXT, facts_html
+from raysm.views.card.job_card import FRAME, SMALL, TEXT, facts_html
 
 __all__ = ["session_card"]
 
 OPEN, CLOSING = "#2e7d32", "#c62828"
 
-# A browser's own blue cannot be read on a dark page; this one has a contrast of 4 or more on black and on white.
+# The contrast is at least 4 on black and on white.
 LINK = "#1976d2"
 
 IN_HEAD = ("state", "job")
-"""What stands in the card's first line."""
+"""Facts in the card's first line."""
 
 
 def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
     """Return the card: state, instances, cost, when it ends, the dashboard, and the same in code.
 
     Args:
-        name: As it was named.
-        state: How it is now.
-        dashboard: Where its dashboard is shown; empty while it is not.
+        name: The session's.
+        state: Its state now.
+        dashboard: The address of its dashboard, or empty.
     """
     facts = [(label, text) for label, text in rows(state) if label not in IN_HEAD]
     parts = [_head(name, state), facts_html(facts), _link(dashboard), _in_code(name)]
@@ -42,7 +42,7 @@ def _head(name: str, state: SessionState) -> str:
 def _link(dashboard: str) -> str:
     if not dashboard:
         return ""
-    # Opened with noopener: the dashboard's page must not get hold of the notebook's.
+    # noopener: the dashboard's page must not get access to the notebook's.
     return f'<a href="{html.escape(dashboard)}" style="color:{LINK}" target="_blank" rel="noopener">Ray dashboard</a>'
 
 

@@ -205,12 +205,18 @@ async def dashboard_site(
             text = f"{name} has ended, and Ray's dashboard with it. raysm logs {name} shows its output."
             return _page(text, status=410) if not path else web.Response(status=410, text=text)
         if path in ("", READY) and request.method in ("GET", "HEAD"):
-            is_settled = await _settles(upstream, HOLD_S if path else WITHOUT_PAGE_S)
-            if path:
-                return web.Response(status=204 if is_settled else 503)
-            if not is_settled:
+            try:
+                await asyncio.wait_for(upstream.connect(), HOLD_S if path else WITHOUT_PAGE_S)
+            except TimeoutError:
+                if path:
+                    return web.Response(status=503)
                 text = f"The dashboard of {name} is starting: Ray starts it at the first request."
                 return _page(text, script=RELOAD)
+            except (OSError, RaysmError) as error:
+                # Shown by the waiting page itself: another page would begin to wait again.
+                return _page(f"The dashboard of {name} cannot be reached: {error}", status=502)
+            if path:
+                return web.Response(status=204)
         query = request.rel_url.raw_query_string
         return await upstream.answer(request, f"{path}?{query}" if query else path)
 
@@ -222,17 +228,6 @@ async def dashboard_site(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _settles(upstream: Upstream, within_s: float) -> bool:
-    """Return whether the head's dashboard answers, or cannot be reached, within some seconds."""
-    try:
-        await asyncio.wait_for(upstream.connect(), within_s)
-    except TimeoutError:
-        return False
-    except (OSError, RaysmError):  # the next request says why
-        return True
-    return True
 
 
 async def _follow(name: str, watch: Watch, look_s: float) -> None:
@@ -265,6 +260,7 @@ RELOAD = f"""
   for (;;) {{
     try {{
       const answer = await fetch("{READY}", {{cache: "no-store"}});
+      if (answer.status === 502) return document.body.innerHTML = await answer.text();
       if (answer.status !== 503) return location.reload();
     }} catch (error) {{}}
     await new Promise(done => setTimeout(done, 300));

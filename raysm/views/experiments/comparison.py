@@ -1,13 +1,141 @@
-"""In what jobs differ, and what they have in common. Pure: rows of the table flow in, their differences flow out."""
+"""Columns of the table of experiments, how their values are shown, and what differs between jobs."""
 
+import difflib
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from raysm.client.experiments.experiment import Experiment
-from raysm.views.experiments.columns import metric_columns, parameter_columns, shown, summary_words, took
+from raysm.client.costs.bill import dollars
+from raysm.client.experiments.experiment import FACTS, Experiment, Summary, Value
+from raysm.client.logs.rendering import metric_value
+from raysm.client.units import duration
+from raysm.errors import InvalidRequest
 
-__all__ = ["Comparison", "Difference", "comparison_of"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "check_columns",
+    "compare",
+    "differing",
+    "format_seconds",
+    "metric_columns",
+    "order",
+    "parameter_columns",
+    "shown",
+]
+
+WHICH = ("last", "min", "max", "best")
+"""Suffixes of a metric's name: ``loss:min``."""
+
+SPACE = "space."
+"""The prefix of a sweep's parameters in the sweep's own row, which has their ranges."""
+
+
+def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
+    """Return the names of all parameters, those that differ between jobs first."""
+    rows = list(jobs)
+    names = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    return sorted(names, key=lambda name: len({repr(row.parameters.get(name)) for row in rows}) <= 1)
+
+
+def differing(jobs: Iterable[Experiment]) -> list[str]:
+    """Return the names of the parameters in which jobs differ; for one job, all names."""
+    rows = list(jobs)
+    names = parameter_columns(rows)
+    return [name for name in names if len(rows) == 1 or len({repr(row.parameters.get(name)) for row in rows}) > 1]
+
+
+def metric_columns(jobs: Iterable[Experiment]) -> list[str]:
+    """Return the names of all metrics, the most frequent first."""
+    counts: dict[str, int] = {}
+    for row in jobs:
+        for name in row.metrics:
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: -counts[name])
+
+
+def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
+    """Check that each column exists: a misspelt one would look as if no job had a value.
+
+    Raises:
+        InvalidRequest: No job has one of them.
+    """
+    every = {*FACTS, *parameter_columns(jobs), *metric_columns(jobs)}
+    for column in columns:
+        name, colon, which = column.rpartition(":")
+        if column in every or (colon and name in every and which in WHICH):
+            continue
+        if colon and name in every:
+            raise InvalidRequest(f"no column {column!r}: a metric can be followed by {', '.join(WHICH)}")
+        if f"{SPACE}{column}" in every:
+            raise InvalidRequest(
+                f"{column!r} is a parameter of a sweep's trials, and these jobs only have its range, {SPACE}{column}; "
+                "add the trials: with_trials(), or raysm jobs --trials"
+            )
+        near = difflib.get_close_matches(column, every, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(every - {*FACTS})) or 'none'}"
+        raise InvalidRequest(f"no job has the parameter or metric {column!r}; {hint}")
+
+
+def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
+    """Return the jobs by a column, the lowest first, with ``-`` the highest first; no value and NaN come last."""
+    name = column.removeprefix("-")
+    rows = list(jobs)
+    having = [row for row in rows if _has_order(row.value(name))]
+    # Numbers come before texts.
+    having.sort(key=lambda row: _rank(row.value(name)), reverse=column.startswith("-"))
+    return having + [row for row in rows if not _has_order(row.value(name))]
+
+
+def _has_order(value: Value) -> bool:
+    # NaN is not equal to itself; one of them in the list would disturb the order of all others.
+    return value is not None and value == value
+
+
+def _rank(value: Value) -> tuple[bool, float, str]:
+    is_text = isinstance(value, str)
+    return is_text, 0.0 if is_text else float(value or 0), str(value) if is_text else ""
+
+
+def shown(job: Experiment, column: str) -> str:
+    """Return the text of a value; empty if there is none. An unknown cost is ``unknown``."""
+    value = job.value(column)
+    match column, value:
+        case "cost_usd", _:
+            return _cost(job)
+        case "duration_s", _:
+            return format_seconds(job.duration_s)
+        case (("created_s" | "started_s" | "ended_s"), float()):
+            at = {"created_s": job.created, "started_s": job.started, "ended_s": job.ended}[column]
+            return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+        case "code", str():
+            return value[:8]
+        case _, None:
+            return ""
+        case _, float():
+            return metric_value(value)
+    return str(value)
+
+
+def _cost(job: Experiment) -> str:
+    if not job.is_billed:
+        return "–"
+    if job.cost_usd is None:
+        return "unknown"
+    return dollars(job.cost_usd) if job.status.is_terminal else f"about {dollars(job.cost_usd)} so far"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Return a duration as text; empty if it is not known."""
+    return "" if seconds is None else duration(seconds)
+
+
+def summary_words(summary: Summary) -> str:
+    """Return a metric's last value, and its range if it changed."""
+    last = metric_value(summary.last)
+    if summary.lowest == summary.highest:
+        return last
+    return f"{last} ({metric_value(summary.lowest)} to {metric_value(summary.highest)})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,21 +145,18 @@ class Difference:
     group: str
     """``parameter``, ``metric``, ``code``, ``version`` or ``job``."""
     name: str
-    """Which one."""
     values: tuple[str, ...]
-    """Of each job, for people; empty where it has none."""
+    """The text for each job; empty if it has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Some jobs beside each other."""
+    """What differs between some jobs."""
 
     jobs: tuple[str, ...]
-    """Their names."""
     differences: tuple[Difference, ...]
-    """In what they differ."""
     alike: tuple[str, ...]
-    """Parameters that all of them have alike, ``lr=0.1``."""
+    """Parameters that are equal in all jobs, ``lr=0.1``."""
 
     def __repr__(self) -> str:
         table = [("", *self.jobs), *((f"{item.group} {item.name}".strip(), *item.values) for item in self.differences)]
@@ -53,17 +178,16 @@ class Comparison:
         return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{alike}"
 
 
-def comparison_of(jobs: Sequence[Experiment]) -> Comparison:
-    """Compare jobs."""
+def compare(jobs: Sequence[Experiment]) -> Comparison:
+    """Return what differs between jobs."""
     params = parameter_columns(jobs)
     rows = [("parameter", name, [shown_parameter(job, name) for job in jobs]) for name in params]
-    # Named shortly below the table: that they are alike is worth knowing, each by itself is not worth a row.
     alike = tuple(f"{name}={values[0]}" for _, name, values in rows if len(set(values)) == 1)
     rows += [
         ("metric", name, [summary_words(job.metrics[name]) if name in job.metrics else "" for job in jobs])
         for name in metric_columns(jobs)
     ]
-    # "unknown" is a value: jobs of which nobody knows the code are not said to have the same.
+    # "unknown" counts as a value of its own.
     rows.append(("code", "", [job.code[:12] or "unknown" for job in jobs]))
     for name in dict.fromkeys(name for job in jobs for name in job.versions):
         rows.append(("version", name, [job.versions.get(name, "unknown") for job in jobs]))
@@ -79,12 +203,11 @@ def _facts(jobs: Sequence[Experiment]) -> list[tuple[str, str, list[str]]]:
         ("job", "status", [str(job.status) for job in jobs]),
         ("job", "workload", [job.workload or "" for job in jobs]),
         ("job", "instances", [" + ".join(f"{count} x {kind}" for kind, count in job.instances) for job in jobs]),
-        ("job", "took", [took(job.duration_s) for job in jobs]),
+        ("job", "took", [format_seconds(job.duration_s) for job in jobs]),
         ("job", "cost", [shown(job, "cost_usd") for job in jobs]),
     ]
 
 
 def shown_parameter(job: Experiment, name: str) -> str:
-    """Return a parameter as people read it, to its last digit: two that differ must not read alike."""
-    # str() of a float is its shortest text that reads back as the same number.
+    """Return a parameter in full: two that differ must not look alike."""
     return "" if name not in job.parameters else str(job.parameters[name])

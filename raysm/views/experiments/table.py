@@ -1,7 +1,4 @@
-"""``raysm.jobs``: the jobs that ran as a table, and what can be done with one.
-
-What flows in is which jobs, what flows out is a list of them that a notebook shows as a table.
-"""
+"""``raysm.jobs``: the jobs that ran, as a table."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -9,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from raysm.client.experiments.experiment import Experiment
-from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
-from raysm.client.experiments.reading import read_job
+from raysm.client.experiments.listing import Choice, cache_of, experiments, parse_since, read_job, with_trials
 from raysm.client.job.description import Status
 from raysm.client.job.text import COLORS
 from raysm.client.service import Service, connect
@@ -18,25 +14,26 @@ from raysm.contract.job_api import api_of
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.grid.opening import opened
 from raysm.request import Target
-from raysm.views.experiments.columns import (
+from raysm.views.experiments.comparison import (
+    Comparison,
     check_columns,
+    compare,
+    format_seconds,
     metric_columns,
     order,
     parameter_columns,
     shown,
-    took,
 )
-from raysm.views.experiments.comparison import Comparison, comparison_of
 from raysm.views.grid.experiments import experiments_of
 from raysm.views.plots import Plot, plot_curves
 
 __all__ = ["Jobs", "jobs"]
 
 MOST_COLUMNS = 6
-"""Parameters, and metrics, that a notebook's table shows at once; ``to_frame`` has all."""
+"""Parameters, and metrics, in a notebook's table; ``to_frame`` has all."""
 
 MOST_ROWS = 50
-"""Jobs that a notebook's table shows at once."""
+"""Rows of a notebook's table."""
 
 
 class Jobs(list[Experiment]):
@@ -51,29 +48,29 @@ class Jobs(list[Experiment]):
         """Return them by a parameter, a metric or a fact: ``"loss"``, ``"loss:best"``, ``"-accuracy"``, ``"cost_usd"``.
 
         Args:
-            column: The lowest first, with a ``-`` before it the highest first; jobs without a value come last.
+            column: The lowest value comes first, with ``-`` before the name the highest; no value comes last.
 
         Raises:
-            InvalidRequest: No job has it.
+            InvalidRequest: No job has this column.
         """
         if self:
             check_columns(self, [column.removeprefix("-")])
         return Jobs(order(self, column), self._service)
 
     def with_trials(self) -> "Jobs":
-        """Return them with the trials of each sweep behind it, as rows of their own: ``digits-1/3`` is its trial 3.
+        """Return the jobs, each sweep followed by its trials as rows: ``digits-1/3`` is trial 3 of ``digits-1``.
 
-        A trial has its parameters, and of each metric what it reported last; its cost is its job's.
+        A trial has its parameters and the last value of each metric. Its cost is part of its job's.
         """
         return Jobs(with_trials(self._service, self), self._service)
 
     def named(self, name: str) -> Experiment:
-        """Return the one job of this name, or whose name ends so or begins so.
+        """Return the job of this name, or the only one whose name ends or begins with it.
 
         Raises:
-            InvalidRequest: There is none, or several.
+            InvalidRequest: No job matches, or several do.
         """
-        # Ends before beginnings: names begin with the task and the time, and end with what tells them apart.
+        # Names begin with the task and the time, and differ at their end.
         for matches in (str.__eq__, str.endswith, str.startswith):
             rows = [row for row in self if matches(row.name, name)]
             if len(rows) == 1:
@@ -83,17 +80,17 @@ class Jobs(list[Experiment]):
         raise InvalidRequest(f"none of these {len(self)} jobs is named {name!r}; raysm.jobs(limit=…) has more")
 
     def compare(self, *names: str) -> Comparison:
-        """Return in what jobs differ: parameters, metrics, code, versions, instances, cost.
+        """Return what differs between jobs: parameters, metrics, code, versions, instances, cost.
 
         Args:
-            names: Of the jobs, whole or their ends; two or more.
+            names: Two or more names of jobs, or their ends.
 
         Raises:
-            InvalidRequest: There is no such job, or only one was named.
+            InvalidRequest: A job does not exist, or fewer than two were named.
         """
         if len(names) < 2:
             raise InvalidRequest(f"compare takes two jobs or more, compare('digits-3', 'digits-7'); got {len(names)}")
-        return comparison_of([self.named(name) for name in names])
+        return compare([self.named(name) for name in names])
 
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (760, 320)) -> Plot:
         """Return the curves of metrics of all these jobs, in at most 200 points each.
@@ -106,14 +103,14 @@ class Jobs(list[Experiment]):
         Raises:
             InvalidRequest: No job has a metric of such a name.
         """
-        # Of a trial the log has how it ended alone: its sweep's result has a picture of all of them.
+        # The log has no curves of trials; the sweep's result plots them.
         curves = {row.name: _curves(self._service, row) for row in self if row.metrics and row.trial is None}
         return plot_curves(curves, names, log=log, size=size)
 
     def to_frame(self) -> Any:
         """Return a ``pandas.DataFrame``: a row for each job, columns ``params.lr``, ``metrics.loss``, and the facts.
 
-        A cost that is not known is NaN, never 0.
+        An unknown cost is NaN.
 
         Raises:
             MissingDependency: pandas is not installed.
@@ -123,20 +120,20 @@ class Jobs(list[Experiment]):
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         rows = [_flat(row) for row in self]
-        # Named here, so that a table without jobs has its column all the same.
+        # Named, so that an empty table has this column too.
         columns = list(dict.fromkeys(["name", *(key for row in rows for key in row)]))
         frame = pandas.DataFrame(rows, columns=columns)
         for name in ("created", "started", "ended"):
             if name in frame:
-                # UTC, since jobs of several regions stand in one table.
+                # UTC: a table can have jobs of several regions.
                 frame[name] = pandas.to_datetime(frame[name], unit="s", utc=True)
         return frame
 
     def __repr__(self) -> str:
         lines = [f"<{len(self)} jobs>" if self else "<no jobs>"]
         for row in self[:MOST_ROWS]:
-            # Few facts: a repr also stands in tracebacks and in logs.
-            facts = (row.name, str(row.status), took(row.duration_s), _words(row))
+            # Short, because a repr also appears in tracebacks.
+            facts = (row.name, str(row.status), format_seconds(row.duration_s), _words(row))
             lines.append("  " + "  ".join(fact for fact in facts if fact))
         return "\n".join(lines + _rest(self))
 
@@ -161,20 +158,20 @@ def jobs(
     grid: str | None = None,
     limit: int = 100,
 ) -> Jobs:
-    """Return the latest jobs as a table, failed ones too: what ran, with which parameters, how well, for how much.
+    """Return the latest jobs as a table: status, parameters, metrics, duration and cost.
 
-    What was read of a job that has ended is kept on this machine, so that it is read once.
+    A job that has ended is read once and then kept on this machine.
 
     Args:
         on: ``AWS(…)`` or ``Local(…)``; None is the embedded SageMaker of this machine.
-        project: Only those of this project; None is all, jobs of others too.
+        project: Only jobs of this project; None is all jobs, also those that raysm did not submit.
         task: Only runs of this task.
-        status: Only those that are so: ``"Completed"``, ``["Failed", "Stopped"]``.
-        since: Only those that were sent since then: ``"7d"``, ``"2026-11-01"``, a time, or how long ago.
+        status: Only jobs of this status, or of these: ``"Completed"``, ``["Failed", "Stopped"]``.
+        since: Only jobs submitted since then: ``"7d"``, ``"2026-11-01"``, a datetime or a timedelta.
         contains: Part of the name.
-        grid: Only those of this grid: the last job of each row, in whichever region, with the row's parameters, its
-            place and its dollars, from the grid's own file; no job is read for it.
-        limit: At most so many.
+        grid: Only the last job of each row of this grid, with the row's parameters, placement and cost. They are
+            read from the grid's file, and not from the service.
+        limit: The maximum number of jobs.
 
     Raises:
         InvalidRequest: There is no such grid or status, ``since`` is no time, or the limit is below 1.
@@ -185,7 +182,7 @@ def jobs(
         project=project,
         task=task,
         status=_statuses(status),
-        since=moment(since, datetime.now(UTC)),
+        since=parse_since(since, datetime.now(UTC)),
         contains=contains,
         limit=limit,
     )
@@ -198,7 +195,7 @@ def jobs(
 
 def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
     names = [] if status is None else [status] if isinstance(status, str) else list(status)
-    # UNKNOWN is raysm's own word for what it does not know; the service lists nothing by it.
+    # UNKNOWN is raysm's own; the service does not know it.
     statuses = [each for each in Status if each is not Status.UNKNOWN]
     chosen = [each for name in names for each in statuses if each.value.lower() == name.lower()]
     if len(chosen) < len(names):
@@ -207,7 +204,7 @@ def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
 
 
 def _curves(service: Service, row: Experiment) -> Any:
-    """Return a job's curves: those that are kept, or, of one that runs, as they are now."""
+    """Return a job's curves, from the cache or, while it runs, from the service."""
     cached = cache_of(service).curves(row.arn, row.metrics)
     if cached or row.ended_s is not None:
         return cached
@@ -243,7 +240,7 @@ def _words(row: Experiment) -> str:
 
 def _html_row(row: Experiment, columns: Sequence[str]) -> str:
     color = COLORS.get(row.status, "#1565c0")
-    # Why it failed is there where it is looked for, and takes no room.
+    # The failure reason is a tooltip.
     why = f' title="{html.escape(row.message)}"' if row.message else ""
     status = f'<span style="color:{color};white-space:nowrap"{why}>● {html.escape(str(row.status))}</span>'
     cells = "".join(f"<td>{html.escape(shown(row, column))}</td>" for column in columns)

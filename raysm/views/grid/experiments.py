@@ -6,8 +6,7 @@ No job is read for it: a thousand of them in four regions would take minutes, an
 import json
 from collections.abc import Mapping
 
-from raysm.client.experiments.curves import Summary
-from raysm.client.experiments.experiment import Experiment, Value
+from raysm.client.experiments.experiment import Experiment, Summary, Value
 from raysm.client.job.description import Status
 from raysm.grid.attempt import TaskState
 from raysm.grid.row import GridRow, rows_of

@@ -30,7 +30,7 @@ from raysm.grid.stop_grid import GridStop, stop_grid
 from raysm.grid.store import Store, path_of
 from raysm.grid.target_file import read_target
 from raysm.request import Target
-from raysm.views.card.outputs import output_here
+from raysm.views.card.live_card import output_here
 from raysm.views.grid.live import NO_NOTEBOOK, GridWatch
 from raysm.views.grid.report import report_page
 from raysm.views.grid.shown import ShownSnapshot, shown_snapshot

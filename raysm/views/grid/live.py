@@ -7,8 +7,7 @@ import html
 from collections.abc import Callable
 
 from raysm.errors import RaysmError
-from raysm.views.card.live_card import LiveCard
-from raysm.views.card.outputs import Output
+from raysm.views.card.live_card import LiveCard, Output
 from raysm.views.grid.looking import look_until_over
 from raysm.views.grid.shown import ShownSnapshot
 

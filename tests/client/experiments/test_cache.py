@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from raysm.client.experiments.cache import Cache
-from raysm.client.experiments.reading import Reading
+from raysm.client.experiments.listing import Cache, Reading
 from tests.support.experiments import FULL, row
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysm.client.experiments.curves import MAX_POINTS, curves_of, goal_of, summary_of, thinned
+from raysm.client.experiments.experiment import MAX_POINTS, curves_of, goal_of, summary_of, thinned
 from raysm.contract.events import Metric
 
 

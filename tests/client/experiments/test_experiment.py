@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from raysm.client.experiments.curves import Summary
-from raysm.client.experiments.experiment import Experiment
+from raysm.client.experiments.experiment import Experiment, Summary
 from tests.support.experiments import FULL, row
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from raysm.client.costs.prices import RegionPrices, save_prices
-from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
+from raysm.client.experiments.listing import Choice, cache_of, experiments, parse_since, with_trials
 from raysm.client.job.description import Status
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, Trial, line
@@ -207,10 +207,10 @@ def test_a_limit_below_1_is_refused(fake):
     ],
 )
 def test_a_time_is_said_as_people_say_it(since, at):
-    assert moment(since, NOW) == at
+    assert parse_since(since, NOW) == at
 
 
 @pytest.mark.parametrize("since", ["yesterday", "7 fortnights", "", "d7", "999999d", f"{10**30}w"])
 def test_what_is_no_time_is_refused(since):
     with pytest.raises(InvalidRequest, match="since is a time, 2026-11-01"):
-        moment(since, NOW)
+        parse_since(since, NOW)

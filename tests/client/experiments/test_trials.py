@@ -1,7 +1,6 @@
 """The trials of a sweep as rows of the table."""
 
-from raysm.client.experiments.experiment import Experiment
-from raysm.client.experiments.trials import trial_rows
+from raysm.client.experiments.experiment import Experiment, trial_rows
 from raysm.client.job.description import Status
 from raysm.contract.events import Trial
 from tests.support.experiments import FULL, row

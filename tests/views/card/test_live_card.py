@@ -2,8 +2,7 @@
 
 import pytest
 
-from raysm.views.card.live_card import LiveCard
-from raysm.views.card.outputs import Output
+from raysm.views.card.live_card import LiveCard, Output
 
 SOON_S = 60
 
@@ -33,7 +32,7 @@ def test_it_is_live_until_it_is_stopped_and_its_thread_bears_its_name(card):
     assert not card.wait(0)
     card.stop()
     assert card.ended
-    assert repr(card) == "<card of digits, drawn no more>"
+    assert repr(card) == "<card of digits, ended>"
 
 
 def test_who_waits_is_told_when_it_has_ended(card):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.views.card.outputs import NOTEBOOKS, JupyterOutput, MarimoOutput, Output, output_here
+from raysm.views.card.live_card import NOTEBOOKS, JupyterOutput, MarimoOutput, Output, output_here
 
 WITHIN_S = 120
 
@@ -18,7 +18,7 @@ def test_where_there_is_no_notebook_it_is_said_what_shows_a_job_in_a_terminal():
 
 
 def test_to_find_that_out_nothing_is_imported():
-    code = "import sys; from raysm.views.card.outputs import NOTEBOOKS; NOTEBOOKS[0].is_here(); "
+    code = "import sys; from raysm.views.card.live_card import NOTEBOOKS; NOTEBOOKS[0].is_here(); "
     code += "print('marimo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WITHIN_S)
     assert done.stdout == "False\n", done.stderr
@@ -37,7 +37,7 @@ def test_cards_are_drawn_in_a_thread_that_holds_no_kernel_up():
 IN_IPYTHON = """
 from IPython.core.interactiveshell import InteractiveShell
 InteractiveShell.instance()
-from raysm.views.card.outputs import output_here
+from raysm.views.card.live_card import output_here
 output = output_here()
 output.show("<b>first</b>", "first")
 output.show("<b>second</b>", "second")

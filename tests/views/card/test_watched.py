@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.contract.events import Metric, Progress, State, line
-from raysm.views.card.watched import MOST_CHARACTERS, MOST_LINES, MOST_POINTS, Watched, clean
+from raysm.views.card.job_card import MAX_CHARACTERS, MAX_LINES, MAX_POINTS, Watched, clean
 
 
 def watched(*events):
@@ -49,10 +49,10 @@ def test_a_curve_goes_by_steps_or_by_seconds():
     )
 
 
-@pytest.mark.parametrize("count", [MOST_POINTS, MOST_POINTS + 1, 10_000, 10_001])
+@pytest.mark.parametrize("count", [MAX_POINTS, MAX_POINTS + 1, 10_000, 10_001])
 def test_a_long_curve_has_few_points_and_always_its_last(count):
     ((_, points),) = watched(*(Metric(name="loss", value=float(step), step=step) for step in range(count))).curves
-    assert len(points) <= MOST_POINTS + 1
+    assert len(points) <= MAX_POINTS + 1
     assert (points[0], points[-1]) == ((0, 0.0), (count - 1, count - 1.0))
     assert sorted(points) == list(points)
 
@@ -71,7 +71,7 @@ def test_of_each_instance_the_latest_shares_are_known_by_its_number():
 
 def test_the_last_lines_stay():
     seen = watched(*(f"line {number}" for number in range(100)))
-    assert len(seen.lines) == MOST_LINES
+    assert len(seen.lines) == MAX_LINES
     assert seen.lines[-1] == "algo-1 | line 99"
 
 
@@ -86,7 +86,7 @@ def test_the_last_lines_stay():
         ("\x9b31mred", "31mred"),
         ("<script>", "<script>"),
         ("a\tb", "a\tb"),
-        ("a" * 500, "a" * (MOST_CHARACTERS - 1) + "…"),
+        ("a" * 500, "a" * (MAX_CHARACTERS - 1) + "…"),
     ],
 )
 def test_a_line_has_nothing_that_a_terminal_obeys(text, plain):
@@ -96,6 +96,6 @@ def test_a_line_has_nothing_that_a_terminal_obeys(text, plain):
 @given(st.text(max_size=400))
 def test_every_line_is_short_and_harmless(text):
     plain = clean(text)
-    assert len(plain) <= MOST_CHARACTERS
+    assert len(plain) <= MAX_CHARACTERS
     assert "\x1b" not in plain
     plain.encode()

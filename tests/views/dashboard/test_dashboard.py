@@ -317,3 +317,20 @@ def test_the_token_is_not_sent_to_a_port_that_another_user_has(tmp_path, ask):
         assert status == 502
         assert b"another user (uid 65534)" in body
         assert other.end() == ""
+
+
+def test_a_waiting_page_says_why_the_head_cannot_be_reached(tmp_path, ask):
+    may_go = threading.Event()
+
+    @contextlib.contextmanager
+    def way():
+        assert may_go.wait(WAIT_S)
+        raise InvalidRequest("the job lets nobody in")
+        yield
+
+    with showing(way, tmp_path) as server:
+        assert b"is starting" in ask(server.port, f"/{server.prefix}/")[2]
+        may_go.set()
+        status, _, body = ask(server.port, f"/{server.prefix}/raysm/ready")
+    assert status == 502
+    assert b"the job lets nobody in" in body

@@ -2,17 +2,17 @@
 
 import pytest
 
-from raysm.client.experiments.curves import Summary
+from raysm.client.experiments.experiment import Summary
 from raysm.client.job.description import Status
 from raysm.errors import InvalidRequest
-from raysm.views.experiments.columns import (
+from raysm.views.experiments.comparison import (
     check_columns,
+    format_seconds,
     metric_columns,
     order,
     parameter_columns,
     shown,
     summary_words,
-    took,
 )
 from tests.support.experiments import FULL, row
 
@@ -106,7 +106,7 @@ def test_values_are_written_for_people():
     ("seconds", "text"), [(None, ""), (0.4, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7325, "2 h 2 min")]
 )
 def test_a_duration_is_written_for_people(seconds, text):
-    assert took(seconds) == text
+    assert format_seconds(seconds) == text
 
 
 def test_a_metric_has_its_range_where_it_has_one():

@@ -1,7 +1,7 @@
 """In what jobs differ."""
 
-from raysm.client.experiments.curves import Summary
-from raysm.views.experiments.comparison import Difference, comparison_of
+from raysm.client.experiments.experiment import Summary
+from raysm.views.experiments.comparison import Difference, compare
 from tests.support.experiments import row
 
 
@@ -30,7 +30,7 @@ OTHER = row(
 
 
 def test_only_what_differs_is_listed_and_the_rest_is_alike():
-    comparison = comparison_of([ONE, OTHER])
+    comparison = compare([ONE, OTHER])
     assert comparison.jobs == ("digits-1", "digits-2")
     assert comparison.alike == ("seed=7",)
     assert [(each.group, each.name, each.values) for each in comparison.differences] == [
@@ -45,22 +45,22 @@ def test_only_what_differs_is_listed_and_the_rest_is_alike():
 
 
 def test_a_job_differs_in_nothing_from_itself():
-    comparison = comparison_of([ONE, ONE])
+    comparison = compare([ONE, ONE])
     assert comparison.differences == ()
     assert repr(comparison) == "  digits-1  digits-1\nalike: lr=0.1, seed=7"
 
 
 def test_what_is_not_known_of_one_is_said_so():
-    differences = comparison_of([ONE, row(name="theirs", is_billed=False)]).differences
+    differences = compare([ONE, row(name="theirs", is_billed=False)]).differences
     assert Difference(group="code", name="", values=("a" * 12, "unknown")) in differences
     assert Difference(group="version", name="raysm", values=("0.1.0", "unknown")) in differences
 
 
 def test_it_is_shown_as_a_table_and_what_jobs_say_is_escaped():
     hostile = row(name="<script>", parameters={"<b>": "</table>"}, is_billed=False)
-    html = comparison_of([ONE, hostile])._repr_html_()
+    html = compare([ONE, hostile])._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert html.count("</table>") == 1
-    lines = repr(comparison_of([ONE, OTHER])).splitlines()
+    lines = repr(compare([ONE, OTHER])).splitlines()
     assert lines[1].split() == ["parameter", "lr", "0.1", "0.1000001"]

@@ -11,8 +11,7 @@ from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.contract.events import Metric, Progress, State, line
 from raysm.contract.job_api import TRAINING
 from raysm.request import Local
-from raysm.views.card.drawing import MOST_BYTES, Moment, card, words
-from raysm.views.card.watched import Seen, Watched
+from raysm.views.card.job_card import MAX_BYTES, Moment, Seen, Watched, card, words
 from tests.support.sagemaker import aws
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
@@ -151,7 +150,7 @@ def test_it_fits_into_its_bytes_however_much_a_job_says(character):
         State(name=text, detail=text),
     )
     html = card(moment(seen, trouble=text, facts=((text, text),) * 3, reason=text[:1024]))
-    assert len(html.encode()) <= MOST_BYTES
+    assert len(html.encode()) <= MAX_BYTES
     assert Page(html).tags <= ALLOWED
 
 

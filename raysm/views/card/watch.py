@@ -1,8 +1,4 @@
-"""``job.watch()``: a card in a notebook that is drawn again as the job goes on.
-
-A loop over the job's own cursor, in a thread, so that later cells run meanwhile. What flows in are log lines and
-Descriptions, what flows out are cards, at most two a second, and only where something has changed.
-"""
+"""``job.watch()``: a card in a notebook that is redrawn as the job goes on, at most twice a second."""
 
 import contextlib
 import time
@@ -14,34 +10,32 @@ from raysm.client.job.description import Description, Status
 from raysm.client.job.handle import Job
 from raysm.client.logs.stream import FOLLOW_S, JobStream
 from raysm.errors import RaysmError
-from raysm.views.card.drawing import Moment, card, words
-from raysm.views.card.live_card import LiveCard
-from raysm.views.card.outputs import Output, output_here
-from raysm.views.card.watched import Watched
+from raysm.views.card.job_card import Moment, Watched, card, words
+from raysm.views.card.live_card import LiveCard, Output, output_here
 
 __all__ = ["Watch", "watch"]
 
-LEAST_S = 0.5
-"""Seconds between two cards, at least."""
+MIN_PAUSE_S = 0.5
+"""Minimum seconds between two cards."""
 
 STALE_S = 30.0
-"""Seconds after which a card is drawn again although nothing has changed but the time and the cost."""
+"""After so many seconds a card is redrawn although only the time and the cost have changed."""
 
 
 class Watch(LiveCard):
-    """A card that is drawn again until its job has ended, or ``stop`` is called."""
+    """A card that is redrawn until its job has ended, or ``stop`` is called."""
 
     def __init__(self, job: Job, output: Output, *, clock: Callable[[], float] = time.time) -> None:
         """Draw the first card at once, and the others in a thread.
 
         Args:
-            job: Whose card it is.
-            output: Where it is shown.
-            clock: Seconds since the epoch.
+            job: The job.
+            output: Shows the cards.
+            clock: Returns seconds since the epoch.
         """
         super().__init__(job.name, output)
         self._job, self._clock = job, clock
-        # Who watches it sends its follow-up jobs, as who follows its log does.
+        # Watching a job submits its follow-up jobs, as following its log does.
         self._stream = JobStream(job.chain, send=True)
         self._watched = Watched()
         self._shown: tuple[object, ...] | None = None
@@ -52,22 +46,22 @@ class Watch(LiveCard):
 
     def _run(self) -> None:
         pauses = self._job.service.polling.pauses()
-        while not self._stream.is_over and not self._stopping.wait(max(LEAST_S, min(next(pauses), FOLLOW_S))):
+        while not self._stream.is_over and not self._stopping.wait(max(MIN_PAUSE_S, min(next(pauses), FOLLOW_S))):
             if self._output.is_gone:
                 return
             if self._look():
-                # A log that has just grown is looked at often again.
+                # A log that has just grown is read often again.
                 pauses = self._job.service.polling.pauses()
 
     def _look(self) -> bool:
-        """Look once, and draw the card where it has changed; return whether lines have come."""
+        """Read the log once and redraw the card if it changed; return whether lines have come."""
         came = False
         try:
             for line in self._stream.new_lines(whole=False):
                 came = True
                 self._watched.add(line.host, line.text)
             self._trouble = ""
-        except RaysmError as error:  # a network that is away is no reason to end the card: it says so
+        except RaysmError as error:  # the network may come back; the card says so
             self._trouble = str(error)
         self._draw()
         return came
@@ -93,7 +87,7 @@ class Watch(LiveCard):
 
     def _description(self) -> Description:
         chain = self._job.chain
-        # What the look above was told: the card asks nothing by itself.
+        # As the log reader found it: the card sends no request of its own.
         description = chain.last_known() or Description(name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN)
         with contextlib.suppress(RaysmError):
             return replace(description, instances=self._job.instances)
@@ -101,7 +95,7 @@ class Watch(LiveCard):
 
 
 def _usd(job: Job, description: Description, now_s: float) -> float | None:
-    """Return what the job and those before it have cost; None where that is not known, or costs nothing."""
+    """Return the cost of the job and of those it follows; None if it is unknown or nothing."""
     if not job.service.target.is_billed:
         return None
     with contextlib.suppress(RaysmError):
@@ -112,17 +106,17 @@ def _usd(job: Job, description: Description, now_s: float) -> float | None:
         earlier = bill_of(job.chain.earlier(), job.service.region)
         if earlier is None or so_far is None:
             return so_far
-        # As in a bill, of a part that is not known neither is the sum.
+        # If a part is unknown, so is the sum.
         return None if earlier.usd is None else earlier.usd + so_far
     return None
 
 
 def watch(job: Job, output: Output | None = None) -> Watch:
-    """Show a card of ``job`` below the cell, and draw it again until the job has ended; later cells run meanwhile.
+    """Show a card of ``job`` below the cell and redraw it until the job has ended; later cells run meanwhile.
 
     Args:
         job: The job.
-        output: Where it is shown; None is the notebook.
+        output: Shows the cards; None is the notebook.
 
     Raises:
         InvalidRequest: This is no notebook.

@@ -12,7 +12,7 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Limits, Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.card.watching import LEAST_S, Watch, watch
+from raysm.views.card.watch import MIN_PAUSE_S, Watch, watch
 from tests.support.client_jobs import EXCEEDED, M5, NOW_MS
 from tests.support.running_job import job, remote
 from tests.support.sagemaker import fake_aws, now, refusal
@@ -38,7 +38,7 @@ def test_it_is_drawn_at_once_again_as_the_job_goes_on_and_no_more_once_it_has_en
     remote.sagemaker.end(job.name, "Completed")
     assert watching.wait(WITHIN_S)
     assert "Completed" in screen.cards[-1]
-    assert "drawn no more" in repr(watching)
+    assert "ended" in repr(watching)
     drawn = len(screen.cards)
     tell(remote, job, 3, "late")
     assert len(screen.cards) == drawn
@@ -72,7 +72,7 @@ def test_there_are_at_most_two_cards_a_second(remote, job):
     assert watching.wait(WITHIN_S)
     pauses = [after - before for before, after in zip(screen.times, screen.times[1:], strict=False)]
     # The first card is drawn by the caller, and the second once the pause is over.
-    assert all(pause >= LEAST_S * 0.9 for pause in pauses)
+    assert all(pause >= MIN_PAUSE_S * 0.9 for pause in pauses)
 
 
 def test_nothing_is_drawn_where_nothing_has_changed(remote, job):
