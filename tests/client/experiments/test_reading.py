@@ -3,11 +3,11 @@
 import datetime
 
 import pytest
-from raysm.client.function import Function
 
 from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.experiments.listing import read_job
 from raysm.client.job.description import Status, read
+from raysm.client.source.function import Function
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.contract.job_api import PROCESSING, TRAINING

@@ -41,7 +41,7 @@ def test_a_column_that_a_job_has_is_taken(column):
     [
         ("losss", "'losss'; did you mean 'loss'"),
         ("zzz", "there are fast, loss, lr, model"),
-        ("loss:median", "behind a metric stand last, min, max, best"),
+        ("loss:median", "a metric can be followed by last, min, max, best"),
     ],
 )
 def test_a_column_that_no_job_has_is_refused_with_the_nearest(column, message):
@@ -51,7 +51,7 @@ def test_a_column_that_no_job_has_is_refused_with_the_nearest(column, message):
 
 def test_who_asks_for_a_trials_parameter_among_sweeps_alone_is_told_how_to_take_the_trials_along():
     sweep = row(parameters={"space.lr": "loguniform(0.0001, 0.1)", "trials": 6})
-    with pytest.raises(InvalidRequest, match=r"these jobs have its range alone, space\.lr; .*raysm jobs --trials"):
+    with pytest.raises(InvalidRequest, match=r"these jobs only have its range, space\.lr; .*raysm jobs --trials"):
         check_columns([sweep], ["lr"])
 
 
