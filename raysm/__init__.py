@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raysm.client.tuning.call import tune
     from raysm.client.tuning.handle import Tuning, attach_tuning
     from raysm.errors import JobFailed, JobStopped, RaysmError
-    from raysm.grid.batch_job.asked import ControllerJob
+    from raysm.grid.batch_job.definition import ControllerJob
     from raysm.grid.row import GridRow
     from raysm.grid.rows.query import Query
     from raysm.grid.rules import Rules
@@ -150,7 +150,7 @@ _HOMES = {
     "raysm.client.tuning.handle": ("Tuning", "attach_tuning"),
     "raysm.client.tuning.call": ("tune",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
-    "raysm.grid.batch_job.asked": ("ControllerJob",),
+    "raysm.grid.batch_job.definition": ("ControllerJob",),
     "raysm.grid.row": ("GridRow",),
     "raysm.grid.rows.query": ("Query",),
     "raysm.grid.rules": ("Rules",),

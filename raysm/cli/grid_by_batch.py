@@ -19,9 +19,8 @@ from raysm.client.service import Service
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
-from raysm.grid.batch_job.asked import ControllerJob
-from raysm.grid.batch_job.sending import send
-from raysm.grid.batch_job.sent import SentController
+from raysm.grid.batch_job.definition import ControllerJob
+from raysm.grid.batch_job.sending import SentController, send
 from raysm.grid.batch_job.taking_up import exit_code, take_up
 from raysm.grid.planning import Planned
 from raysm.views.grid.handle import attach_grid
@@ -91,7 +90,7 @@ def run(grid: Planned, controller: ControllerJob, arguments: Arguments, console:
     )
     shown.print(Text(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}"), soft_wrap=True)
     if sent_controller is not None:
-        watch(handle, shown, sleep=_watching(sent_controller, Service(target)))
+        watch(handle.status, shown, sleep=_watching(sent_controller, Service(target)))
     view = handle.status()
     if arguments.json or sent_controller is None:
         print_answer(view, screen_lines, console, as_json=arguments.json)

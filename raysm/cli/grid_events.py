@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from raysm.grid.classify import brief
+from raysm.grid.endings import brief
 from raysm.grid.running import Running
 
 __all__ = ["follow"]

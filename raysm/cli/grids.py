@@ -19,9 +19,9 @@ from raysm.cli.rows_source import named_source
 from raysm.cli.sending import check_output
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
-from raysm.grid.classify import brief
-from raysm.grid.opening import grid_names, only_grid
-from raysm.grid.row_tables import KEY
+from raysm.grid.endings import brief
+from raysm.grid.local_grids import grid_names, only_grid
+from raysm.grid.row import KEY
 from raysm.grid.rows.source import MAX_ROWS
 from raysm.views.grid.handle import GridHandle, attach_grid
 from raysm.views.grid.screen import screen_lines
@@ -61,10 +61,10 @@ def _status(arguments: Arguments, console: Console) -> None:
 def _watch(arguments: Arguments, console: Console) -> None:
     grid = _handle(arguments)
     if not arguments.json:
-        watch(grid, console)
+        watch(grid.status, console)
         return
     # A line for each look, so that a program reads it as it comes.
-    watch(grid, console, show=lambda view: print(json.dumps(view.as_dict()), flush=True))
+    watch(grid.status, console, show=lambda view: print(json.dumps(view.as_dict()), flush=True))
 
 
 def _rows(arguments: Arguments, console: Console) -> None:

@@ -113,8 +113,8 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         if tuning is not None:
             run_about(arguments, tuning, console)
             return
-        # Imported here: the other commands do not need the modules of grids.
-        from raysm.grid.opening import grid_names
+        # Here alone: the other commands need not load the grids' modules.
+        from raysm.grid.local_grids import grid_names
 
         if arguments.job in grid_names():
             raise InvalidRequest(

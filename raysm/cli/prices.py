@@ -13,7 +13,7 @@ from raysm.cli.config import NO_ROLE, read_settings
 from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, fetch_prices, save_prices
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
-from raysm.grid.asking import prices_of, services_in
+from raysm.grid.planning import prices_of, services_in
 from raysm.request import AWS
 
 __all__ = ["run", "table_of"]

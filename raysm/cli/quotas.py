@@ -18,11 +18,10 @@ from raysm.cli.config import NO_ROLE, read_settings
 from raysm.client.costs.prices import Price, PriceTable
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
-from raysm.grid.asking import prices_of, services_in
-from raysm.grid.opening import grid_names, opened
+from raysm.grid.capacity import market_in_use
+from raysm.grid.local_grids import grid_names, opened
 from raysm.grid.place import Place, Quota
-from raysm.grid.quotas import all_quotas, read_quotas
-from raysm.grid.standing import market_in_use
+from raysm.grid.planning import all_quotas, prices_of, read_quotas, services_in
 
 __all__ = ["Fitting", "fitting", "in_use_here", "run"]
 

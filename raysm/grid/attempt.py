@@ -81,7 +81,7 @@ class Attempt:
     state: AttemptState = AttemptState.INTENDED
     """Where it stands."""
     ending: str = ""
-    """Class of its end (``raysm.grid.classify``); empty while it is open."""
+    """Class of its end (``raysm.grid.endings``); empty while it is open."""
     reason: str = ""
     """The service's words about its end."""
     intended_s: float = 0.0

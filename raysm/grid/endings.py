@@ -1,47 +1,84 @@
-"""How an attempt may end, or fail to begin, and what follows from each: one value a class, one table of them.
+"""How an attempt can end: the classes of ends, what follows from each, and how SageMaker's words tell the class.
 
-``raysm.grid.classify`` finds the class by the service's words; whoever carries out what follows asks the class itself.
+The words come from public reports of users and from the API's model; this project has seen none of them on AWS. Words
+that match nothing are UNKNOWN, which has an action of its own, so that new words do not stop a grid.
 """
 
+import re
 from dataclasses import dataclass
+from enum import StrEnum
 
+from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.attempt import TaskState
 
-__all__ = ["ENDINGS", "Ending", "ending"]
+__all__ = [
+    "EndName",
+    "ENDINGS",
+    "Ending",
+    "LearnedQuota",
+    "Verdict",
+    "brief",
+    "ending",
+    "classify_end",
+    "classify_refusal",
+    "parse_quota",
+    "same_reason",
+    "shortened",
+]
+
+
+class EndName(StrEnum):
+    """Names of the classes of ends, as the store has them."""
+
+    OK = "OK"
+    THROTTLED = "THROTTLED"
+    MAYBE = "MAYBE"
+    QUOTA = "QUOTA"
+    CAPACITY = "CAPACITY"
+    SERVICE = "SERVICE"
+    ERROR = "ERROR"
+    USER = "USER"
+    INVALID = "INVALID"
+    DENIED = "DENIED"
+    TIME = "TIME"
+    LEFT = "LEFT"
+    STOPPED = "STOPPED"
+    CLASH = "CLASH"
+    UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """One class of ends."""
+    """A class of ends, and what follows from it."""
 
-    name: str
-    """As the store has it."""
+    name: EndName
     then: TaskState = TaskState.WAITING
-    """What the task is then."""
+    """The task's next state."""
     is_end: bool = True
-    """Whether the attempt has ended: else the same Create is sent again."""
+    """Whether the attempt has ended; otherwise the same Create is sent again."""
     is_doubtful: bool = False
-    """Whether the Create may have been carried out nevertheless, or may be so later."""
+    """Whether the Create may have been carried out, or may be carried out later."""
     is_throttle: bool = False
     """Whether there were too many calls."""
-    counts: bool = False
-    """Whether it uses up one of the task's retries."""
-    brakes: bool = False
-    """Whether the first of a grid, all with the same reason, pause it: the user's own fault."""
-    is_lack: bool = False
-    """Whether the place has no more instances than those that it has given: these are as good as before."""
-    blocks_from: int = 0
-    """From the how manieth in a row a place is left alone for a while; 0 is never."""
-    most: int = 0
-    """Ends of this class after which the task fails; 0 is any number."""
-    most_begun: int = 0
-    """As ``most``, of those alone whose job had had its instances, and is paid for; 0 is any number."""
+    uses_retry: bool = False
+    """Whether it counts against ``Rules.retries``."""
+    pauses_grid: bool = False
+    """Whether the grid pauses if its first jobs all end like this for the same reason: an error of the user's."""
+    is_capacity: bool = False
+    """Whether the place is out of instances: the ones that it gave keep running."""
+    backoff_after: int = 0
+    """Consecutive endings after which the grid backs off from the place; 0 is never."""
+    max_count: int = 0
+    """Endings of this class after which the task fails; 0 is no limit."""
+    max_started: int = 0
+    """Like ``max_count``, for attempts that got their instances and so cost money."""
     closes_region: bool = False
-    """Whether nothing is sent to the region for a while."""
+    """Whether the grid backs off from the whole region."""
     stays: bool = False
     """Whether the next attempt has to be in the same region."""
     is_waste: bool = True
-    """Whether what it cost was for nothing."""
+    """Whether its cost bought nothing."""
     advice: str = ""
     """What a person can do."""
 
@@ -49,44 +86,230 @@ class Ending:
 ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
-        Ending(name="OK", then=TaskState.DONE, is_waste=False),
-        # Not is_end: it costs nothing, and the place is as good as before.
-        Ending(name="THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
-        Ending(name="MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
-        Ending(name="QUOTA", blocks_from=1, advice="ask for a higher quota, or give more types or regions"),
-        # Before its instances come it costs nothing, and ``Rules.give_up_s`` bounds it. A place that gives them and
-        # takes them away is none that refuses: without a bound of its own such a task would be paid for without end.
+        Ending(name=EndName.OK, then=TaskState.DONE, is_waste=False),
+        # No end: it costs nothing, and says nothing of the place.
+        Ending(name=EndName.THROTTLED, is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(
-            name="CAPACITY", is_lack=True, blocks_from=1, most_begun=8, advice="give more types or regions, or wait"
+            name=EndName.MAYBE,
+            is_end=False,
+            is_doubtful=True,
+            closes_region=True,
+            advice="the same call is sent again",
         ),
-        # The service itself starts a job again by its RetryStrategy: one more here, then elsewhere.
-        Ending(name="SERVICE", blocks_from=2, most=8, advice="SageMaker failed, not the row"),
-        # No retry: see ``raysm.grid.classify.DETERMINISTIC``.
+        Ending(name=EndName.QUOTA, backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
+        # Without instances it costs nothing, and ``Rules.give_up_s`` limits it. A place that gives instances and takes
+        # them away needs its own limit, since each such attempt is paid for.
         Ending(
-            name="ERROR",
+            name=EndName.CAPACITY,
+            is_capacity=True,
+            backoff_after=1,
+            max_started=8,
+            advice="give more types or regions, or wait",
+        ),
+        # SageMaker itself restarts a job by its RetryStrategy: one more attempt here, then elsewhere.
+        Ending(name=EndName.SERVICE, backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
+        # No retry: see DETERMINISTIC.
+        Ending(
+            name=EndName.ERROR,
             then=TaskState.FAILED,
-            brakes=True,
+            pauses_grid=True,
             advice="the same program would fail again: correct it, or the row, then raysm grid retry",
         ),
         Ending(
-            name="USER", counts=True, brakes=True, advice="read the job's log, correct the program, raysm grid retry"
+            name=EndName.USER,
+            uses_retry=True,
+            pauses_grid=True,
+            advice="read the job's log, correct the program, raysm grid retry",
         ),
-        Ending(name="INVALID", then=TaskState.FAILED, brakes=True, advice="correct the request or the row"),
-        Ending(name="DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
-        # What it has reached lies with its checkpoint, in the bucket of its region.
-        Ending(name="TIME", counts=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
-        # Costs nothing and says nothing, neither of the row nor of the place.
-        Ending(name="LEFT", is_waste=False, advice="the row goes to another region of the grid"),
-        Ending(name="STOPPED", then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
-        # Another's job of this very name: the next number's is free.
-        Ending(name="CLASH", most=8, is_waste=False, advice="another job has this name: give the grid another --name"),
-        # Again once here, once elsewhere; then a person has to look: these words were never seen before.
-        Ending(name="UNKNOWN", blocks_from=1, most=3, advice="report this reason to raysm's authors"),
+        Ending(name=EndName.INVALID, then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
+        Ending(name=EndName.DENIED, closes_region=True, advice="log in again, or ask for the permission named above"),
+        # Its checkpoint is in the bucket of its region.
+        Ending(name=EndName.TIME, uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
+        Ending(name=EndName.LEFT, is_waste=False, advice="the row goes to another region of the grid"),
+        Ending(name=EndName.STOPPED, then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
+        # Somebody else's job has this name: the next attempt has another one.
+        Ending(
+            name=EndName.CLASH,
+            max_count=8,
+            is_waste=False,
+            advice="another job has this name: give the grid another --name",
+        ),
+        # Once more here, once elsewhere; then a person has to look.
+        Ending(name=EndName.UNKNOWN, backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
     )
 }
 """By name."""
 
 
 def ending(name: str) -> Ending:
-    """Return the class of this name; of one that a newer raysm wrote, UNKNOWN."""
+    """Return the class of this name; UNKNOWN for a name that a newer raysm wrote."""
     return ENDINGS.get(name, ENDINGS["UNKNOWN"])
+
+
+REFUSALS: tuple[tuple[str, str, str], ...] = (
+    # Code, words (both regular expressions, found anywhere), class: the first that fits counts.
+    (r"^(Throttl|TooManyRequests|RequestLimitExceeded|SlowDown)", "", "THROTTLED"),
+    # "Rate exceeded" comes under several codes, ClientError among them.
+    ("", r"Rate exceeded", "THROTTLED"),
+    (r"^ResourceLimitExceeded", "", "QUOTA"),
+    # Said by Create itself for capacity that is reserved by a training plan.
+    (r"CapacityExceeded|InsufficientCapacity", "", "CAPACITY"),
+    (r"^ResourceInUse", "", "CLASH"),
+    (
+        r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature|OptInRequired|ExpiredToken)",
+        "",
+        "DENIED",
+    ),
+    ("", r"no AWS credentials", "DENIED"),
+    (r"^ValidationException", "", "INVALID"),
+    # AWS Batch has this one code for whatever is wrong with a request; its throttling has been taken above.
+    (r"^ClientException", "", "INVALID"),
+    # botocore's own check, before anything is sent.
+    ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
+)
+"""What Create answers."""
+
+DETERMINISTIC = (
+    "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
+    "IndexError", "IsADirectoryError", "KeyError", "LookupError", "ModuleNotFoundError", "NameError",
+    "NotADirectoryError", "NotImplementedError", "OverflowError", "PermissionError", "RecursionError", "SyntaxError",
+    "TabError", "TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError",
+    "ZeroDivisionError",
+    # raysm's own: the request, or the image, is wrong.
+    "InvalidConfig", "InvalidRequest", "MissingDependency",
+)  # fmt: skip
+"""Exceptions that the same program raises again from the same row, so that a row which fails by one is not retried.
+
+All others may pass: RuntimeError (CUDA, NCCL), OSError and ConnectionError (network), MemoryError, a signal, an exit
+status, and exceptions of libraries.
+"""
+
+_CLASS = rf"(?:{'|'.join(DETERMINISTIC)})(?=[:,\s]|$)"
+_USAGE = r"SystemExit: 2, raised at argparse\.py|the script ended with 2: \S+: error: "
+PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_USAGE}"
+"""How the reason of a program begins that failed by one of them, or did not take its arguments (argparse)."""
+
+FAILURES: tuple[tuple[str, str], ...] = (
+    # First: behind it stand the program's own words, and they may be any of those below. S3 says of itself what
+    # SageMaker does, and a queue of the program's may have not enough capacity.
+    (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
+    (r"^AlgorithmError", "USER"),
+    (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
+    (r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity", "CAPACITY"),
+    (r"^InternalServerError|We encountered an internal error", "SERVICE"),
+    (r"^ClientError|exit code", "USER"),
+)
+"""What FailureReason says of a job that Failed."""
+
+QUOTA = re.compile(
+    r"service limit '(?P<type>ml\.\S+) for (?P<spot>spot )?(?:training|processing) job usage' is "
+    r"(?P<limit>\d+) Instances?"
+    r", with current utilization of (?P<used>\d+) Instances? and a request delta of (?P<wanted>\d+)"
+)
+
+NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
+"""What a job goes through before it works."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The class of an end, and the words that it was told by."""
+
+    ending: Ending
+    """What follows from it."""
+    reason: str
+    """The service's own words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearnedQuota:
+    """A quota, as a refusal states it."""
+
+    limit: int
+    """Instances that the account may have."""
+    used: int
+    """Of them, in use by anybody."""
+
+
+def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
+    """Return the class of an error of Create, or of a row whose job cannot be made."""
+    text = str(error)
+    if isinstance(error, InvalidRequest):
+        return Verdict(ending=ENDINGS["INVALID"], reason=text)
+    for code, words, name in REFUSALS:
+        if re.search(code, error.code) and re.search(words, text):
+            return Verdict(ending=ENDINGS[name], reason=text)
+    # By its class: the codes that mean it are many, and stand where the error is made.
+    if isinstance(error, CredentialsExpired):
+        return Verdict(ending=ENDINGS["DENIED"], reason=text)
+    return Verdict(ending=ENDINGS["MAYBE" if error.is_transient else "UNKNOWN"], reason=text)
+
+
+def classify_end(description: Description, wish: str = "") -> Verdict | None:
+    """Return what a job's last status means; None of one that goes on.
+
+    Args:
+        description: What Describe says.
+        wish: Why the controller itself asked to stop it; empty where it did not.
+    """
+    if not description.status.is_terminal:
+        return None
+    return Verdict(ending=ENDINGS[_name(description, wish)], reason=description.reason or description.message)
+
+
+def _name(description: Description, wish: str) -> str:
+    if description.status is Status.COMPLETED:
+        return "OK"
+    if description.status is not Status.FAILED:
+        return _of_stop(description, wish)
+    # As the service wrote it: the reason for people has lost "AlgorithmError:", by which the user's own fault is told.
+    return _of_failure(str(description.answer.get("FailureReason") or description.reason))
+
+
+def _of_failure(reason: str) -> str:
+    return next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
+
+
+def _of_stop(description: Description, wish: str) -> str:
+    if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
+        return "TIME"
+    # AWS Batch's documentation has jobs that found no capacity end as Stopped, others were seen Failed: take both.
+    if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or wish == "patience":
+        return "CAPACITY"
+    phases = [SecondaryStatus(status) for status, _, _ in description.transitions]
+    ended_by_itself = not any(phase is SecondaryStatus.STOPPING for phase in phases)
+    worked = [phase for phase in phases if phase not in (*NEVER_RAN, SecondaryStatus.STOPPED)]
+    return "CAPACITY" if phases and ended_by_itself and not worked and not wish else "STOPPED"
+
+
+def parse_quota(reason: str) -> LearnedQuota | None:
+    """Return what a refusal's words say of a quota; None where they say nothing."""
+    numbers = QUOTA.search(reason)
+    if numbers is None:
+        return None
+    return LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]))
+
+
+def brief(reason: str) -> str:
+    """Return a reason in one line: its first line (the error and what becomes of the row), and its last if that is new.
+
+    The last line of a long reason names the error that caused it; of a traceback it is the error itself once more.
+    """
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) < 2 or lines[-1] in lines[0]:
+        return "".join(lines[:1])
+    return f"{lines[0]} … {lines[-1]}"
+
+
+def shortened(reason: str, length: int) -> str:
+    """Return at most ``length`` characters of a reason: the start and the end, which names the error that caused it."""
+    if len(reason) <= length:
+        return reason
+    begin = reason.partition("\n")[0][: length // 2]
+    return f"{begin} … {reason[len(begin) + 3 - length :]}"
+
+
+def same_reason(reason: str) -> str:
+    """Return the words without what tells two jobs apart: numbers, names of hosts, and what follows the first line."""
+    lines = reason.strip().splitlines()
+    return re.sub(r"\S*\d\S*", "#", lines[0]) if lines else ""

@@ -1,8 +1,8 @@
-"""How often each operation of the service may be called: token buckets in one small database for all grids of a host.
+"""Token buckets for the calls of each operation, in one small database for all grids of a machine.
 
-The rates are the account's, whichever grid or process calls. Refusals for too many calls halve a rate until enough are
-answered to tell what is allowed; from then on a refusal slows it down a little, and quiet time lets it grow again, the
-faster the longer it lasts, up to its cap. Calls of the account's other users so slow ours down, and not the reverse.
+The rates are the account's, shared by all grids and processes. Throttling halves a rate until enough calls were
+answered to measure what is allowed; from then on each throttled call slows it down a little, and quiet time lets it
+grow again up to its cap. So other users of the account slow raysm down, and not the reverse.
 """
 
 import contextlib
@@ -15,38 +15,36 @@ from pathlib import Path
 __all__ = ["RATES", "Bucket", "Limiter", "Rate"]
 
 FLOOR = 0.1
-"""Calls a second, below which no bucket falls: a grid must not stand still for ever."""
+"""Calls a second that every bucket keeps, so that a grid never stands still."""
 
 GROWTH = 0.1
-"""Of the cap, by which a rate grows again a quiet minute, where nothing is known of what the service allows."""
+"""Share of the cap by which an unmeasured rate grows in a minute without throttling."""
 
 ACCELERATION = 0.003
-"""How a measured rate grows: by ``exp(ACCELERATION * minutes²)`` since the refusal. It so stays where it was for some
-minutes, a third of a percent in the first, and is twice as fast after a quarter of an hour, where others have gone. A
-steady growth was tried: 0.05 a minute and more lost 9 of 100 calls by refusals, at 0.2 calls a second."""
+"""A measured rate grows by ``exp(ACCELERATION * minutes²)`` since the last throttled call: a third of a percent in the
+first minute, twofold after a quarter of an hour. With steady growth of 0.05 a minute 9 of 100 calls were throttled, at
+0.2 calls a second."""
 
 STEEPEST = 50.0
-"""Of which the exponential function is taken at most: a clock may be set on by a year."""
+"""Largest exponent: a clock may be set forward by a year."""
 
 LEAST_CUT = 0.03
-"""Of a measured rate, by which a refusal slows it down at least: so near to what is allowed it was."""
+"""Smallest share by which a throttled call slows a measured rate down."""
 
 ENOUGH = 5
-"""Answers between two refusals of which a rate can be told."""
+"""Answers between two throttled calls that are enough to measure a rate."""
 
 FEW = 2
-"""Answers between two refusals that are enough where the rate is known already; who then had fewer begins anew. Without
-it a service that allows bursts, of 0.2 calls a second, refused one of ten: each time the rate was halved, and grew fast
-again, while the saved up burst hid where it had to end."""
+"""The same for a rate that is measured already; with fewer it counts as unmeasured again. Without this limit a service
+that allows bursts, at 0.2 calls a second, throttled one call of ten: the saved burst hid the real rate."""
 
 REMEMBERED = 8
-"""Answers before a refusal that count on, a third of what there were: by chance two refusals follow each other closely
-where a rate is barely too high. Forgotten, the second one took a quarter of it away, which took eight minutes to come
-back: of four regions one used 0.88 of what there is, and not 0.92."""
+"""Answers that still count after a throttled call, up to a third of those before it: two may follow each other closely
+by chance. Without it the second took a quarter of the rate, and a region used 0.88 of what is allowed, not 0.92."""
 
 SPAN_S = 1.0
-"""Seconds of a measured rate that may be saved up. With more, a call that comes late is followed by one too early, and
-refused: a service at its limit has saved up nothing for us. With less, who looks every quarter of a second is slow."""
+"""Seconds of a measured rate that may be saved up. With more, a late call is followed by one that comes too early; with
+less, a controller that steps every quarter of a second is slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +89,7 @@ class Bucket:
 
     def at(self, now: float, most: Rate) -> "Bucket":
         """Return the bucket as it is at ``now``."""
-        # A clock that was set back gives nothing, and takes nothing: else an hour would pass without a call.
+        # A clock that was set back neither gives nor takes tokens.
         passed = max(0.0, now - self.at_s)
         rate = min(most.per_s, self._grown(now) if self.is_measured else self.rate + passed / 60 * GROWTH * most.per_s)
         return replace(self, rate=rate, tokens=min(self._room(rate, most), self.tokens + passed * rate), at_s=now)
@@ -102,7 +100,7 @@ class Bucket:
 
     def _grown(self, now: float) -> float:
         was, quiet = (max(0.0, moment - self.refused_s) / 60 for moment in (min(self.at_s, now), now))
-        # The difference of squares: however often anybody looks meanwhile, it comes to the same.
+        # A difference of squares gives the same result however often the bucket is read meanwhile.
         return self.rate * math.exp(min(STEEPEST, ACCELERATION * (quiet**2 - was**2)))
 
     def taken(self, calls: int) -> "Bucket":
@@ -110,27 +108,27 @@ class Bucket:
         return replace(self, tokens=self.tokens - calls, answered=self.answered + calls)
 
     def made(self, most: Rate, ahead_s: float = 0.0) -> "Bucket":
-        """Return the bucket as it is now after a call has been made only now whose token was taken earlier.
+        """Return the bucket after a call was made whose token was taken earlier.
 
-        The service's own bucket was full until then, and has saved up nothing for the wait: without this a call that
-        is made late within a step is followed by one too early, and refused.
+        The service's own bucket was full until then and saved nothing for the wait: without this, a late call is
+        followed by one that comes too early.
 
         Args:
-            most: The most that its operation may be called.
-            ahead_s: Seconds after which a call is made at the earliest whose token is taken.
+            most: The cap of the operation.
+            ahead_s: Seconds from taking a token to the call, at least.
         """
         return replace(self, tokens=min(self.tokens, self._room(self.rate, most) - 1 + self.rate * ahead_s))
 
     def refused(self, now: float) -> "Bucket":
-        """Return the bucket after a refusal: slowed down by half a call of those that were answered since the last one.
+        """Return the bucket after a throttled call, slower by half a call of those answered since the last one.
 
-        Only to halve, and grow again, as networks do it, uses three quarters of a rate that never changes; and to take
-        the mean rate of the answered calls five sixths, as that is what the bucket had grown from.
+        Halving alone, as TCP does, uses three quarters of a constant rate, and the mean rate of the answered calls five
+        sixths.
         """
         answered = self.answered - 1
         is_measured = answered >= (FEW if self.is_measured else ENOUGH)
         cut = max(LEAST_CUT, 0.5 / answered) if is_measured else 0.5
-        # The service's own bucket lacked a part of a call, which one it did not say.
+        # The service's own bucket lacked an unknown part of a call.
         tokens = 0.5 if is_measured else 0.0
         rate = max(FLOOR, self.rate * (1 - cut))
         left = min(REMEMBERED, answered // 3) if is_measured else 0
@@ -162,7 +160,7 @@ class Limiter:
         self._account = account
         self._database = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = WAL")
-        # What a crash of the machine loses are tokens of the last seconds.
+        # A crash of the machine loses only the tokens of the last seconds.
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.execute(
             "CREATE TABLE IF NOT EXISTS call_rate (name TEXT PRIMARY KEY, rate REAL NOT NULL, tokens REAL NOT NULL, "
@@ -197,63 +195,58 @@ class Limiter:
             keep(bucket.taken(-calls))
 
     def made(self, region: str, operation: str, now: float, ahead_s: float = 0.0) -> None:
-        """Take note that a call whose token was taken earlier was answered now.
+        """Note that a call whose token was taken earlier was answered now.
 
         Args:
             region: Where.
             operation: Which.
             now: Seconds since the epoch.
-            ahead_s: Seconds for which a call is on its way at least, from the token to the answer.
+            ahead_s: Seconds from the token to the answer, at least.
         """
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.made(self._rates[operation], ahead_s))
 
     def throttled(self, region: str, operation: str, now: float) -> None:
-        """Take note that the service refused a call because there were too many; one without a rate is not slowed."""
-        # S3's, of which a grid makes two a minute and job: it refuses whoever asks while it rearranges a bucket.
-        if operation not in self._rates:
-            return
+        """Slow an operation down, since the service refused a call because there were too many."""
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.refused(now))
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Within it, no other process takes a call: what is taken one by one is kept once."""
+        """Open a transaction, in which no other process takes a call; an exception rolls it back."""
         self._database.execute("BEGIN IMMEDIATE")
         try:
             yield
-        finally:
-            self._database.execute("COMMIT")
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
 
     @contextlib.contextmanager
-    def _bucket(self, region: str, operation: str, now: float) -> "Iterator[tuple[Bucket, _Keep]]":
+    def _bucket(self, region: str, operation: str, now: float) -> Iterator[tuple[Bucket, Callable[[Bucket], None]]]:
+        """Yield a bucket, and what stores a changed one, in a transaction."""
+        name = self._name(region, operation)
+
+        def keep(bucket: Bucket) -> None:
+            values = (bucket.rate, bucket.tokens, bucket.at_s, bucket.is_measured, bucket.answered, bucket.refused_s)
+            self._database.execute("INSERT OR REPLACE INTO call_rate VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *values))
+
         with contextlib.nullcontext() if self._database.in_transaction else self.together():
-            yield self._at(region, operation, now), _Keep(self._database, self._name(region, operation))
+            yield self._at(region, operation, now), keep
 
     def _at(self, region: str, operation: str, now: float) -> Bucket:
         most, name = self._rates[operation], self._name(region, operation)
         row = self._database.execute(
             "SELECT rate, tokens, at_s, is_measured, answered, refused_s FROM call_rate WHERE name = ?", (name,)
         ).fetchone()
-        # A new one is not full: a controller that is killed and started again every second must not burst.
-        new = Bucket(rate=most.per_s, tokens=1.0, at_s=now, refused_s=now)
-        return (_stored(*row) if row else new).at(now, most)
+        if row is None:
+            # Not full: a controller that is killed and restarted every second must not send bursts.
+            return Bucket(rate=most.per_s, tokens=1.0, at_s=now, refused_s=now)
+        rate, tokens, at_s, is_measured, answered, refused_s = row
+        stored = Bucket(
+            rate=rate, tokens=tokens, at_s=at_s, is_measured=bool(is_measured), answered=answered, refused_s=refused_s
+        )
+        return stored.at(now, most)
 
     def _name(self, region: str, operation: str) -> str:
         return f"{self._account}/{region}/{operation}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Keep:
-    database: sqlite3.Connection
-    name: str
-
-    def __call__(self, bucket: Bucket) -> None:
-        values = (bucket.rate, bucket.tokens, bucket.at_s, bucket.is_measured, bucket.answered, bucket.refused_s)
-        self.database.execute("INSERT OR REPLACE INTO call_rate VALUES (?, ?, ?, ?, ?, ?, ?)", (self.name, *values))
-
-
-def _stored(rate: float, tokens: float, at_s: float, is_measured: int, answered: int, refused_s: float) -> Bucket:
-    return Bucket(
-        rate=rate, tokens=tokens, at_s=at_s, is_measured=bool(is_measured), answered=answered, refused_s=refused_s
-    )

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from raysm.errors import ServiceError
-from raysm.grid.classify import of_refusal
+from raysm.grid.database import Turns
+from raysm.grid.endings import classify_refusal
 from raysm.grid.limiter import Limiter
 from raysm.grid.region import Region
-from raysm.grid.turns import Turns
 
 __all__ = ["Outside", "Silence"]
 
@@ -119,7 +119,7 @@ class Outside:
             with self._turns.away():
                 answer = call(self.regions[region])
         except ServiceError as error:
-            verdict = of_refusal(error)
+            verdict = classify_refusal(error)
             if verdict.ending.is_throttle:
                 self.limiter.throttled(region, operation, now)
                 # As if no call had been left: the region is well, and takes jobs; only this call comes later.

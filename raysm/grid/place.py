@@ -18,7 +18,6 @@ __all__ = [
     "OUTPACED",
     "OUTPACED_S",
     "Choice",
-    "FirstAdmitted",
     "Market",
     "Offer",
     "Outlook",
@@ -249,44 +248,3 @@ class Placement(Protocol):
 
     def learn(self, task: Task, attempt: Attempt) -> None:
         """Take note of an attempt that has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class FirstAdmitted:
-    """Takes the first offer whose place takes the job: what a grid without prices has."""
-
-    offers: Sequence[Offer]
-    """In the order of preference."""
-
-    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
-        """Return the first offer that is open, and that the row's own columns admit."""
-        refusals = {offer.place: _refusal(task, offer, market) for offer in self.offers}
-        reasons = {str(place): why for place, why in refusals.items() if why}
-        admitted = [place for place, why in refusals.items() if not why]
-        waits: dict[Place, float] = {}
-        for offer in self.offers:
-            place = offer.place
-            if refusals[place]:
-                continue
-            if market.outpaces(admitted, place, task, now):
-                reasons[str(place)], waits[place] = OUTPACED, now + OUTPACED_S
-            elif barred := market.bars(place, task.count or offer.count, now):
-                until, reasons[str(place)] = barred
-                waits |= {} if until is None else {place: until}
-            else:
-                return Choice(offer=offer, reasons=reasons)
-        return Choice(again_s=min(waits.values(), default=None), stuck=market.stuck(waits), reasons=reasons)
-
-    def learn(self, task: Task, attempt: Attempt) -> None:
-        """Learn nothing: the order was given."""
-
-
-def _refusal(task: Task, offer: Offer, market: Market) -> str | None:
-    place = offer.place
-    if task.region not in (None, place.region):
-        return f"its data lie in {task.region}"
-    if task.instance_types and place.instance_type not in task.instance_types:
-        return f"the row asks for {', '.join(task.instance_types)}"
-    if task.spot not in (None, place.spot):
-        return f"the row says spot={task.spot}"
-    return NO_PRICE if offer.usd_per_hour is None and market.needs_price else None

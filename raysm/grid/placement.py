@@ -1,25 +1,106 @@
-"""Where a row runs: by what it costs there, what its data cost on their way, and how long it will wait.
+"""Where a row runs: by the dollars of its instances and of moving its data, and by how long it will wait.
 
-Pure. A place is worth what a row pays in it: dollars of its instances, dollars of moving its data, and a price for
-each hour that it waits, for capacity and for a slot of the quota. The cheapest place that takes the row now is chosen,
-or none for a while, where waiting for a better one is worth it. What is not known is never 0: a place without a price
-comes after every place with one.
+Pure. The cheapest place that takes the row now is chosen, or none for a while if waiting for a better one pays. What is
+unknown is never 0: a place without a price comes after every place with one.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from raysm.client.costs.prices import PriceTable
 from raysm.contract.service_model import knows_preferences
 from raysm.grid.attempt import Attempt
-from raysm.grid.experience import Experience
-from raysm.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer
+from raysm.grid.estimates import Estimates
+from raysm.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer, Place
 from raysm.grid.rules import Rules
 from raysm.grid.task import UNKNOWN_S, Task
-from raysm.grid.transfer import transfer_usd
 from raysm.request.cluster import MAX_TYPES
 
-__all__ = ["WAITING_USD_PER_HOUR", "Cheapest", "Rate", "Worth", "placement_of", "refusal"]
+__all__ = [
+    "AS_OF",
+    "Cheapest",
+    "Rate",
+    "WAITING_USD_PER_HOUR",
+    "Worth",
+    "offers_of",
+    "placement_of",
+    "refusal",
+    "transfer_usd",
+    "usd_per_gb",
+]
+
+AS_OF = "2026-11"
+"""When the rates below were so."""
+
+GB = 1e9
+"""AWS bills by 10^9 bytes here, as it does for what goes to the internet."""
+
+NEAR = frozenset({"us-east-1", "us-east-2"})
+"""Virginia and Ohio send each other for half of it."""
+
+RATE = 0.02
+NEAR_RATE = 0.01
+PRICED = ("us-", "ca-", "eu-")
+"""How the names of regions begin whose rate is known; GovCloud's, which begin so too, are another partition."""
+
+
+def usd_per_gb(source: str, target: str) -> float | None:
+    """Return what a GB costs from one region to another; 0 within one, None where it is not known."""
+    if source == target:
+        return 0.0
+    if {source, target} == NEAR:
+        return NEAR_RATE
+    return RATE if source.startswith(PRICED) and "-gov-" not in source else None
+
+
+def transfer_usd(source: str | None, target: str, size_bytes: int | None) -> float | None:
+    """Return what data cost on their way; None where size or rate is not known.
+
+    Args:
+        source: Where they lie; None is anywhere, so that nothing is moved.
+        target: Where they are read.
+        size_bytes: Of them all; None is unknown.
+    """
+    if source is None or source == target:
+        return 0.0
+    rate = usd_per_gb(source, target)
+    return None if rate is None or size_bytes is None else rate * size_bytes / GB
+
+
+def offers_of(
+    regions: Sequence[str],
+    instance_types: Sequence[str],
+    table: PriceTable,
+    *,
+    count: int = 1,
+    markets: Sequence[bool] = (False,),
+) -> list[Offer]:
+    """Return an offer for each region, type and market, in the order of the user's preference.
+
+    Args:
+        regions: The best first.
+        instance_types: The best first; a type comes before a region, as one that fits less well costs every row.
+        table: Prices; what it does not know has none.
+        count: Instances of a job, where the row does not say.
+        markets: Whether spare capacity is used: False, True, or both.
+    """
+    offers = []
+    for instance_type in dict.fromkeys(instance_types):
+        for region in dict.fromkeys(regions):
+            price = table.price(instance_type, region)
+            for spot in markets:
+                place = Place(region=region, instance_type=instance_type, spot=spot)
+                offers.append(
+                    Offer(
+                        place=place,
+                        count=count,
+                        usd_per_hour=None if price is None else price.usd_per_hour,
+                        price_version="" if price is None else price.version,
+                    )
+                )
+    return offers
+
 
 WAITING_USD_PER_HOUR = 1.0
 """What an hour of waiting is worth to a row: so much that a dollar less is no reason to wait until tomorrow."""
@@ -92,7 +173,7 @@ class Cheapest:
     """Whether the service itself takes the next type where the region has none of the best; on demand alone."""
     waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
     """What an hour of waiting is worth."""
-    experience: Experience = field(default_factory=Experience)
+    estimates: Estimates = field(default_factory=Estimates)
     """What was learned."""
     lacks: Callable[[Task, str], str | None] = lambda task, region: None
     """Says why a row cannot run in a region for what is missing there, its image for example; None is nothing."""
@@ -128,7 +209,7 @@ class Cheapest:
 
     def learn(self, task: Task, attempt: Attempt) -> None:
         """Take note of an attempt that has ended."""
-        self.experience.learn(task, attempt)
+        self.estimates.learn(task, attempt)
 
     def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
         """Return what a place costs a row.
@@ -143,27 +224,27 @@ class Cheapest:
     def rate(self, task: Task, offer: Offer) -> Rate:
         """Return what a place costs a row but for its time."""
         place, count = offer.place, task.count or offer.count
-        factor = self.experience.billed_factor(place)
+        factor = self.estimates.billed_factor(place)
         return Rate(
             usd_per_s=None if offer.usd_per_hour is None else offer.usd_per_hour * count * factor / 3600,
             transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
-            wait_s=self.experience.wait_s(place),
+            wait_s=self.estimates.wait_s(place),
         )
 
     def seconds(self, task: Task, offer: Offer) -> float | None:
         """Return how long the row will take; of a type that nobody knows yet, long enough to be worth a try."""
         name = offer.place.instance_type
-        if self.experience.samples(name):
-            return self.experience.seconds(task, name)
+        if self.estimates.samples(name):
+            return self.estimates.seconds(task, name)
         priced = [
             (each.usd_per_hour, each.place.instance_type)
             for each in self.offers
-            if each.usd_per_hour and self.experience.samples(each.place.instance_type)
+            if each.usd_per_hour and self.estimates.samples(each.place.instance_type)
         ]
         if not priced or not offer.usd_per_hour:
-            return self.experience.seconds(task, name)
+            return self.estimates.seconds(task, name)
         # A machine of twice the price is believed to be twice as fast: else the dear ones would never be tried.
-        costs = [usd * (self.experience.seconds(task, other) or 0.0) for usd, other in priced]
+        costs = [usd * (self.estimates.seconds(task, other) or 0.0) for usd, other in priced]
         return OPTIMISM * min(costs) / offer.usd_per_hour
 
     def _refusal(self, task: Task, offer: Offer, market: Market) -> str | None:

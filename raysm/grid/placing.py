@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
-from raysm.grid.endings import ending
+from raysm.grid.capacity import last_refusal, read_market
+from raysm.grid.endings import EndName, ending
+from raysm.grid.estimates import Forecast
 from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter
-from raysm.grid.pace import Pace
 from raysm.grid.place import Choice, Offer, Placement
 from raysm.grid.records import GridRecord, TaskRecord
-from raysm.grid.standing import last_words, market
 from raysm.grid.store import Store
 from raysm.grid.task import MAX_RUNTIME_S, Task
 
@@ -37,10 +37,10 @@ def probing(store: Store, grid: GridRecord, now: float) -> bool:
     if not grid.rules.brake or grid.goes_on:
         return False
     row = store.database.connection.execute(
-        "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' AND ending IN ('OK', 'TIME') "
+        "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' AND ending IN (?, ?) "
         "OR state <> 'ended' AND started_s <= ?) "
         "UNION ALL SELECT 1 FROM task WHERE state = 'done' LIMIT 1",
-        (now - PROBE_S,),
+        (EndName.OK, EndName.TIME, now - PROBE_S),
     ).fetchone()
     return row is None
 
@@ -49,7 +49,7 @@ class Placing:
     """The placing of one step."""
 
     def __init__(
-        self, store: Store, placement: Placement, pace: Pace, limiter: Limiter, regions: list[str], now: float
+        self, store: Store, placement: Placement, pace: Forecast, limiter: Limiter, regions: list[str], now: float
     ) -> None:
         """Look at the market, once for all tasks of the step."""
         self._store = store
@@ -57,7 +57,7 @@ class Placing:
         self._limiter = limiter
         self._now = now
         self._grid = store.grid()
-        current = market(store, limiter, regions, now)
+        current = read_market(store, limiter, regions, now)
         needs_price = self._grid.rules.budget_usd is not None
         self._market = replace(current, needs_price=needs_price, outlook=pace.outlook(store, now))
         self._in_use = Counter(self._market.in_use)
@@ -198,7 +198,7 @@ class Placing:
         state, reasons = TaskState.IMPOSSIBLE, choice.reasons
         if choice.stuck:
             # Without the seconds that each is still left alone: reasons are counted by their words.
-            state, reasons = TaskState.FAILED, {str(place): last_words(self._store, place) for place in choice.stuck}
+            state, reasons = TaskState.FAILED, {str(place): last_refusal(self._store, place) for place in choice.stuck}
         reason = "; ".join(f"{place}: {why}" for place, why in reasons.items()) or "no place is given"
         if choice.stuck:
             hours = self._grid.rules.give_up_s / 3600

@@ -15,9 +15,8 @@ from raysm.contract.service_model import knows_preferences
 from raysm.errors import InvalidRequest
 from raysm.grid.assignment import Assigned, assign
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.offers import offers_of
 from raysm.grid.place import Market, Place, Quota
-from raysm.grid.placement import Cheapest, placement_of
+from raysm.grid.placement import Cheapest, offers_of, placement_of
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from raysm.request import Limits
@@ -232,7 +231,7 @@ def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table:
     price = table.price(place.instance_type, place.region)
     ends = [each.end_s for each in rows]
     # What share of the time spot capacity was billed for; of on-demand capacity both are 1.
-    low, high = placement.experience.billed_range(place)
+    low, high = placement.estimates.billed_range(place)
     usd: tuple[float, float] | None = None
     costs = [_costs(each, placement) for each in rows]
     ranges = [cost for cost in costs if cost is not None]

@@ -1,18 +1,16 @@
-"""A grid before it begins: a request flows in; its rows, what is known of places, and the plan flow out.
+"""A grid before it begins: its rows, prices and quotas as far as they are known, and the plan."""
 
-What cannot be read is said, and not taken for something that does not limit.
-"""
-
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from raysm.client.costs.prices import PriceTable
+from raysm.client.account.quotas import listed_quotas
+from raysm.client.costs.prices import PriceTable, RegionPrices, fetch_prices, known_prices
 from raysm.client.service import Service
 from raysm.contract.source import source_of
-from raysm.errors import RaysmError
-from raysm.grid.asking import ask_prices, ask_quotas
+from raysm.errors import RaysmError, ServiceError
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
 from raysm.grid.plan import GridPlan, places_of, plan_grid
@@ -20,7 +18,135 @@ from raysm.grid.sending_rows import Services
 from raysm.grid.task import Task
 from raysm.request import Target
 
-__all__ = ["Known", "Planned", "own_region", "planned", "reaching"]
+__all__ = [
+    "Known",
+    "Planned",
+    "all_quotas",
+    "ask_prices",
+    "ask_quotas",
+    "own_region",
+    "planned",
+    "prices_of",
+    "quota_place",
+    "reaching",
+    "read_quotas",
+    "services_in",
+]
+
+NAME = re.compile(r"(?P<type>ml\.\S+) for (?P<spot>spot )?training job usage")
+"""Of a quota of instances: ``ml.g5.xlarge for spot training job usage``."""
+
+
+def all_quotas(service: Service) -> Mapping[Place, Quota]:
+    """Return every quota of instances for training in the service's region.
+
+    Raises:
+        ServiceError: They cannot be read.
+    """
+    quotas: dict[Place, Quota] = {}
+    for listed in listed_quotas(service):
+        place = quota_place(listed["QuotaName"], service.region)
+        if place is not None:
+            # The account's own came first.
+            quotas.setdefault(place, Quota(limit=int(listed["Value"]), source="api"))
+    return quotas
+
+
+def read_quotas(service: Service, instance_types: Collection[str], markets: Collection[bool]) -> Mapping[Place, Quota]:
+    """Return the quotas of some types in the service's region, as far as they are listed.
+
+    Args:
+        service: Of one region.
+        instance_types: Which.
+        markets: Whether those of spare capacity, on demand, or both.
+
+    Raises:
+        ServiceError: They cannot be read.
+    """
+    places = {
+        Place(region=service.region, instance_type=name, spot=spot) for name in instance_types for spot in markets
+    }
+    quotas: dict[Place, Quota] = {}
+    for listed in listed_quotas(service):
+        place = quota_place(listed["QuotaName"], service.region)
+        if place in places and place not in quotas:
+            quotas[place] = Quota(limit=int(listed["Value"]), source="api")
+        # There are thousands, a hundred to a page, of which a grid needs a few.
+        if quotas.keys() == places:
+            break
+    return quotas
+
+
+def quota_place(name: str, region: str) -> Place | None:
+    """Return the place that a quota of this name limits; None where it is of something else."""
+    match = NAME.fullmatch(name)
+    return None if match is None else Place(region=region, instance_type=match["type"], spot=bool(match["spot"]))
+
+
+def ask_prices(request: GridRequest, tasks: Sequence[Task], own_region: str | None, services: Services) -> PriceTable:
+    """Return the prices that are at hand, with those that the regions themselves tell.
+
+    Raises:
+        ServiceError: A region that has prices of its own does not tell them.
+    """
+    return prices_of(_services_of(request, tasks, own_region, services))
+
+
+def prices_of(services: Iterable[Service]) -> PriceTable:
+    """Return the prices that hold in some regions: those that are at hand, or that the regions themselves tell.
+
+    Raises:
+        ServiceError: A region that has prices of its own does not tell them.
+    """
+    listed: list[RegionPrices] = []
+    for service in services:
+        if service.lists_prices:
+            listed += _listed(service)
+    if not listed:
+        return known_prices()
+    # Alone: AWS's price of a type says nothing of a region that is played, and the later date would win.
+    return PriceTable.of(listed)
+
+
+def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
+    """Return a target as it is in each of some regions; without any, in its own."""
+    if not regions:
+        return [Service(target)]
+    target = target.reaching(tuple(regions))
+    return [Service(target.in_region(region)) for region in regions]
+
+
+def _listed(service: Service) -> list[RegionPrices]:
+    try:
+        return [fetch_prices(service)]
+    except ServiceError as error:
+        # A scenario need not have prices of every region; one that cannot be reached is another matter.
+        if error.is_transient or error.code:
+            raise
+        return []
+
+
+def ask_quotas(
+    request: GridRequest, tasks: Sequence[Task], own_region: str | None, services: Services
+) -> tuple[Mapping[Place, Quota], tuple[str, ...]]:
+    """Return the quotas that can be read, and what is to be said of those that cannot."""
+    quotas: dict[Place, Quota] = {}
+    _, types = places_of(request, tasks, own_region)
+    try:
+        for service in _services_of(request, tasks, own_region, services):
+            if service.lists_quotas:
+                quotas |= read_quotas(service, types, request.markets)
+    except RaysmError as error:
+        # A plan without them is still worth more than none; but it must not look like one with them.
+        return {}, (f"the quotas are not known, and count as none: {error}",)
+    return quotas, ()
+
+
+def _services_of(
+    request: GridRequest, tasks: Sequence[Task], own_region: str | None, services: Services
+) -> Iterator[Service]:
+    for region in places_of(request, tasks, own_region)[0]:
+        yield services(request.template.target.in_region(region))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
-"""What the store of a grid hands out, and how it lies in its tables: rows of SQLite flow in, frozen values flow out.
+"""The tables of a grid's store, and the frozen values that their rows become.
 
-Apart from the store, so that what a row holds changes here (and in ``schema.py``), and what is asked of them there.
+Tables are STRICT: SQLite refuses a value of another type than its column, instead of keeping it as text.
 """
 
 import dataclasses
@@ -19,12 +19,125 @@ from raysm.request.codec import from_json
 __all__ = [
     "Event",
     "GridRecord",
+    "SCHEMA",
+    "TRIGGERS",
     "TaskRecord",
+    "VERSION",
     "attempt_record",
     "grid_record",
     "task_record",
     "task_row",
 ]
+
+VERSION = 12
+"""Of the tables; a store of another version is not touched."""
+
+SCHEMA = """
+CREATE TABLE grid (
+    name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
+    template TEXT NOT NULL, template_digest TEXT NOT NULL, source TEXT NOT NULL, created_s REAL NOT NULL,
+    goes_on INTEGER NOT NULL DEFAULT 0, planned_low_usd REAL, planned_high_usd REAL,
+    clock_speed REAL NOT NULL DEFAULT 1, clock_begun_s REAL NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE task (
+    key TEXT PRIMARY KEY, position INTEGER NOT NULL, content TEXT NOT NULL, digest TEXT NOT NULL,
+    region TEXT, shape TEXT NOT NULL, priority INTEGER NOT NULL, expected_s REAL NOT NULL,
+    state TEXT NOT NULL, retries_left INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', forgiven INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+-- The order in which tasks are placed: of each shape (what its place depends on) the head is asked alone.
+CREATE INDEX waiting ON task (shape, priority DESC, expected_s DESC, position) WHERE state = 'waiting';
+CREATE INDEX by_state ON task (state);
+CREATE INDEX by_digest ON task (digest) WHERE state = 'done';
+
+CREATE TABLE attempt (
+    name TEXT PRIMARY KEY, task TEXT NOT NULL, number INTEGER NOT NULL,
+    region TEXT NOT NULL, instance_type TEXT NOT NULL, count INTEGER NOT NULL, spot INTEGER NOT NULL,
+    state TEXT NOT NULL, ending TEXT NOT NULL, reason TEXT NOT NULL,
+    intended_s REAL NOT NULL, sent_s REAL, started_s REAL, ended_s REAL, training_s REAL, billable_s REAL,
+    max_runtime_s INTEGER NOT NULL, usd_per_hour REAL, price_version TEXT NOT NULL,
+    calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
+    wish TEXT NOT NULL, asked_s REAL,
+    seen TEXT NOT NULL, choice TEXT NOT NULL,
+    interruptions INTEGER NOT NULL, interrupted_s REAL NOT NULL,
+    UNIQUE (task, number)
+) STRICT, WITHOUT ROWID;
+-- Not a rule of the program alone: the database itself refuses a second open attempt.
+CREATE UNIQUE INDEX one_open ON attempt (task) WHERE state <> 'ended';
+CREATE INDEX by_region ON attempt (region, intended_s) WHERE state <> 'ended';
+CREATE INDEX owed ON attempt (intended_s) WHERE state IN ('intended', 'maybe');
+CREATE INDEX pending ON attempt (sent_s) WHERE state IN ('sent', 'pending');
+CREATE INDEX unwanted ON attempt (intended_s) WHERE wish <> '';
+CREATE INDEX watched ON attempt (watch_s) WHERE watch_s > 0;
+CREATE INDEX ends ON attempt (ended_s) WHERE state = 'ended';
+
+-- Of the open attempts alone, kept by the triggers below: each step asks for it, and there may be 20,000 of them.
+-- Whole numbers, so that what is added and taken away a million times is exact: dollars are multiplied out last.
+CREATE TABLE in_use (region TEXT, instance_type TEXT, spot INTEGER, usd_per_hour REAL, attempts INTEGER NOT NULL,
+    instances INTEGER NOT NULL, instance_s INTEGER NOT NULL,
+    PRIMARY KEY (region, instance_type, spot, usd_per_hour)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE stray (
+    name TEXT PRIMARY KEY, task TEXT, region TEXT NOT NULL, count INTEGER NOT NULL, usd_per_hour REAL,
+    max_runtime_s INTEGER NOT NULL, seen_s REAL NOT NULL, asked_s REAL, ended_s REAL, billable_s REAL
+) STRICT, WITHOUT ROWID;
+
+-- What a job's own program says that it does in a second: of each attempt the last value, of all together a curve.
+CREATE TABLE rate (attempt TEXT PRIMARY KEY, value REAL NOT NULL, at_s REAL NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE rate_history (at_s REAL PRIMARY KEY, value REAL NOT NULL, jobs INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE spent (region TEXT PRIMARY KEY, usd REAL NOT NULL, wasted_usd REAL NOT NULL, saved_usd REAL NOT NULL,
+    again_usd REAL NOT NULL, unpriced INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE block (region TEXT, instance_type TEXT, spot INTEGER, since_s REAL NOT NULL, until_s REAL NOT NULL,
+    failures INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+CREATE TABLE room (region TEXT, instance_type TEXT, spot INTEGER, held INTEGER NOT NULL,
+    PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+CREATE TABLE quota (region TEXT, instance_type TEXT, spot INTEGER, instances INTEGER NOT NULL,
+    used_by_others INTEGER NOT NULL, source TEXT NOT NULL, learned_s REAL NOT NULL,
+    PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+CREATE TABLE region (name TEXT PRIMARY KEY, since_s REAL, closed_s REAL NOT NULL, failures INTEGER NOT NULL,
+    reason TEXT NOT NULL, heard_s REAL) STRICT, WITHOUT ROWID;
+CREATE TABLE lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, fence INTEGER NOT NULL,
+    until_s REAL NOT NULL) STRICT;
+CREATE TABLE event (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, task TEXT, attempt TEXT, was TEXT NOT NULL,
+    now TEXT NOT NULL, text TEXT NOT NULL) STRICT;
+CREATE INDEX ended ON event (seq) WHERE now = 'ended';
+CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
+TRIGGERS = (
+    """
+    CREATE TRIGGER opens AFTER INSERT ON attempt WHEN NEW.state <> 'ended' BEGIN
+        INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
+            NEW.count * NEW.max_runtime_s)
+        ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
+            instance_s = instance_s + excluded.instance_s;
+    END
+    """,
+    """
+    CREATE TRIGGER settles AFTER UPDATE OF instance_type ON attempt
+    WHEN OLD.state <> 'ended' AND NEW.state <> 'ended' BEGIN
+        UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
+            instance_s = instance_s - OLD.count * OLD.max_runtime_s
+        WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
+            AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
+        INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
+            NEW.count * NEW.max_runtime_s)
+        ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
+            instance_s = instance_s + excluded.instance_s;
+    END
+    """,
+    """
+    CREATE TRIGGER ends AFTER UPDATE OF state ON attempt WHEN OLD.state <> 'ended' AND NEW.state = 'ended' BEGIN
+        UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
+            instance_s = instance_s - OLD.count * OLD.max_runtime_s
+        WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
+            AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
+    END
+    """,
+)
+"""What keeps ``in_use`` true: the database itself, whichever statement changes an attempt."""
+
 
 NAME_CHARACTERS = 24
 """Of the grid's name in the names of its jobs, which have 63."""

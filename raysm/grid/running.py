@@ -14,27 +14,23 @@ from typing import Any
 
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid import handed_over
+from raysm.grid.capacity import set_quota
 from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.database import naming_file
 from raysm.grid.gauge import FREE_S, GAUGE_S
-from raysm.grid.grid_request import GridRequest
-from raysm.grid.joining import join
-from raysm.grid.leaving import left_regions
+from raysm.grid.grid_request import GridRequest, join
 from raysm.grid.limiter import Limiter
-from raysm.grid.offers import offers_of
-from raysm.grid.placement import placement_of
+from raysm.grid.local_grids import GridTarget, forget_handover, keep_target
+from raysm.grid.placement import offers_of, placement_of
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
-from raysm.grid.region import Region
+from raysm.grid.region import Prepare, Region, ServiceRegion
 from raysm.grid.rows.databases import Database, database_of
 from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
-from raysm.grid.service_region import Prepare, ServiceRegion
 from raysm.grid.shared.lease import Unreachable
 from raysm.grid.shared.sharing import FencedRegion, Sharing, objects_of, share_secret, sharing_of
-from raysm.grid.standing import set_quota
+from raysm.grid.stopping import left_regions
 from raysm.grid.store import Store, path_of
-from raysm.grid.target_file import GridTarget, keep_target
 from raysm.grid.task import Task
 from raysm.grid.write_back import make_table, write_back
 from raysm.request.codec import to_json
@@ -202,7 +198,7 @@ def _opened(
         controller = _controller(request, tasks, facts, store, limiter, opened, now)
         running = Running(store, controller, limiter, added, clock, sharing)
         # What is known of it from here on lies here.
-        handed_over.forget(path)
+        forget_handover(path)
         keep_target(path, GridTarget(target=request.template.target, is_shared=request.is_shared))
         if request.rules.write_back:
             running.write_to(database_of(written_to(request)))

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import Attempt, AttemptState
-from raysm.grid.classify import Verdict, of_refusal
-from raysm.grid.concluding import refuse
+from raysm.grid.capacity import back_off_region, record_answer
+from raysm.grid.conclusion import refuse
+from raysm.grid.endings import Verdict, classify_refusal
 from raysm.grid.outside import Outside
-from raysm.grid.standing import close, heard
 from raysm.grid.store import Store
 from raysm.grid.task import Task
 
@@ -95,7 +95,7 @@ def _refusal(outside: Outside, task: Task, attempt: Attempt) -> Verdict | None:
     try:
         outside.create(attempt.region, lambda region: region.create(task, attempt))
     except (ServiceError, InvalidRequest) as error:
-        return of_refusal(error)
+        return classify_refusal(error)
     return None
 
 
@@ -110,7 +110,7 @@ def _keep(
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:
         with store.database.transaction("sent"):
-            heard(store, region, now, opens=True)
+            record_answer(store, region, now, opens=True)
             for attempt in accepted:
                 calls = attempt.calls + 1
                 store.move(attempt, now, state=AttemptState.SENT, sent_s=now, calls=calls, is_doubtful=False)
@@ -144,4 +144,4 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
         reason=verdict.reason,
     )
     if kind.closes_region:
-        close(store, attempt.region, verdict.reason, now)
+        back_off_region(store, attempt.region, verdict.reason, now)

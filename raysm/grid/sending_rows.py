@@ -18,7 +18,7 @@ from raysm.grid.filling import Filled, Template
 from raysm.grid.gauge import definition
 from raysm.grid.place import place_of
 from raysm.grid.records import GridRecord
-from raysm.grid.service_region import Prepare, token_of
+from raysm.grid.region import Prepare, token_of
 from raysm.grid.task import Task
 from raysm.request import MetricDefinition, Target
 

@@ -7,16 +7,15 @@ from types import MappingProxyType
 
 from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.database import is_gone
-from raysm.grid.leaving import left_regions
 from raysm.grid.limiter import Limiter
+from raysm.grid.local_grids import GridTarget, read_target
 from raysm.grid.placement import placement_of
-from raysm.grid.region import Region
+from raysm.grid.region import Region, ServiceRegion
 from raysm.grid.running import LIMITS, account_of
 from raysm.grid.sending_rows import Services, secret_path
-from raysm.grid.service_region import ServiceRegion
 from raysm.grid.shared.sharing import FencedRegion, Sharing, objects_of, share_secret, sharing_of
+from raysm.grid.stopping import left_regions
 from raysm.grid.store import Store
-from raysm.grid.target_file import GridTarget, read_target
 
 __all__ = ["GridStop", "stop_grid"]
 

@@ -16,9 +16,8 @@ from raysm.errors import InvalidRequest
 from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import Database, LeaseLost
 from raysm.grid.records import Event, GridRecord, TaskRecord, attempt_record, grid_record, task_record, task_row
-from raysm.grid.row_difference import DIFFERS, Difference, differences
 from raysm.grid.rules import Rules
-from raysm.grid.task import Task
+from raysm.grid.task import DIFFERS, Difference, Task, differences
 from raysm.request.codec import to_json
 
 __all__ = ["ENDED", "NO_STRAY", "Store", "folder", "path_of"]

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 from raysm.client.job.description import Description, SecondaryStatus
 from raysm.errors import JobNotFound
 from raysm.grid.attempt import Attempt, AttemptState
-from raysm.grid.classify import Verdict, of_end
-from raysm.grid.concluding import conclude, interrupted, tell_interruptions
-from raysm.grid.endings import ENDINGS
+from raysm.grid.capacity import record_answer, record_start
+from raysm.grid.conclusion import conclude, end_stray, interrupted, note_stray, tell_interruptions
+from raysm.grid.endings import ENDINGS, Verdict, classify_end
 from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Listed, Page
-from raysm.grid.standing import heard, succeeded
 from raysm.grid.store import ENDED, Store
-from raysm.grid.strays import end_stray, note_stray
 
 __all__ = ["Sweep"]
 
@@ -159,7 +157,7 @@ class Sweep:
         prefix, token, since = self._store.grid().prefix, self._token, self._since(now)
         page: Page = self._ask("list", now, lambda region: region.page(prefix, token))
         with self._store.database.transaction("page"):
-            heard(self._store, self.region, now)
+            record_answer(self._store, self.region, now)
             # AWS's NameContains finds the words anywhere in a name. Most have not changed; and where Describe is the
             # slower call, thousands have that wait for it, of which every page would be looked up again.
             changed = [
@@ -229,7 +227,7 @@ class Sweep:
     def _keep(self, answers: "list[_Answer]", now: float) -> None:
         # What was known of the attempts before they were asked about still is: the fence says that nobody else wrote.
         with self._store.database.transaction("described"):
-            heard(self._store, self.region, now)
+            record_answer(self._store, self.region, now)
             for name, attempt, answer in answers:
                 if isinstance(answer, JobNotFound):
                     self._take_for_gone(attempt, str(answer), now)
@@ -277,7 +275,7 @@ def apply(
     now: float,
 ) -> None:
     """Update an open attempt with what Describe says, within a transaction."""
-    verdict = of_end(description, attempt.wish)
+    verdict = classify_end(description, attempt.wish)
     if verdict is not None:
         conclude(store, attempt, verdict, description, now)
         return
@@ -297,4 +295,4 @@ def apply(
         tell_interruptions(store, moved, now)
     if moved.started_s is not None and attempt.started_s is None:
         # When it begins, not when it ends: hours later a place may be left alone that has been giving all the while.
-        succeeded(store, moved)
+        record_start(store, moved)

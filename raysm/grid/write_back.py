@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.grid.attempt import Attempt
-from raysm.grid.classify import shortened
+from raysm.grid.endings import shortened
 from raysm.grid.records import TaskRecord
 from raysm.grid.rows.databases import Database, Execute
 from raysm.grid.store import Store

@@ -8,7 +8,7 @@ from raysm.cli.arguments import parse
 from raysm.cli.grid_by_batch import controller_of
 from raysm.cli.main import main
 from raysm.errors import InvalidRequest
-from raysm.grid.batch_job.asked import ControllerJob
+from raysm.grid.batch_job.definition import ControllerJob
 
 ROLE = "arn:aws:iam::123456789012:role/controllers"
 

@@ -8,10 +8,10 @@ import pytest
 
 from raysm.client.service import Service
 from raysm.errors import ServiceError
-from raysm.grid.asking import ask_prices, ask_quotas
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
+from raysm.grid.planning import ask_prices, ask_quotas
 from raysm.grid.rows.source import source_of
 from raysm.local.scenario import Market, Scenario
 from raysm.local.server.market import MarketService

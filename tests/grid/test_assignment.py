@@ -3,7 +3,7 @@
 import random
 
 from raysm.grid.assignment import assign
-from raysm.grid.experience import WAIT_S
+from raysm.grid.estimates import WAIT_S
 from raysm.grid.place import Market, Offer, Place, Quota
 from raysm.grid.placement import Cheapest
 from raysm.grid.task import Task

@@ -5,7 +5,7 @@ import pytest
 from raysm.client.job.description import Description, SecondaryStatus, Status, read
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
-from raysm.grid.classify import LearnedQuota, of_end, of_refusal, quota_in, same_reason, shortened
+from raysm.grid.endings import LearnedQuota, classify_end, classify_refusal, parse_quota, same_reason, shortened
 
 LIMIT = (
     "create_training_job: ResourceLimitExceeded: The account-level service limit 'ml.p4d.24xlarge for spot training "
@@ -36,16 +36,16 @@ def job(status, reason="", secondary=SecondaryStatus.NONE, phases=("Starting", "
     ],
 )
 def test_a_refusal_has_the_class_of_its_words(code, text, name):
-    assert of_refusal(ServiceError(text, code=code)).ending.name == name
+    assert classify_refusal(ServiceError(text, code=code)).ending.name == name
 
 
 @pytest.mark.parametrize("code", ["", "InternalFailure", "ServiceUnavailable", "503"])
 def test_a_call_of_which_nobody_knows_whether_it_was_carried_out_is_in_doubt(code):
-    assert of_refusal(ServiceError("lost", code=code, is_transient=True)).ending.name == "MAYBE"
+    assert classify_refusal(ServiceError("lost", code=code, is_transient=True)).ending.name == "MAYBE"
 
 
 def test_expired_credentials_are_no_fault_of_the_task():
-    assert of_refusal(CredentialsExpired("log in again")).ending.name == "DENIED"
+    assert classify_refusal(CredentialsExpired("log in again")).ending.name == "DENIED"
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_expired_credentials_are_no_fault_of_the_task():
     ],
 )
 def test_a_failure_has_the_class_of_its_words(reason, name):
-    verdict = of_end(job(Status.FAILED, reason))
+    verdict = classify_end(job(Status.FAILED, reason))
     assert (verdict.ending.name, verdict.reason) == (name, reason)
 
 
 def test_a_job_that_goes_on_has_no_end():
-    assert of_end(job(Status.IN_PROGRESS)) is None
-    assert of_end(job(Status.STOPPING)) is None
+    assert classify_end(job(Status.IN_PROGRESS)) is None
+    assert classify_end(job(Status.STOPPING)) is None
 
 
 def test_a_completed_job_is_ok():
-    assert of_end(job(Status.COMPLETED)).ending.name == "OK"
+    assert classify_end(job(Status.COMPLETED)).ending.name == "OK"
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_a_completed_job_is_ok():
     ],
 )
 def test_a_stop_has_the_class_of_what_came_before_it(secondary, phases, wish, name):
-    assert of_end(job(Status.STOPPED, secondary=secondary, phases=phases), wish).ending.name == name
+    assert classify_end(job(Status.STOPPED, secondary=secondary, phases=phases), wish).ending.name == name
 
 
 def test_a_quota_is_learned_from_the_words_of_its_refusal():
-    assert quota_in(LIMIT) == LearnedQuota(limit=2, used=1, wanted=2)
-    assert quota_in("no such words") is None
+    assert parse_quota(LIMIT) == LearnedQuota(limit=2, used=1)
+    assert parse_quota("no such words") is None
 
 
 def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
@@ -124,7 +124,7 @@ def test_a_long_reason_keeps_its_last_line():
 
 
 def test_a_row_whose_job_cannot_be_made_is_invalid():
-    assert of_refusal(InvalidRequest("row 3: no such channel")).ending.name == "INVALID"
+    assert classify_refusal(InvalidRequest("row 3: no such channel")).ending.name == "INVALID"
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_a_row_whose_job_cannot_be_made_is_invalid():
 )
 def test_an_end_that_the_service_tells_keeps_its_class_though_people_read_less_of_it(reason, name):
     answer = {"TrainingJobName": "j", "TrainingJobArn": "", "TrainingJobStatus": "Failed", "FailureReason": reason}
-    assert of_end(read(TRAINING, answer)).ending.name == name
+    assert classify_end(read(TRAINING, answer)).ending.name == name

@@ -5,9 +5,8 @@ import pytest
 from raysm.client.job.description import Description, Status
 from raysm.contract.job_api import TRAINING
 from raysm.grid.attempt import AGAIN, TaskState
-from raysm.grid.classify import Verdict
-from raysm.grid.concluding import billed_s, brake, conclude, refuse
-from raysm.grid.endings import ENDINGS
+from raysm.grid.conclusion import billed_s, brake, conclude, refuse
+from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.rules import Rules
 from raysm.grid.store import Store
 from tests.support.budgets import USER

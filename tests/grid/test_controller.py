@@ -8,19 +8,19 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.attempt import AttemptState
-from raysm.grid.classify import Verdict
-from raysm.grid.concluding import conclude
+from raysm.grid.capacity import set_quota
+from raysm.grid.conclusion import conclude
 from raysm.grid.controller import Controller
 from raysm.grid.database import LeaseLost
-from raysm.grid.endings import ENDINGS
+from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.ledger import money
 from raysm.grid.limiter import RATES, Rate
-from raysm.grid.place import FirstAdmitted, Offer, Place, Quota
+from raysm.grid.place import Offer, Place, Quota
 from raysm.grid.rules import Rules
-from raysm.grid.standing import set_quota
 from raysm.grid.store import Store
 from raysm.grid.task import Task
 from tests.support.budgets import USER, budget_used
+from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import FAST, TYPE, Bench
 

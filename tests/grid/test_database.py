@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.grid import schema
+from raysm.grid import records
 from raysm.grid.database import Database, LeaseLost, StoreFailed, naming_file, this_process
 
 
@@ -59,8 +59,8 @@ def test_a_full_disk_is_named_with_what_to_do(database):
 
 
 def test_tables_of_another_version_are_left_alone(tmp_path, database):
-    database.connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
-    with pytest.raises(InvalidRequest, match=rf"of version {schema.VERSION + 1}, this one reads {schema.VERSION}"):
+    database.connection.execute(f"PRAGMA user_version = {records.VERSION + 1}")
+    with pytest.raises(InvalidRequest, match=rf"of version {records.VERSION + 1}, this one reads {records.VERSION}"):
         Database(tmp_path / "g.db")
 
 

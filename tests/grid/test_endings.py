@@ -13,7 +13,11 @@ def test_a_class_that_a_newer_raysm_wrote_is_unknown():
 
 @pytest.mark.parametrize("name", ["CAPACITY", "QUOTA", "SERVICE", "DENIED", "CLASH"])
 def test_what_is_not_the_tasks_fault_uses_up_no_retry(name):
-    assert (ENDINGS[name].then, ENDINGS[name].counts, ENDINGS[name].brakes) == (TaskState.WAITING, False, False)
+    assert (ENDINGS[name].then, ENDINGS[name].uses_retry, ENDINGS[name].pauses_grid) == (
+        TaskState.WAITING,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in ENDINGS if name != "OK"])

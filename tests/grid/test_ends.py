@@ -6,10 +6,11 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.endings import ENDINGS
-from raysm.grid.place import FirstAdmitted, Offer, Place
+from raysm.grid.place import Offer, Place
 from raysm.grid.placement import Cheapest
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
+from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
@@ -75,7 +76,7 @@ def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_
     bench = Bench(tmp_path, regions={"fickle": Behaviour(fails=taken)}, tasks=rows_in("fickle", 2))
     bench.run()
     assert bench.states() == {"done": 1, "failed": 1}
-    assert len(bench.store.attempts("row-0")) == ENDINGS["CAPACITY"].most_begun == 8
+    assert len(bench.store.attempts("row-0")) == ENDINGS["CAPACITY"].max_started == 8
     assert "8 jobs ended like this after they had got their instances" in bench.store.task("row-0").reason
 
 

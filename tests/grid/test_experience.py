@@ -5,7 +5,7 @@ import random
 import pytest
 
 from raysm.grid.attempt import Attempt, AttemptState
-from raysm.grid.experience import SPOT_FACTOR, SPOT_RANGE, WAIT_S, Experience
+from raysm.grid.estimates import SPOT_FACTOR, SPOT_RANGE, WAIT_S, Estimates
 from raysm.grid.place import Place
 from raysm.grid.task import Task
 
@@ -21,14 +21,14 @@ def ended(kind=G5, training_s=100.0, ending="OK", region="us-east-1", **more):
 
 
 def learned(*attempts, task=None):
-    experience = Experience()
+    experience = Estimates()
     for attempt in attempts:
         experience.learn(task or Task(key="a"), attempt)
     return experience
 
 
 def test_nothing_is_known_at_first_but_what_the_row_and_people_say():
-    experience = Experience()
+    experience = Estimates()
     assert experience.seconds(Task(key="a"), G5) is None
     assert experience.seconds(Task(key="a", expected_s=30), G5) == 30
     assert experience.wait_s(Place(region="us-east-1", instance_type=G5)) == WAIT_S
@@ -77,7 +77,7 @@ def test_within_three_rows_a_type_the_ranking_by_dollars_is_the_true_one():
         order = chance.sample([1.0, 1.25, 1.5625], 3)
         prices = [chance.uniform(1, 40) for _ in range(3)]
         kinds = ["ml.a.x", "ml.b.x", "ml.c.x"]
-        experience = Experience()
+        experience = Estimates()
         for kind, cost, price in zip(kinds, order, prices, strict=True):
             for _ in range(3):
                 work = chance.uniform(50, 500)

@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.errors import InvalidConfig
-from raysm.grid.handed_over import forget, keep, target_of
+from raysm.grid.local_grids import forget_handover, handover_target, keep_handover
 from raysm.request import AWS, Local
 
 
@@ -14,15 +14,15 @@ from raysm.request import AWS, Local
 )
 def test_where_to_look_for_it_is_known_until_it_comes_back(tmp_path, target):
     store = tmp_path / "drives.db"
-    assert target_of(store) is None
-    keep(store, target)
-    assert target_of(store) == target
-    forget(store)
-    assert target_of(store) is None
-    forget(store)
+    assert handover_target(store) is None
+    keep_handover(store, target)
+    assert handover_target(store) == target
+    forget_handover(store)
+    assert handover_target(store) is None
+    forget_handover(store)
 
 
 def test_a_note_that_cannot_be_read_is_not_taken_for_none(tmp_path):
     (tmp_path / "drives.elsewhere").write_text("{")
     with pytest.raises(InvalidConfig):
-        target_of(tmp_path / "drives.db")
+        handover_target(tmp_path / "drives.db")

@@ -7,7 +7,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import AGAIN, TaskState
-from raysm.grid.joining import extend
+from raysm.grid.grid_request import extend
 from raysm.grid.rows.query import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.rules import Rules

@@ -3,10 +3,9 @@
 import pytest
 
 from raysm.grid.attempt import AttemptState
-from raysm.grid.classify import Verdict
-from raysm.grid.concluding import conclude
-from raysm.grid.endings import ENDINGS
-from raysm.grid.leaving import left_regions
+from raysm.grid.conclusion import conclude
+from raysm.grid.endings import ENDINGS, Verdict
+from raysm.grid.stopping import left_regions
 from tests.support.grid_world import CAPACITY_ERROR, LOST, Behaviour
 from tests.support.grids import Bench
 

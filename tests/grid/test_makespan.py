@@ -5,9 +5,10 @@ import random
 
 import pytest
 
-from raysm.grid.place import FirstAdmitted, Offer, Place
+from raysm.grid.place import Offer, Place
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
+from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 

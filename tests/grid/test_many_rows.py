@@ -9,16 +9,15 @@ from datetime import date
 import pytest
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
+from raysm.grid.capacity import set_quota
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.limiter import Rate
-from raysm.grid.offers import offers_of
 from raysm.grid.place import Offer, Place, Quota
-from raysm.grid.placement import Cheapest
+from raysm.grid.placement import Cheapest, offers_of
 from raysm.grid.plan import plan_grid
 from raysm.grid.rows.source import source_of
 from raysm.grid.rules import Rules
-from raysm.grid.standing import set_quota
 from raysm.grid.task import Task
 from raysm.request import AWS, Script
 from tests.support.cpu import counted

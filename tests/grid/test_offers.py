@@ -1,7 +1,7 @@
 """The places of a grid, with their prices."""
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
-from raysm.grid.offers import offers_of
+from raysm.grid.placement import offers_of
 
 TABLE = PriceTable.of([RegionPrices(region="us-east-1", as_of="2026-09", version="v7", usd={"ml.g5.xlarge": 1.4})])
 

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid.limiter import Limiter
-from raysm.grid.opening import grid_names, only_grid, opened
+from raysm.grid.local_grids import grid_names, only_grid, opened
 from raysm.grid.rules import Rules
 from raysm.grid.running import LIMITS
 from raysm.grid.store import Store, folder, path_of

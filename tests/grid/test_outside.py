@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from raysm.errors import JobNotFound, ServiceError
+from raysm.grid.database import Turns
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.outside import LATEST, Outside, Silence
-from raysm.grid.turns import Turns
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from raysm.client.job.handle import attach
 from raysm.errors import InvalidRequest
 from raysm.grid.ledger import money
-from raysm.grid.opening import opened
+from raysm.grid.local_grids import opened
 from raysm.request import Limits
 from raysm.request.cluster import LOCAL_TYPE
 from tests.support.embedded_grids import EmbeddedGrid, embedded

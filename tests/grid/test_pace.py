@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.grid.attempt import Attempt
-from raysm.grid.pace import LAST, Pace
+from raysm.grid.estimates import LAST, Forecast
 from raysm.grid.place import Outlook, Place
 from raysm.grid.task import Task
 from tests.support.grid_world import Behaviour
@@ -14,7 +14,7 @@ WEST = Place(region="eu-west-1", instance_type=TYPE)
 
 
 def learned(pairs, ending="OK"):
-    pace = Pace()
+    pace = Forecast()
     for number, (place, seconds, task) in enumerate(pairs):
         attempt = Attempt(
             task=task.key, number=1, name=f"a{number}", region=place.region, instance_type=TYPE, count=1,

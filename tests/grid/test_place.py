@@ -2,8 +2,9 @@
 
 import pytest
 
-from raysm.grid.place import FirstAdmitted, Market, Offer, Outlook, Place, Quota
+from raysm.grid.place import Market, Offer, Outlook, Place, Quota
 from raysm.grid.task import Task
+from tests.support.first_admitted import FirstAdmitted
 
 EAST = Place(region="us-east-1", instance_type="ml.m5.large")
 WEST = Place(region="eu-west-1", instance_type="ml.m5.large")

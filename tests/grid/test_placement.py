@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from raysm.grid.experience import Experience
+from raysm.grid.estimates import Estimates
 from raysm.grid.place import Market, Offer, Outlook, Place, Quota
 from raysm.grid.placement import OPTIMISM, WAITING_USD_PER_HOUR, Cheapest, Rate, Worth, refusal
 from raysm.grid.task import UNKNOWN_S, Task
@@ -157,10 +157,10 @@ def test_a_dear_type_that_is_not_faster_is_left_after_it_was_tried():
 def test_spot_counts_by_what_it_was_billed_for():
     offers = [offer(EAST, 1.0), offer(EAST, 1.0, spot=True)]
     assert choose(offers).offer.place.spot
-    experience = Experience()
+    experience = Estimates()
     for _ in range(3):
         experience.learn(Task(key="a"), ended(spot=True, training_s=3600.0, billable_s=3600.0, started_s=7200.0))
-    assert not choose(offers, experience=experience).offer.place.spot
+    assert not choose(offers, estimates=experience).offer.place.spot
 
 
 def test_worth_is_dollars_of_instances_data_and_waiting():

@@ -1,17 +1,18 @@
 """Which tasks get a job now."""
 
-from raysm.grid.pace import Pace
-from raysm.grid.place import FirstAdmitted, Offer, Place
+from raysm.grid.estimates import Forecast
+from raysm.grid.place import Offer, Place
 from raysm.grid.placing import Placing, probing
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
+from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
 
 def intended(bench):
     bench.store.database.take_lease("me", bench.clock.now)
-    placing = Placing(bench.store, bench.placement, Pace(), bench.limiter, list(bench.regions), bench.clock.now)
+    placing = Placing(bench.store, bench.placement, Forecast(), bench.limiter, list(bench.regions), bench.clock.now)
     return placing, [attempt.task for _, attempt in placing.intend()]
 
 

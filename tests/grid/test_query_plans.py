@@ -6,8 +6,8 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.attempt import TaskState
+from raysm.grid.capacity import read_market
 from raysm.grid.rules import Rules
-from raysm.grid.standing import market
 from raysm.grid.task import Task
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
@@ -63,7 +63,7 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
         store.unwritten(),
     )
     list(store.tasks(TaskState.WAITING))
-    market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
+    read_market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
     connection.set_trace_callback(None)
     assert any("attempt" in statement for statement in statements)
     assert scans(connection, statements) == {}

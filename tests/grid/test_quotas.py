@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.place import Place
-from raysm.grid.quotas import all_quotas, quota_place, read_quotas
+from raysm.grid.planning import all_quotas, quota_place, read_quotas
 from tests.support.quotas import QuotaPages
 from tests.support.sagemaker import refusal
 

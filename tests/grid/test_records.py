@@ -8,9 +8,8 @@ import pytest
 
 from raysm.contract.home import Clock
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
-from raysm.grid.records import GridRecord, attempt_record, grid_record, task_record, task_row
+from raysm.grid.records import SCHEMA, GridRecord, attempt_record, grid_record, task_record, task_row
 from raysm.grid.rules import Rules
-from raysm.grid.schema import SCHEMA
 from raysm.grid.task import Task
 from raysm.request.codec import to_json
 from raysm.request.job import NAME_PATTERN

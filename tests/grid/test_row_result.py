@@ -5,7 +5,7 @@ import pytest
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
-from raysm.grid.row_result import row_result
+from raysm.grid.row import row_result
 from raysm.grid.rules import Rules
 from raysm.grid.store import Store
 from raysm.grid.task import Task

@@ -10,7 +10,7 @@ import pytest
 import raysm
 from raysm.contract.result import MANIFEST, Manifest, ResultFile
 from raysm.errors import InvalidRequest
-from raysm.grid.row_tables import write_tables
+from raysm.grid.row import write_tables
 from raysm.request.codec import to_json
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.homes import in_home

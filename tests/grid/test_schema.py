@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 
 from raysm.grid.database import Database
+from raysm.grid.records import SCHEMA
 from raysm.grid.rules import Rules
-from raysm.grid.schema import SCHEMA
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 

@@ -7,7 +7,7 @@ import pytest
 from raysm.client.job.description import Status
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.attempt import Attempt
-from raysm.grid.service_region import ServiceRegion, token_of
+from raysm.grid.region import ServiceRegion, token_of
 from raysm.grid.task import Task
 from tests.support.grid_regions import SECRET, preparing
 from tests.support.sagemaker import fake_aws, refusal

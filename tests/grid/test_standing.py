@@ -3,11 +3,18 @@
 import pytest
 
 from raysm.grid.attempt import Attempt, AttemptState
-from raysm.grid.classify import Verdict
-from raysm.grid.endings import ENDINGS
+from raysm.grid.capacity import (
+    back_off_region,
+    learn_quota,
+    read_market,
+    record_answer,
+    record_refusal,
+    record_start,
+    set_quota,
+)
+from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import Place, Quota
-from raysm.grid.standing import close, failed, heard, learn_quota, market, set_quota, succeeded
 
 PLACE = Place(region="r", instance_type="ml.m5.large")
 NO_CAPACITY = Verdict(ending=ENDINGS["CAPACITY"], reason="CapacityError")
@@ -28,8 +35,8 @@ def attempt(**changes):
 def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, limiter):
     now, pauses = 0.0, []
     for _ in range(8):
-        failed(store, attempt(), NO_CAPACITY, now)
-        until = market(store, limiter, [], now).blocked[PLACE]
+        record_refusal(store, attempt(), NO_CAPACITY, now)
+        until = read_market(store, limiter, [], now).blocked[PLACE]
         pauses.append(round((until - now) / 60))
         now = until
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -37,22 +44,22 @@ def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, limite
 
 def test_refusals_of_jobs_that_were_sent_together_are_one(store, limiter):
     for _ in range(5):
-        failed(store, attempt(), NO_CAPACITY, 0.0)
-    assert market(store, limiter, [], 0.0).blocked == {PLACE: 60.0}
+        record_refusal(store, attempt(), NO_CAPACITY, 0.0)
+    assert read_market(store, limiter, [], 0.0).blocked == {PLACE: 60.0}
 
 
 def test_a_service_error_blocks_from_the_second_in_a_row(store, limiter):
     verdict = Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError")
-    failed(store, attempt(), verdict, 0.0)
-    assert market(store, limiter, [], 0.0).blocked == {}
-    failed(store, attempt(), verdict, 1.0)
-    assert market(store, limiter, [], 1.0).blocked == {PLACE: 61.0}
+    record_refusal(store, attempt(), verdict, 0.0)
+    assert read_market(store, limiter, [], 0.0).blocked == {}
+    record_refusal(store, attempt(), verdict, 1.0)
+    assert read_market(store, limiter, [], 1.0).blocked == {PLACE: 61.0}
 
 
 def test_a_place_that_gives_its_instances_begins_anew(store, limiter):
-    failed(store, attempt(), NO_CAPACITY, 0.0)
-    succeeded(store, attempt())
-    assert market(store, limiter, [], 0.0).blocked == {}
+    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
+    record_start(store, attempt())
+    assert read_market(store, limiter, [], 0.0).blocked == {}
 
 
 def test_a_quota_is_learned_with_what_others_use_of_it(store, limiter):
@@ -63,37 +70,37 @@ def test_a_quota_is_learned_with_what_others_use_of_it(store, limiter):
     )
     store.insert(attempt())
     learn_quota(store, attempt(), words, 5.0)
-    assert market(store, limiter, [], 5.0).quotas == {PLACE: Quota(limit=4, used_by_others=2, source="error")}
+    assert read_market(store, limiter, [], 5.0).quotas == {PLACE: Quota(limit=4, used_by_others=2, source="error")}
 
 
 def test_a_quota_that_was_read_is_known(store, limiter):
     set_quota(store, PLACE, Quota(limit=7, source="api"), 0.0)
-    assert market(store, limiter, [], 0.0).quotas[PLACE].limit == 7
+    assert read_market(store, limiter, [], 0.0).quotas[PLACE].limit == 7
 
 
 def test_a_region_that_does_not_answer_is_left_alone_until_it_takes_a_job(store, limiter):
-    close(store, "r", "Could not connect", 0.0)
-    assert market(store, limiter, [], 1.0).closed == {"r": 15.0}
-    close(store, "r", "Could not connect", 15.0)
-    heard(store, "r", 16.0)
-    assert market(store, limiter, [], 16.0).closed == {"r": 45.0}
-    heard(store, "r", 17.0, opens=True)
-    assert market(store, limiter, [], 17.0).closed == {}
+    back_off_region(store, "r", "Could not connect", 0.0)
+    assert read_market(store, limiter, [], 1.0).closed == {"r": 15.0}
+    back_off_region(store, "r", "Could not connect", 15.0)
+    record_answer(store, "r", 16.0)
+    assert read_market(store, limiter, [], 16.0).closed == {"r": 45.0}
+    record_answer(store, "r", 17.0, opens=True)
+    assert read_market(store, limiter, [], 17.0).closed == {}
 
 
 def test_a_region_without_a_call_left_is_closed_until_there_is_one(store, limiter):
     limiter.take("r", "create", 0.0)
-    assert market(store, limiter, ["r"], 0.0).closed == {"r": pytest.approx(2.0)}
+    assert read_market(store, limiter, ["r"], 0.0).closed == {"r": pytest.approx(2.0)}
 
 
 def test_instances_of_open_attempts_are_in_use(store, limiter):
     store.insert(attempt())
     store.insert(attempt(name="a2", task="u", state=AttemptState.ENDED))
-    assert market(store, limiter, [], 0.0).in_use == {PLACE: 2}
+    assert read_market(store, limiter, [], 0.0).in_use == {PLACE: 2}
 
 
 def held(store, limiter):
-    return market(store, limiter, [], 0.0).held.get(PLACE)
+    return read_market(store, limiter, [], 0.0).held.get(PLACE)
 
 
 def running(store, name, count=1):
@@ -103,25 +110,25 @@ def running(store, name, count=1):
 def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_has_more(store, limiter):
     assert held(store, limiter) is None
     running(store, "a", 4)
-    failed(store, attempt(), NO_CAPACITY, 0.0)
+    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
     assert held(store, limiter) == 4
     running(store, "b", 2)
-    succeeded(store, attempt(name="b", state=AttemptState.RUNNING))
+    record_start(store, attempt(name="b", state=AttemptState.RUNNING))
     assert held(store, limiter) == 6
 
 
 def test_a_job_too_many_that_is_refused_says_nothing_of_what_the_place_has(store, limiter):
     running(store, "a", 4)
-    failed(store, attempt(), NO_CAPACITY, 0.0)
+    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
     store.database.connection.execute("UPDATE attempt SET state = 'ended'")
     running(store, "b", 3)
-    failed(store, attempt(count=2), NO_CAPACITY, 100.0)
+    record_refusal(store, attempt(count=2), NO_CAPACITY, 100.0)
     assert held(store, limiter) == 4
-    failed(store, attempt(count=1), NO_CAPACITY, 200.0)
+    record_refusal(store, attempt(count=1), NO_CAPACITY, 200.0)
     assert held(store, limiter) == 3
 
 
 def test_what_the_service_itself_does_wrong_is_no_lack(store, limiter):
-    failed(store, attempt(), NO_CAPACITY, 0.0)
-    failed(store, attempt(), Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError"), 1.0)
+    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
+    record_refusal(store, attempt(), Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError"), 1.0)
     assert held(store, limiter) is None

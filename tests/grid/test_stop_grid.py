@@ -5,10 +5,10 @@ import time
 import pytest
 
 from raysm.grid.database import this_process
+from raysm.grid.local_grids import read_target
 from raysm.grid.rules import Rules
 from raysm.grid.stop_grid import stop_grid
 from raysm.grid.store import Store, path_of
-from raysm.grid.target_file import read_target
 from raysm.grid.task import Task
 from tests.grid.test_running import Bench, fake, home  # noqa: F401
 

@@ -1,8 +1,8 @@
 """Jobs of the grid's name that nobody waits for: stopped, and paid for as waste."""
 
 from raysm.grid.attempt import Attempt
+from raysm.grid.conclusion import live_strays
 from raysm.grid.ledger import money
-from raysm.grid.strays import live_strays
 from raysm.grid.task import Task
 from tests.support.grids import TYPE, Bench
 

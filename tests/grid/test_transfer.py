@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.grid.transfer import AS_OF, transfer_usd, usd_per_gb
+from raysm.grid.placement import AS_OF, transfer_usd, usd_per_gb
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from raysm.grid.turns import Turns
+from raysm.grid.database import Turns
 
 DEADLINE_S = 60.0
 

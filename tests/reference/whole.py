@@ -6,7 +6,7 @@ from raysm.client.logs import pending
 from raysm.client.session import files, handle, mapping, wire
 from raysm.client.tunnel import plugin
 from raysm.contract import session
-from raysm.grid import attempt, classify, concluding, grid_file, placing, rules, task, write_back
+from raysm.grid import attempt, conclusion, endings, grid_file, placing, rules, task, write_back
 from raysm.grid.endings import ENDINGS
 from raysm.grid.rows import columns, source
 from raysm.grid.shared import lease
@@ -126,7 +126,7 @@ def _interactive():
         "### Errors that are not retried",
         "A row is not retried if the reason of its failure begins with one of these exceptions, of any rank, or if its "
         "script did not take its arguments (argparse):",
-        ", ".join(map(code, classify.DETERMINISTIC)) + ".",
+        ", ".join(map(code, endings.DETERMINISTIC)) + ".",
         "Every other failure of a program counts as one of its `retries`: another exception, an exit status, a signal.",
         "## Times",
         _values(
@@ -242,14 +242,14 @@ def _grid():
         table(
             ["end", "the row then", "counts", "what to do"],
             [
-                [code(each.name), code(str(each.then)), "yes" if each.counts else "", cell(each.advice)]
+                [code(each.name), code(str(each.then)), "yes" if each.uses_retry else "", cell(each.advice)]
                 for each in ENDINGS.values()
             ],
         ),
         "### Errors that are not retried",
         "A row is not retried if the reason of its failure begins with one of these exceptions, of any rank, or if its "
         "script did not take its arguments (argparse):",
-        ", ".join(map(code, classify.DETERMINISTIC)) + ".",
+        ", ".join(map(code, endings.DETERMINISTIC)) + ".",
         "Every other failure of a program counts as one of its `retries`: another exception, an exit status, a signal.",
         "## Times",
         _values(
@@ -258,7 +258,7 @@ def _grid():
                 (_seconds(task.MAX_RUNTIME_S), "of a job, where its row does not say"),
                 (_seconds(task.UNKNOWN_S), "what a row is believed to take, where it does not say"),
                 (_seconds(placing.PROBE_S), "a first job runs so long before the others are sent"),
-                (_seconds(concluding.LANDING_S), "within which a call whose answer was lost may still be carried out"),
+                (_seconds(conclusion.LANDING_S), "within which a call whose answer was lost may still be carried out"),
                 (_seconds(lease.LEASE_S), "of silence after which another machine may go on with a shared grid"),
             ],
         ),

@@ -1,7 +1,7 @@
 """What a controller sends to a region: a script's job, prepared for the client's fake of AWS."""
 
 from raysm.client.submit import prepare
-from raysm.grid.service_region import token_of
+from raysm.grid.region import token_of
 from raysm.request import Cluster, Script
 
 SECRET = "of the grid"

@@ -2,13 +2,14 @@
 
 from raysm.grid.attempt import TaskState
 from raysm.grid.controller import Controller
-from raysm.grid.leaving import left_regions
 from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter, Rate
-from raysm.grid.place import FirstAdmitted, Offer, Place
+from raysm.grid.place import Offer, Place
 from raysm.grid.rules import Rules
+from raysm.grid.stopping import left_regions
 from raysm.grid.store import Store
 from raysm.grid.task import Task
+from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
 FAST = {operation: Rate(per_s=50, burst=50) for operation in ("create", "list", "describe", "stop", "metrics")}

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.client.service import Service
 from raysm.errors import ServiceError
-from raysm.grid.batch_job.asked import ControllerJob
+from raysm.grid.batch_job.definition import ControllerJob
 from raysm.grid.batch_job.sending import send
 from raysm.grid.batch_job.taking_up import take_up
 from raysm.grid.filling import Template

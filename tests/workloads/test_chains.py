@@ -14,7 +14,7 @@ from raysm.contract.events import BEST, TABLE, Trial, Trials
 from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE, Manifest
 from raysm.errors import InvalidInput
-from raysm.grid.row_tables import write_tables
+from raysm.grid.row import write_tables
 from raysm.request import Cluster, Input, JobRequest
 from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
 from raysm.request.session import SessionWorkload

@@ -1,30 +1,158 @@
-"""A grid handed over to AWS Batch: a planned grid flows in, the Batch job that runs its controller flows out.
-
-The grid is made here, with its rows, and let go of; its record in S3 is what the controller takes up. What cannot be is
-refused before either is made.
-"""
+"""Hand a grid over to AWS Batch: check what the job can reach, submit it, and follow it."""
 
 import functools
-from dataclasses import replace
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.errors import InvalidRequest
-from raysm.grid import handed_over
-from raysm.grid.batch_job.asked import ControllerJob
-from raysm.grid.batch_job.bundle import bundle_of, name_of
-from raysm.grid.batch_job.definition import check_queue, definition_of
-from raysm.grid.batch_job.reach import check_database, check_inputs
-from raysm.grid.batch_job.sent import SentController, last_sent, remember
+from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
+from raysm.grid.batch_job.definition import ControllerJob, Definition, check_queue, definition_of
+from raysm.grid.batch_job.handover import bundle_of, name_of
 from raysm.grid.batch_job.taking_up import NOT_ALL_DONE, REFUSED
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.local_grids import keep_handover
 from raysm.grid.planning import Planned
-from raysm.grid.running import open_running
+from raysm.grid.rows.databases import database_of, kept_name, variable_of
+from raysm.grid.running import open_running, written_to
 from raysm.grid.sending_rows import Services
 from raysm.grid.shared.lease import Objects
 from raysm.grid.shared.sharing import objects_of
 from raysm.grid.store import path_of
+from raysm.request import Input
+from raysm.request.codec import from_json, to_json
 
-__all__ = ["send"]
+__all__ = ["SentController", "check_database", "check_inputs", "last_sent", "remember", "send"]
+
+OBJECT = "batch-job.json"
+
+ENDED = ("SUCCEEDED", "FAILED")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SentController:
+    """One that was submitted."""
+
+    id: str
+    """As Batch names it."""
+    queue: str
+    """Name or ARN of its job queue."""
+    region: str
+    """Of both."""
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        return f"the Batch job {self.id} of the queue {self.queue} in {self.region}"
+
+    def status(self, service: Service) -> tuple[str, str]:
+        """Return its status, as Batch says it, and the reason; both empty of one that Batch has forgotten.
+
+        Raises:
+            ServiceError: Batch does not answer.
+        """
+        # Batch forgets jobs that have ended after some days.
+        jobs = service.call("batch", "describe_jobs", jobs=[self.id])["jobs"]
+        return (str(jobs[0]["status"]), str(jobs[0].get("statusReason") or "")) if jobs else ("", "")
+
+    def is_open(self, service: Service) -> bool:
+        """Whether it waits or runs; raises as ``status``."""
+        return self.status(service)[0] not in ("", *ENDED)
+
+    def check(self, service: Service) -> None:
+        """Return while it waits or runs, or has ended well.
+
+        Raises:
+            ServiceError: It has failed; the message says why. Or Batch does not answer.
+        """
+        status, reason = self.status(service)
+        if status == "FAILED":
+            raise ServiceError(
+                f"{self} has failed: {reason or 'Batch says no reason'}; its lines are in the log group "
+                "/aws/batch/job, and the same command submits it again"
+            )
+
+
+def remember(controller: SentController, objects: Objects) -> None:
+    """Keep which job runs a grid.
+
+    Raises:
+        ServiceError: It cannot be written.
+    """
+    objects.put(OBJECT, json.dumps(to_json(controller), indent=1).encode())
+
+
+def last_sent(objects: Objects) -> SentController | None:
+    """Return the job that was submitted last; None of a grid that Batch has never run.
+
+    Raises:
+        InvalidConfig: What is kept cannot be read.
+        ServiceError: S3 does not answer.
+    """
+    read = objects.read(OBJECT)
+    if read is None:
+        return None
+    try:
+        return from_json(SentController, json.loads(read.content), OBJECT)
+    except ValueError as error:
+        raise InvalidConfig(f"{OBJECT} in {objects.place} cannot be read: {error}") from error
+
+
+def check_inputs(grid: Planned) -> None:
+    """Refuse paths of this machine: whoever prepares a job uploads them, and that is the controller.
+
+    Raises:
+        InvalidRequest: An input is one.
+    """
+    for where, uri in _inputs(grid):
+        # What a template makes of a row's columns shows only with the row's job, whose refusal names it.
+        if "://" not in uri and not uri.startswith(("job:", "{")):
+            raise InvalidRequest(
+                f"{where} is {uri!r}, a path of this machine, which no Batch job reaches: bring it to S3, and give its "
+                "URI"
+            )
+
+
+def _inputs(grid: Planned) -> Iterator[tuple[str, str]]:
+    shared = grid.request.template.options.get("inputs") or {}
+    for channel, item in shared.items():
+        yield f"the input {channel!r}", item.uri if isinstance(item, Input) else str(item)
+    for task in grid.tasks:
+        for channel, uri in task.addresses.items():
+            yield f"row {task.position + 1} ({task.key}): its input {channel!r}", uri
+
+
+def check_database(request: GridRequest, definition: Definition) -> None:
+    """Refuse to write back to where the controller cannot: the rows themselves are read here, and once.
+
+    Args:
+        request: What is asked for.
+        definition: Of the job that is to write.
+
+    Raises:
+        InvalidRequest: The database is this machine's, or the job has no way to find it.
+    """
+    if not request.rules.write_back:
+        return
+    on = written_to(request)
+    if kept_name(on) is None:
+        raise InvalidRequest(
+            "what becomes of the rows cannot be written back by a Batch job to an open connection, or to an address "
+            "with a password: name the database by env:NAME, or by the ARN of a secret"
+        )
+    # By what the name stands for here: a variable may hold the path of a file.
+    database = database_of(on)
+    if database.is_here:
+        raise InvalidRequest(
+            f"{database.name} is of this machine, where no Batch job can write back to it: leave --write-back "
+            "(write_back) out, or name a database that a Batch job reaches"
+        )
+    variable = variable_of(on)
+    if variable is not None and variable not in definition.variables:
+        raise InvalidRequest(
+            f"the database is what the variable {variable} says, which the job definition {definition.name!r} does not "
+            "have: give it one, as a secret, or leave --write-back (write_back) out"
+        )
 
 
 def send(
@@ -70,7 +198,7 @@ def send(
         id=service.call("batch", "submit_job", **call)["jobId"], queue=job.job_queue, region=service.region
     )
     remember(controller, objects)
-    handed_over.keep(path_of(grid.request.name), grid.request.template.target)
+    keep_handover(path_of(grid.request.name), grid.request.template.target)
     return controller
 
 

@@ -12,7 +12,7 @@ from raysm.client.service import Service
 from raysm.client.storage.s3 import Storage
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
-from raysm.grid.batch_job.bundle import unpack
+from raysm.grid.batch_job.handover import unpack
 from raysm.grid.planning import Known
 from raysm.grid.running import Running, open_running
 from raysm.grid.sending_rows import Services

@@ -22,8 +22,8 @@ from raysm.contract.store import put
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import AGAIN, Attempt
 from raysm.grid.database import MEMORY, Database, LeaseLost, is_gone, this_process
+from raysm.grid.records import VERSION
 from raysm.grid.region import Page, Region
-from raysm.grid.schema import VERSION
 from raysm.grid.shared.lease import HEAD, RENEW_S, SURE_S, Elapsed, Head, Objects, SharedLease, Unreachable, read_head
 from raysm.grid.store import Store
 from raysm.grid.task import Task

@@ -12,7 +12,7 @@ from raysm.client.job.text import COLORS
 from raysm.client.service import Service, connect
 from raysm.contract.job_api import api_of
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.grid.opening import opened
+from raysm.grid.local_grids import opened
 from raysm.request import Target
 from raysm.views.experiments.comparison import (
     Comparison,

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 from raysm.client.options import SubmitOptions
 from raysm.client.service import Service, connect
 from raysm.client.source.package import Package, Wrapped, package_of
-from raysm.grid.batch_job.asked import ControllerJob
+from raysm.grid.batch_job.definition import ControllerJob
 from raysm.grid.batch_job.sending import send
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest

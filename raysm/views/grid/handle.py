@@ -14,26 +14,22 @@ from typing import Any
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
-from raysm.grid import handed_over
 from raysm.grid.attempt import AGAIN, TaskState
 from raysm.grid.database import naming_file
-from raysm.grid.joining import extend
-from raysm.grid.opening import opened
-from raysm.grid.row import TROUBLES_FIRST, GridRow, rows_of
-from raysm.grid.row_result import row_result
-from raysm.grid.row_tables import KEY, row_tables, write_tables
+from raysm.grid.grid_request import extend
+from raysm.grid.local_grids import handover_target, opened, read_target
+from raysm.grid.row import KEY, TROUBLES_FIRST, GridRow, row_result, row_tables, rows_of, write_tables
 from raysm.grid.rows.source import MAX_ROWS, source_of
 from raysm.grid.shared.lease import Objects
 from raysm.grid.shared.sharing import copied, leave_command, objects_of
 from raysm.grid.snapshot import snapshot
 from raysm.grid.stop_grid import GridStop, stop_grid
 from raysm.grid.store import Store, path_of
-from raysm.grid.target_file import read_target
 from raysm.request import Target
 from raysm.views.card.live_card import output_here
-from raysm.views.grid.live import NO_NOTEBOOK, GridWatch
 from raysm.views.grid.report import report_page
 from raysm.views.grid.shown import ShownSnapshot, shown_snapshot
+from raysm.views.grid.watching import NO_NOTEBOOK, GridWatch
 
 __all__ = ["GridHandle", "attach_grid"]
 
@@ -66,7 +62,7 @@ class GridHandle:
         """
         if self._objects is not None:
             return self._objects
-        target = handed_over.target_of(path_of(self.name))
+        target = handover_target(path_of(self.name))
         if target is None:
             return None
         # Once: a screen that is drawn again and again would make clients of its own each time.

@@ -10,12 +10,12 @@ from itertools import islice
 
 from raysm.client.costs.bill import dollars
 from raysm.grid.attempt import TaskState
-from raysm.grid.classify import brief, shortened
+from raysm.grid.endings import brief, shortened
 from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
-from raysm.views.grid.curves import curves
 from raysm.views.grid.plan_text import usd_range
 from raysm.views.grid.screen import duration, interruptions_note, unpriced_note
+from raysm.views.grid.shown import curves
 
 __all__ = ["MOST_ROWS", "report_page"]
 

@@ -2,7 +2,7 @@
 
 from raysm.client.costs.bill import dollars
 from raysm.contract.names import counted
-from raysm.grid.classify import brief
+from raysm.grid.endings import brief
 from raysm.grid.snapshot import RegionView, Snapshot
 from raysm.views.grid.plan_text import usd_range
 

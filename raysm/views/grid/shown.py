@@ -1,16 +1,34 @@
-"""Plans and snapshots that show themselves: the same values, which ``print`` and a notebook show as people read."""
+"""Plans and snapshots of grids that show themselves in a terminal and in a notebook, with curves as SVG."""
 
 import html
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from raysm.grid.plan import GridPlan
 from raysm.grid.snapshot import Snapshot
-from raysm.views.grid.curves import curves
 from raysm.views.grid.plan_text import plan_lines
-from raysm.views.grid.screen import screen_lines
+from raysm.views.grid.screen import duration, screen_lines
+from raysm.views.sparkline import sparkline
 
-__all__ = ["ShownPlan", "ShownSnapshot", "shown_plan", "shown_snapshot"]
+__all__ = ["ShownPlan", "ShownSnapshot", "curves", "shown_plan", "shown_snapshot"]
+
+
+def curves(view: Snapshot) -> str:
+    """Return the curve of the rows that are done, and that of what all jobs do in a second; nothing of one point."""
+    rate = f"{view.rate_unit}, all jobs together"
+    return _curve(view, view.done, "rows that are done") + _curve(view, view.rates, rate)
+
+
+def _curve(view: Snapshot, values: Sequence[tuple[float, float]], title: str) -> str:
+    # One point is no curve.
+    if len(values) < 2:
+        return ""
+    # From the beginning of the grid, with which both curves begin.
+    points = [(view.created_s, 0.0), *((at_s, float(value)) for at_s, value in values)]
+    span = duration(values[-1][0] - view.created_s)
+    svg = sparkline(points, title, width=1000, height=140, note=f"{span} since the grid was made")
+    return f'<div class="scroll">{svg}</div>'
 
 
 class ShownPlan(GridPlan):

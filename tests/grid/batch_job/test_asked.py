@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.grid.batch_job.asked import ControllerJob
+from raysm.grid.batch_job.definition import ControllerJob
 
 ROLE = "arn:aws:iam::123456789012:role/controllers"
 

@@ -5,7 +5,7 @@ import pytest
 from raysm.client.source.function import Function
 from raysm.client.source.package import package_of
 from raysm.errors import InvalidPayload, InvalidRequest
-from raysm.grid.batch_job.bundle import bundle_of, name_of, unpack
+from raysm.grid.batch_job.handover import bundle_of, name_of, unpack
 from raysm.grid.rules import Rules
 from raysm.request import Script
 

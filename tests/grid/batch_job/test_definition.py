@@ -3,8 +3,7 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.grid.batch_job.asked import ControllerJob
-from raysm.grid.batch_job.definition import check_queue, definition_of
+from raysm.grid.batch_job.definition import ControllerJob, check_queue, definition_of
 from tests.support.handed_over_grids import JOB, ROLE
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:batch"

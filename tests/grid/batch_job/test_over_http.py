@@ -10,9 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raysm.grid.batch_job.asked import ControllerJob
-from raysm.grid.batch_job.sending import send
-from raysm.grid.batch_job.sent import SentController
+from raysm.grid.batch_job.definition import ControllerJob
+from raysm.grid.batch_job.sending import SentController, send
 from raysm.grid.planning import planned
 from raysm.views.grid.handle import attach_grid
 from tests.grid.test_over_http import books, rows_in

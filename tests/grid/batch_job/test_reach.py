@@ -9,7 +9,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.definition import Definition
-from raysm.grid.batch_job.reach import check_database, check_inputs
+from raysm.grid.batch_job.sending import check_database, check_inputs
 from raysm.grid.rows.query import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.rules import Rules

@@ -4,10 +4,9 @@ import pytest
 
 import raysm
 from raysm.errors import InvalidRequest
-from raysm.grid.batch_job.asked import ControllerJob
+from raysm.grid.batch_job.definition import ControllerJob
 from raysm.grid.batch_job.sending import send
-from raysm.grid.handed_over import target_of
-from raysm.grid.opening import opened
+from raysm.grid.local_grids import handover_target, opened
 from raysm.grid.rules import Rules
 from raysm.grid.store import path_of
 from raysm.views.grid.handle import attach_grid
@@ -39,7 +38,7 @@ def test_its_rows_are_in_its_record_and_no_job_was_sent(laptop):
     assert laptop.fake.sagemaker.sent == []
     # By the target alone, as another machine finds it.
     assert attach_grid("drives", laptop.service).status().states == {"waiting": 2}
-    assert target_of(path_of("drives")) == laptop.request().template.target
+    assert handover_target(path_of("drives")) == laptop.request().template.target
 
 
 def test_while_a_batch_job_is_open_there_is_no_second_one(laptop):
@@ -60,7 +59,7 @@ def test_a_grid_that_is_over_takes_no_job(laptop, tmp_path):
     running.close()
     assert laptop.send() is None
     assert len(laptop.batch.submitted) == 1
-    assert target_of(path_of("drives")) is None
+    assert handover_target(path_of("drives")) is None
 
 
 def test_what_a_batch_job_does_not_reach_is_refused(laptop):

@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.errors import InvalidConfig, ServiceError
-from raysm.grid.batch_job.sent import SentController, last_sent, remember
+from raysm.grid.batch_job.sending import SentController, last_sent, remember
 from tests.support.grid_world import Clock
 from tests.support.shared_grids import FakeObjects
 

@@ -7,9 +7,9 @@ import pytest
 
 from raysm.client.costs.prices import prices_of_products
 from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.grid.classify import LearnedQuota, quota_in
+from raysm.grid.endings import LearnedQuota, parse_quota
 from raysm.grid.place import Place
-from raysm.grid.quotas import quota_place
+from raysm.grid.planning import quota_place
 from raysm.local.scenario import Capacity, Market, Scenario
 from raysm.local.server.market import PRICES, QUOTAS, JobInstances, MarketService, Stock, asked_instances, quota_name
 from raysm.local.server.records import JobRecord, Records
@@ -101,7 +101,7 @@ def test_a_quota_refuses_what_goes_beyond_it_in_words_that_a_grid_learns_from(tm
         here.check_quota(TRAINING, request(2), "us-east-1")
     assert refused.value.code == "ResourceLimitExceeded"
     assert f"'{TYPE} for training job usage' is 4 Instances, with current utilization of 3" in refused.value.message
-    assert quota_in(refused.value.message) == LearnedQuota(limit=4, used=3, wanted=2)
+    assert parse_quota(refused.value.message) == LearnedQuota(limit=4, used=3, wanted=2)
 
 
 def test_a_job_that_has_ended_counts_no_more(tmp_path):

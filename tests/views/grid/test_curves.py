@@ -1,6 +1,6 @@
 """The curves of a grid: one of the rows that are done, one of what all jobs do, and neither before there is one."""
 
-from raysm.views.grid.curves import curves
+from raysm.views.grid.shown import curves
 from tests.views.grid.test_screen import view
 
 

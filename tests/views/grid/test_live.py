@@ -6,8 +6,8 @@ import pytest
 
 import raysm
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.views.grid.live import GridWatch
 from raysm.views.grid.shown import shown_snapshot
+from raysm.views.grid.watching import GridWatch
 from tests.support.homes import in_home
 from tests.support.screens import WITHIN_S, Screen
 from tests.views.grid.test_screen import view

@@ -1,7 +1,7 @@
 """Looking at a grid until it is over."""
 
-from raysm.views.grid.looking import look_until_over
 from raysm.views.grid.shown import shown_snapshot
+from raysm.views.grid.watching import look_until_over
 from tests.views.grid.test_screen import view
 
 

@@ -21,7 +21,7 @@ class Scripted:
 
 def drawn(grid, terminal):
     out, pauses = io.StringIO(), []
-    watch(grid, Console(file=out, force_terminal=terminal, width=200, height=60), sleep=pauses.append)
+    watch(grid.status, Console(file=out, force_terminal=terminal, width=200, height=60), sleep=pauses.append)
     return out.getvalue(), pauses
 
 
@@ -48,7 +48,12 @@ def test_a_grid_that_is_paused_and_has_no_job_is_watched_no_longer():
 
 def test_each_look_may_be_taken_instead_of_drawn():
     seen = []
-    watch(Scripted(view(), view(state="closed")), Console(file=io.StringIO()), show=seen.append, sleep=lambda s: None)
+    watch(
+        Scripted(view(), view(state="closed")).status,
+        Console(file=io.StringIO()),
+        show=seen.append,
+        sleep=lambda s: None,
+    )
     assert [each.state for each in seen] == ["open", "closed"]
 
 
@@ -57,4 +62,4 @@ def test_an_interrupt_ends_the_watching():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        watch(Scripted(view()), Console(file=io.StringIO()), sleep=interrupted)
+        watch(Scripted(view()).status, Console(file=io.StringIO()), sleep=interrupted)

@@ -1,6 +1,6 @@
-"""What follows from the end of an attempt: its cost, its place's standing, and what its task does next.
+"""What follows from the end of an attempt: its cost, a backoff of its place, its task's next state; and orphaned jobs.
 
-All of it is one transaction: a controller that is killed has done the whole of it, or nothing.
+An end is one transaction: a controller that is killed has done all of it, or nothing.
 """
 
 from dataclasses import replace
@@ -8,14 +8,27 @@ from typing import Any
 
 from raysm.client.job.description import Description
 from raysm.grid.attempt import Attempt, AttemptState, TaskState
-from raysm.grid.classify import Verdict, same_reason
-from raysm.grid.endings import ending
-from raysm.grid.ledger import settle
+from raysm.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
+from raysm.grid.endings import Verdict, ending, same_reason
+from raysm.grid.ledger import settle, settle_stray
 from raysm.grid.records import GridRecord, TaskRecord
-from raysm.grid.standing import close, failed, learn_quota, succeeded
+from raysm.grid.region import Listed
 from raysm.grid.store import Store
 
-__all__ = ["LANDING_S", "WATCH_S", "billed_s", "brake", "conclude", "interrupted", "refuse", "tell_interruptions"]
+__all__ = [
+    "LANDING_S",
+    "WATCH_S",
+    "billed_s",
+    "brake",
+    "conclude",
+    "end_stray",
+    "interrupted",
+    "live_strays",
+    "note_stray",
+    "refuse",
+    "stray_asked",
+    "tell_interruptions",
+]
 
 LANDING_S = 120.0
 """Seconds after a lost answer within which its Create may still be carried out: twice botocore's read timeout."""
@@ -81,7 +94,7 @@ def conclude(
     )
     settle(store, ended)
     if started:
-        succeeded(store, ended)
+        record_start(store, ended)
     _judge_place(store, ended, verdict, now)
     _follow(store, ended, verdict, now)
 
@@ -112,12 +125,12 @@ def billed_s(description: Description) -> float | None:
 
 
 def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    if verdict.ending.blocks_from:
+    if verdict.ending.backoff_after:
         # Of a choice there was none of any.
         for name in attempt.types:
-            failed(store, replace(attempt, instance_type=name), verdict, now)
+            record_refusal(store, replace(attempt, instance_type=name), verdict, now)
     if verdict.ending.closes_region:
-        close(store, attempt.region, verdict.reason, now)
+        back_off_region(store, attempt.region, verdict.reason, now)
 
 
 def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
@@ -128,7 +141,7 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
     if state is TaskState.WAITING:
         state, why = _again(store, record, verdict)
         reason = _noted(reason, why)
-        changes["retries_left"] = record.retries_left - kind.counts
+        changes["retries_left"] = record.retries_left - kind.uses_retry
     # A wish to stop it came in while it ended in another way: it is not tried again.
     if attempt.wish == "user" and state is TaskState.WAITING:
         state = TaskState.STOPPED
@@ -148,15 +161,15 @@ def _noted(reason: str, note: str) -> str:
 def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
     """Return whether a task is tried again, and why not."""
     kind = verdict.ending
-    if kind.counts and record.retries_left < 1:
+    if kind.uses_retry and record.retries_left < 1:
         return TaskState.FAILED, "its retries are used up"
-    if kind.most or kind.most_begun:
+    if kind.max_count or kind.max_started:
         counted = (each for each in store.attempts(record.task.key) if each.number > record.forgiven)
         alike = [each for each in counted if each.ending == kind.name]
         begun_jobs = sum(each.started_s is not None for each in alike)
-        if kind.most and len(alike) >= kind.most:
+        if kind.max_count and len(alike) >= kind.max_count:
             return TaskState.FAILED, f"{len(alike)} attempts ended like this"
-        if kind.most_begun and begun_jobs >= kind.most_begun:
+        if kind.max_started and begun_jobs >= kind.max_started:
             return TaskState.FAILED, f"{begun_jobs} jobs ended like this after they had got their instances"
     return TaskState.WAITING, ""
 
@@ -167,9 +180,11 @@ def brake(store: Store, grid: GridRecord) -> str | None:
     if not limit or grid.goes_on:
         return None
     # Those that say something of the tasks: no capacity in one region is not the user's fault.
-    telling = [end for end in store.first_ends(limit * FIRST) if ending(end.ending).brakes or end.started_s is not None]
+    telling = [
+        end for end in store.first_ends(limit * FIRST) if ending(end.ending).pauses_grid or end.started_s is not None
+    ]
     ends = telling[:limit]
-    if len(ends) < limit or not all(ending(end.ending).brakes for end in ends):
+    if len(ends) < limit or not all(ending(end.ending).pauses_grid for end in ends):
         return None
     if len({same_reason(end.reason) for end in ends}) > 1:
         return None
@@ -178,3 +193,65 @@ def brake(store: Store, grid: GridRecord) -> str | None:
         f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry, or "
         "raysm grid run --go-on"
     )
+
+
+def note_stray(store: Store, listed: Listed, attempt: Attempt | None, region: str, now: float) -> bool:
+    """Keep a job that nobody waits for, within a transaction; return whether Describe has something to tell of it."""
+    execute = store.database.connection.execute
+    row = execute("SELECT ended_s FROM stray WHERE name = ?", (listed.name,)).fetchone()
+    if row is None:
+        # Of a job that no attempt made nothing is known but its name.
+        values = (
+            listed.name,
+            attempt.task if attempt else _task_of(store, listed.name),
+            region,
+            attempt.count if attempt else 1,
+            attempt.usd_per_hour if attempt else None,
+            attempt.max_runtime_s if attempt else 0,
+            now,
+        )
+        execute(
+            "INSERT INTO stray (name, task, region, count, usd_per_hour, max_runtime_s, seen_s) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+        store.log(now, "", "stray", "a job that nobody waits for is stopped", task=values[1], attempt=listed.name)
+    return (row is None or row["ended_s"] is None) and listed.status.is_terminal
+
+
+def _task_of(store: Store, name: str) -> str | None:
+    """Return the task whose key's hash stands in a name; None where there is none."""
+    # Through all rows: strays are few, and an index for them would be kept for every row.
+    digits = name.removeprefix(store.grid().prefix).partition("-")[0]
+    return next((record.task.key for record in store.tasks() if record.task.key_hash == digits), None)
+
+
+def live_strays(store: Store, now: float, again_s: float) -> list[tuple[str, str]]:
+    """Return region and name of those that are to be asked to stop, now or once more."""
+    # Once more after a while: a Stop may be lost, or come before the service knows the job.
+    rows = store.database.connection.execute(
+        "SELECT region, name FROM stray WHERE ended_s IS NULL AND coalesce(asked_s, -1e18) <= ? ORDER BY seen_s",
+        (now - again_s,),
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def stray_asked(store: Store, name: str, now: float) -> None:
+    """Take note that one was asked to stop, within a transaction."""
+    store.database.connection.execute("UPDATE stray SET asked_s = ? WHERE name = ?", (now, name))
+
+
+def end_stray(store: Store, name: str, description: Description, now: float) -> None:
+    """Take over the end of one, and its cost, within a transaction."""
+    execute = store.database.connection.execute
+    # Only while it is open: whoever tells of an end a second time must not have it billed twice.
+    row = execute("SELECT * FROM stray WHERE name = ? AND ended_s IS NULL", (name,)).fetchone()
+    if row is None or not description.status.is_terminal:
+        return
+    billable = billed_s(description)
+    execute("UPDATE stray SET ended_s = ?, billable_s = ? WHERE name = ?", (now, billable, name))
+    cost = Attempt(
+        task=row["task"] or "", number=0, name=name, region=row["region"], instance_type="", count=row["count"],
+        billable_s=billable, usd_per_hour=row["usd_per_hour"],
+    )  # fmt: skip
+    settle_stray(store, cost)

@@ -1,67 +1,89 @@
-"""How places and regions stand: what refused, until when it is left alone, what is learned of quotas.
+"""What is known of places and regions: refusals with their backoff, instances held, and quotas; together a ``Market``.
 
-What flows in are refusals and ends; what flows out is the ``Market`` that the placement is asked with.
+Functions that write expect to run inside the caller's transaction.
 """
 
+import sqlite3
 from collections import Counter
 
 from raysm.grid.attempt import Attempt, AttemptState
-from raysm.grid.classify import Verdict, quota_in
+from raysm.grid.endings import Verdict, parse_quota
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Market, Place, Quota, place_of
 from raysm.grid.store import Store
 
-__all__ = ["close", "failed", "heard", "last_words", "learn_quota", "market", "set_quota", "succeeded"]
+__all__ = [
+    "back_off_region",
+    "record_refusal",
+    "record_answer",
+    "last_refusal",
+    "learn_quota",
+    "read_market",
+    "set_quota",
+    "record_start",
+]
 
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3_600.0
-"""A place that refuses is left alone for 1, 2, 4 … 60 minutes: waits of 28 to 58 were measured for GPUs."""
+"""Backoff of a place: 1, 2, 4 … 60 minutes. Waits of 28 to 58 minutes were measured for GPUs."""
 
 REGION_PAUSE_S = 15.0
 LONGEST_REGION_PAUSE_S = 600.0
 
 OTHERS_S = 600.0
-"""Seconds for which it is believed what a refusal said of others' use of a quota: nothing but a further Create tells
-that they have ended, and a row that waited for it to be told would wait for ever."""
+"""Seconds for which others' use of a quota, as a refusal states it, is believed: only another Create tells that it has
+ended."""
 
 
-def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    """Leave a place alone that has refused, the longer the oftener it did so in a row."""
+def _next_backoff(
+    row: sqlite3.Row | None, now: float, first_s: float, max_s: float, threshold: int = 1
+) -> tuple[int, float, float] | None:
+    """Count one more failure; return failures in a row, when they began and the end of the backoff.
+
+    The backoff starts with failure number ``threshold`` and doubles with each further one. Failures while it lasts do
+    not count, since jobs that were sent together fail together; the result is then None.
+    """
+    if row is not None and row["until_s"] > now:
+        return None
+    failures = 1 + (row["failures"] if row else 0)
+    # If nothing was sent for longer than the longest backoff, the failures are not known to be consecutive.
+    is_series = row is not None and row["since_s"] is not None and now - row["until_s"] <= max_s
+    pause_s = min(max_s, first_s * 2 ** min(failures - threshold, 6)) if failures >= threshold else 0.0
+    return failures, row["since_s"] if row is not None and is_series else now, now + pause_s
+
+
+def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    """Back off exponentially from a place after consecutive refusals."""
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
-    if verdict.ending.is_lack:
-        _lacked(store, attempt)
+    if verdict.ending.is_capacity:
+        _record_shortage(store, attempt)
     else:
-        # A service that fails does so for those that would take the place of one that has ended, too.
+        # A service that fails also fails for jobs that would replace one that has ended.
         execute("DELETE FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key)
     row = execute(
         "SELECT failures, since_s, until_s FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key
     ).fetchone()
-    # Jobs that were sent together are refused together: each of them would double the pause.
-    if row is not None and row["until_s"] > now:
+    backoff = _next_backoff(row, now, FIRST_PAUSE_S, LONGEST_PAUSE_S, verdict.ending.backoff_after)
+    if backoff is None:
         return
-    failures = 1 + (row["failures"] if row else 0)
-    over = failures - verdict.ending.blocks_from
-    pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(over, 6)) if over >= 0 else 0.0
-    # Of a place that nobody asked for long nobody knows that it would have refused: a laptop slept, or no row waited.
-    goes_on = row is not None and now - row["until_s"] <= LONGEST_PAUSE_S
-    since_s = row["since_s"] if goes_on else now
-    values = (*key, since_s, now + pause_s, failures, verdict.reason)
+    failures, since_s, until_s = backoff
+    values = (*key, since_s, until_s, failures, verdict.reason)
     execute("INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-    if pause_s:
-        store.log(now, "", "blocked", f"{place} for {pause_s / 60:.0f} min: {verdict.reason}", attempt=attempt.name)
+    if until_s > now:
+        text = f"{place} for {(until_s - now) / 60:.0f} min: {verdict.reason}"
+        store.log(now, "", "blocked", text, attempt=attempt.name)
 
 
-def succeeded(store: Store, attempt: Attempt) -> None:
-    """Take note that a place gave its instances: what it refused before counts no more, and it has as many."""
+def record_start(store: Store, attempt: Attempt) -> None:
+    """Record that a place gave instances: this ends its backoff, and raises the number that it is known to have."""
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     execute("DELETE FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key)
-    # Of a place that never lacked any nobody asks how many it has: to count its jobs for each that begins or ends took
-    # half of the time of a grid of 100,000 rows.
+    # Skip the count for places that never ran out of capacity: it took half the time of a grid of 100,000 rows.
     if not execute("SELECT 1 FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone():
         return
-    # One that has ended has just given its instances back.
+    # An attempt that has ended no longer counts as running.
     instances = 0 if attempt.state is AttemptState.RUNNING else attempt.count
     execute(
         "UPDATE room SET held = max(held, ?) WHERE region = ? AND instance_type = ? AND spot = ?",
@@ -69,19 +91,19 @@ def succeeded(store: Store, attempt: Attempt) -> None:
     )
 
 
-def _lacked(store: Store, attempt: Attempt) -> None:
-    """Keep how many instances a place has for this grid, which has just refused one job."""
+def _record_shortage(store: Store, attempt: Attempt) -> None:
+    """Record how many instances a place has for this grid, after it refused a job."""
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     row = execute("SELECT held FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone()
     most, running = (row[0] if row else 0), _running(store, place)
-    # One more than it had was asked for: that says nothing of those, of which one may just have ended.
+    # A request for more than it had says nothing about the instances that it gave.
     was_probe = market_in_use(store)[place] + attempt.count > most
     execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, max(most, running) if was_probe else running))
 
 
 def _running(store: Store, place: Place) -> int:
-    """Return how many instances of this grid's jobs work in a place."""
+    """Return how many instances of this grid run in a place."""
     row = store.database.connection.execute(
         # "state <> 'ended'": only with this term SQLite uses the partial index of open attempts.
         "SELECT coalesce(sum(count), 0) FROM attempt WHERE state <> 'ended' AND state = 'running' AND region = ? "
@@ -92,44 +114,43 @@ def _running(store: Store, place: Place) -> int:
 
 
 def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None:
-    """Take from a refusal's words how many instances there may be, and how many of them others have."""
-    learned = quota_in(reason)
+    """Record the quota that a refusal states, and how much of it others use."""
+    learned = parse_quota(reason)
     if learned is None:
         return
     place = place_of(attempt)
     ours = market_in_use(store)[place]
-    # The refused attempt stands among ours by now, and is none of those that the service counts.
+    # The refused attempt counts as ours here, but not at the service.
     others = max(0, learned.used - max(0, ours - attempt.count))
     set_quota(store, place, Quota(limit=learned.limit, used_by_others=others, source="error"), now)
 
 
 def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
-    """Keep what is known of a quota, within a transaction."""
+    """Record a quota."""
     store.database.connection.execute(
         "INSERT OR REPLACE INTO quota VALUES (?, ?, ?, ?, ?, ?, ?)",
         (*_key(place), quota.limit, quota.used_by_others, quota.source, now),
     )
 
 
-def close(store: Store, region: str, reason: str, now: float) -> None:
-    """Send nothing to a region for a while: it does not answer, or does not let us in."""
+def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
+    """Send nothing to a region for a while, since it does not answer or denies access."""
     execute = store.database.connection.execute
-    row = execute("SELECT failures, since_s, closed_s FROM region WHERE name = ?", (region,)).fetchone()
-    if row is not None and row["closed_s"] > now:
+    row = execute("SELECT failures, since_s, closed_s AS until_s FROM region WHERE name = ?", (region,)).fetchone()
+    backoff = _next_backoff(row, now, REGION_PAUSE_S, LONGEST_REGION_PAUSE_S)
+    if backoff is None:
         return
-    failures = 1 + (row["failures"] if row else 0)
-    pause_s = min(LONGEST_REGION_PAUSE_S, REGION_PAUSE_S * 2 ** min(failures - 1, 6))
-    goes_on = row is not None and row["since_s"] is not None and now - row["closed_s"] <= LONGEST_REGION_PAUSE_S
+    failures, since_s, until_s = backoff
     execute(
         "INSERT INTO region VALUES (?1, ?2, ?3, ?4, ?5, NULL) ON CONFLICT (name) DO UPDATE SET since_s = ?2, "
         "closed_s = ?3, failures = ?4, reason = ?5",
-        (region, row["since_s"] if goes_on else now, now + pause_s, failures, reason),
+        (region, since_s, until_s, failures, reason),
     )
-    store.log(now, "", "closed", f"{region} for {pause_s:.0f} s: {reason}")
+    store.log(now, "", "closed", f"{region} for {until_s - now:.0f} s: {reason}")
 
 
-def heard(store: Store, region: str, now: float, *, opens: bool = False) -> None:
-    """Take note that a region has answered; ``opens``: and took a job, so that it is open again."""
+def record_answer(store: Store, region: str, now: float, *, opens: bool = False) -> None:
+    """Record that a region has answered; ``opens`` if it took a job, which ends its backoff."""
     store.database.connection.execute(
         "INSERT INTO region VALUES (?1, NULL, 0, 0, '', ?2) ON CONFLICT (name) DO UPDATE SET heard_s = ?2, "
         "since_s = NULL" + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
@@ -138,15 +159,15 @@ def heard(store: Store, region: str, now: float, *, opens: bool = False) -> None
 
 
 def market_in_use(store: Store) -> Counter[Place]:
-    """Return how many instances this grid's open attempts have, or are to have, by place."""
+    """Return the instances of this grid's open attempts, by place."""
     rows = store.database.connection.execute(
         "SELECT region, instance_type, spot, sum(instances) FROM in_use GROUP BY 1, 2, 3 HAVING sum(instances) > 0"
     )
     return Counter({_place(row): int(row[3]) for row in rows})
 
 
-def market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
-    """Return what is known of all places at this moment."""
+def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
+    """Return what is known of all places now."""
     execute = store.database.connection.execute
     closed = {row[0]: row[1] for row in execute("SELECT name, closed_s FROM region WHERE closed_s > ?", (now,))}
     for region in regions:
@@ -155,7 +176,7 @@ def market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Ma
             closed[region] = max(closed.get(region, 0.0), now + wait_s)
     blocks = execute("SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ?", (now,))
     rooms = execute("SELECT region, instance_type, spot, held FROM room")
-    # Not where something of the grid runs: when that ends there is room again, however long it takes.
+    # Not places where a job of the grid runs: when it ends there is room again.
     refusing = execute(
         "SELECT region, instance_type, spot, since_s FROM block WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE "
         "attempt.state <> 'ended' AND attempt.state = 'running' AND attempt.region = block.region "
@@ -177,8 +198,8 @@ def market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Ma
     )
 
 
-def last_words(store: Store, place: Place) -> str:
-    """Return what a place said when it last refused, or why its region takes no job."""
+def last_refusal(store: Store, place: Place) -> str:
+    """Return why a place last refused a job, or why its region takes none."""
     row = store.database.connection.execute(
         "SELECT reason FROM region WHERE name = ?1 AND since_s IS NOT NULL UNION ALL SELECT reason FROM block "
         "WHERE region = ?1 AND instance_type = ?2 AND spot = ?3 LIMIT 1",

@@ -1,18 +1,19 @@
-"""What a grid has learned from its own jobs: attempts that have ended flow in, medians flow out.
+"""What a grid learns from its own jobs: medians of durations, waits and billed time, and when open jobs will end.
 
-How long a type takes for a unit of work, how long a place lets a job wait, and how much of its time spot capacity is
-billed for. Medians, not means: of three jobs one that hung must not decide. All is kept as running lists of the latest
-values, so that 100,000 jobs cost no more than a few hundred.
+Medians rather than means, so that one job that hung does not decide. Only the latest values count, so that 100,000 jobs
+cost no more than a few hundred.
 """
 
 import statistics
 from collections import defaultdict, deque
 
 from raysm.grid.attempt import Attempt
-from raysm.grid.place import Place, place_of
-from raysm.grid.task import Task
+from raysm.grid.endings import EndName
+from raysm.grid.place import Outlook, Place, place_of
+from raysm.grid.store import Store
+from raysm.grid.task import UNKNOWN_S, Task
 
-__all__ = ["LATEST", "SPOT_FACTOR", "SPOT_RANGE", "WAIT_S", "Experience"]
+__all__ = ["Estimates", "LATEST", "Forecast", "SPOT_FACTOR", "SPOT_RANGE", "WAIT_S"]
 
 LATEST = 32
 """Values that a median is taken of: prices and queues change within days, and older ones say less."""
@@ -27,11 +28,8 @@ SPOT_RANGE = (0.1, 1.0)
 """From the saving of "up to 90 %" that AWS names to none at all; nobody publishes SageMaker's spot prices.
 https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html"""
 
-DONE = "OK"
-"""The ending of an attempt that brought its result: how long one ran that failed says nothing of the work."""
 
-
-class Experience:
+class Estimates:
     """Medians of what was seen."""
 
     def __init__(self) -> None:
@@ -48,7 +46,7 @@ class Experience:
         if attempt.sent_s is not None and attempt.started_s is not None:
             for waits in (self._waits[place], self._all_waits):
                 waits.append(max(0.0, attempt.started_s - attempt.sent_s))
-        if attempt.training_s and attempt.ending == DONE:
+        if attempt.training_s and attempt.ending == EndName.OK:
             self._seconds[attempt.instance_type].append(attempt.training_s)
             # By what the row says of itself too: a type that got the long rows by chance is no slower for it.
             if task.expected_s:
@@ -94,3 +92,45 @@ def _latest() -> "deque[float]":
 
 def _median(values: "deque[float] | None") -> float | None:
     return statistics.median(values) if values else None
+
+
+LAST = 500
+"""Rows that wait, and jobs that are open, up to which the end of a grid is looked at: each step goes over all of them,
+and of more the last to begin are a small part of the whole."""
+
+
+class Forecast:
+    """Medians of what was seen, by place: unlike prices, the way to the data is another one in each."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._seconds: defaultdict[Place, deque[float]] = defaultdict(lambda: deque(maxlen=LATEST))
+
+    def learn(self, task: Task, attempt: Attempt) -> None:
+        """Take note of an attempt that has ended."""
+        if attempt.ending == EndName.OK and attempt.sent_s is not None and attempt.ended_s is not None:
+            self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / task.work)
+
+    def outlook(self, store: Store, now: float) -> Outlook:
+        """Return what is left of a grid, once that is little; an empty one before."""
+        # Of one place alone there is nothing to compare, and most grids have one.
+        waiting = store.waiting_count(LAST + 1) if len(self._seconds) > 1 else 0
+        if not 0 < waiting <= LAST or store.open_count() > LAST:
+            return Outlook()
+        takes_s = {place: statistics.median(seconds) for place, seconds in self._seconds.items()}
+        free_s: defaultdict[Place, list[float]] = defaultdict(list)
+        rows = store.database.connection.execute(
+            "SELECT attempt.region, instance_type, spot, coalesce(sent_s, intended_s), task.expected_s FROM attempt "
+            "JOIN task ON task.key = attempt.task WHERE attempt.state <> 'ended'"
+        )
+        for region, instance_type, spot, began_s, expected_s in rows:
+            place = Place(region=region, instance_type=instance_type, spot=bool(spot))
+            if place in takes_s:
+                free_s[place].append(_ends_s(began_s + takes_s[place] * (expected_s or UNKNOWN_S), now))
+        return Outlook(waiting=waiting, takes_s=takes_s, free_s=free_s)
+
+
+def _ends_s(ends_s: float, now: float) -> float:
+    """Return when an open attempt will end that was expected to at ``ends_s``, as far as anybody can tell."""
+    # Who is late already will be for as long again: a job that hangs must not keep rows from other places for ever.
+    return ends_s if ends_s > now else now + (now - ends_s)

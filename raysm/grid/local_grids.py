@@ -1,0 +1,129 @@
+"""Grids of this machine: their names, where their jobs were sent, and whether another machine runs them."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysm.contract.store import put, read_json
+from raysm.errors import InvalidRequest
+from raysm.grid.store import Store, folder, path_of
+from raysm.request import Target
+from raysm.request.codec import from_json, to_json
+
+__all__ = [
+    "GridTarget",
+    "forget_handover",
+    "grid_names",
+    "keep_handover",
+    "keep_target",
+    "only_grid",
+    "opened",
+    "read_target",
+    "handover_target",
+]
+
+
+@contextlib.contextmanager
+def opened(name: str) -> Iterator[Store]:
+    """Open the store of a grid.
+
+    Raises:
+        InvalidRequest: There is none of this name; the message lists those that there are.
+    """
+    path = path_of(name)
+    if not path.exists():
+        names = ", ".join(grid_names()) or "none"
+        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; there are {names}")
+    store = Store(path)
+    try:
+        yield store
+    finally:
+        # Not Store.close: that lets go of a lease, and who only looks has none.
+        store.database.close()
+
+
+def grid_names() -> list[str]:
+    """Return the names of the grids of this home."""
+    return sorted(path.stem for path in folder().glob("*.db"))
+
+
+def only_grid() -> str:
+    """Return the name of the only grid that there is.
+
+    Raises:
+        InvalidRequest: There are several, or none.
+    """
+    names = grid_names()
+    if len(names) != 1:
+        raise InvalidRequest(f"name the grid; this machine has {', '.join(names) or 'none'}")
+    return names[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridTarget:
+    """The content of the file."""
+
+    target: Target
+    is_shared: bool
+    """Whether controllers of other machines may run the grid, by its copy in the target's bucket."""
+
+
+def keep_target(store: Path, target: GridTarget) -> None:
+    """Write the file of a grid, named by its store."""
+    put(_path(store), json.dumps(to_json(target), indent=1))
+
+
+def read_target(store: Path) -> GridTarget | None:
+    """Return where the jobs of a grid were sent; None if no controller of this version ran it here.
+
+    Raises:
+        InvalidConfig: The file is not JSON.
+        InvalidRequest: The file holds something else.
+    """
+    path = _path(store)
+    return from_json(GridTarget, read_json(path), str(path)) if path.exists() else None
+
+
+def _path(store: Path) -> Path:
+    return store.with_suffix(".target")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _HandedOver:
+    """The content of the file."""
+
+    target: Target
+    """In whose bucket the copies of the grid lie."""
+
+
+def keep_handover(store: Path, target: Target) -> None:
+    """Remember that another machine runs a grid.
+
+    Args:
+        store: The grid's file on this machine.
+        target: In whose bucket its copies lie.
+    """
+    put(_handed_over_path(store), json.dumps(to_json(_HandedOver(target=target)), indent=1))
+
+
+def handover_target(store: Path) -> Target | None:
+    """Return where the copies of a grid lie that was handed over; None of one that was not.
+
+    Raises:
+        InvalidConfig: The file that says so cannot be read.
+        InvalidRequest: It says what cannot be.
+    """
+    path = _handed_over_path(store)
+    return from_json(_HandedOver, read_json(path), str(path)).target if path.exists() else None
+
+
+def forget_handover(store: Path) -> None:
+    """Have this machine's file be what is known of the grid again: a controller of this machine runs it."""
+    _handed_over_path(store).unlink(missing_ok=True)
+
+
+def _handed_over_path(store: Path) -> Path:
+    # Beside the grid's file, and not in it: that is what the next controller here takes over from another one.
+    return store.with_suffix(".elsewhere")
