@@ -133,7 +133,7 @@ def test_a_process_is_told_from_another_of_its_number():
 def test_a_second_open_attempt_of_a_task_is_refused_by_the_database_itself(database):
     row = (
         "INSERT INTO attempt VALUES (?, 't', ?, 'r', 'ml', 1, 0, ?, '', '', 0, NULL, NULL, NULL, NULL, NULL, 1, NULL, "
-        "'', 0, 0, 0, 0, '', NULL, '', '', '', '', 0, 0)"
+        "'', 0, 0, 0, 0, '', NULL, '', '', 0, 0)"
     )
     database.connection.execute(row, ("a", 1, "ended"))
     database.connection.execute(row, ("b", 2, "sent"))
