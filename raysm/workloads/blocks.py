@@ -8,13 +8,12 @@ fast the caller consumes the values.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, TypeVar
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError, UnserializableException
 
 from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidRequest, MissingDependency, NoRoom
-from raysm.request.options import check_names
 from raysm.workloads.failure import failure_of, task_traceback
 from raysm.workloads.files import FileBlock, file_blocks
 from raysm.workloads.nodes import PlacedBlock, Presence, tasks_at_once
@@ -23,7 +22,6 @@ from raysm.workloads.workers import Processes, Tasks, Workers
 __all__ = [
     "LATER",
     "FileBlock",
-    "MapOptions",
     "PlacedBlock",
     "Record",
     "RowBlock",
@@ -108,36 +106,17 @@ class Record(Protocol[V]):
         ...
 
 
-class MapOptions(TypedDict, total=False):
-    """How ``map_blocks`` has its tasks run.
-
-    Attributes:
-        num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
-        num_gpus: GPUs of one task.
-        retries: How often a block is tried again after a crash, a lost instance, too little memory, or an ``OSError``
-            of its function, which another attempt may not meet. Any other exception of the function is final.
-        in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
-        lasting: One process for each task that the cluster can run at once does all of its blocks, and keeps a GPU's
-            memory meanwhile.
-    """
-
-    num_cpus: float
-    num_gpus: float
-    retries: int
-    in_flight: int | None
-    lasting: bool
-
-
-DEFAULTS: MapOptions = {"num_cpus": 1.0, "num_gpus": 0, "retries": 3, "in_flight": None, "lasting": False}
-
-
 def map_blocks(
     function: Callable[[B], V],
     blocks: Iterable[B],
     *,
     record: Record[V] | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
-    **options: Unpack[MapOptions],
+    num_cpus: float = 1.0,
+    num_gpus: float = 0,
+    retries: int = 3,
+    in_flight: int | None = None,
+    lasting: bool = False,
 ) -> Iterator[tuple[B, V]]:
     """Call ``function(block)`` for every block, as Ray tasks spread over all instances, and yield what they return.
 
@@ -152,43 +131,34 @@ def map_blocks(
             ``LATER`` while any of its blocks is unfinished.
         record: Where finished blocks are kept; those that it holds are not computed but read.
         on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
-        options: As ``MapOptions`` lists them.
+        num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
+        num_gpus: GPUs of one task.
+        retries: How often a block is tried again after a crash, a lost instance, too little memory, or an ``OSError``
+            of its function. Any other exception of the function is final.
+        in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
+        lasting: Each of the tasks that the cluster can run at once is one process for all of its blocks, which keeps
+            a GPU's memory.
 
     Yields:
         (block, value), in the order in which they are finished.
 
     Raises:
         BlockFailed: The function raised, or a block failed ``1 + retries`` times; the others are cancelled.
-        InvalidRequest: There is no such option; no instance has the CPUs and GPUs of one task; or the function said
+        InvalidRequest: An option is out of range; no instance has the CPUs and GPUs of one task; or the function said
             so of its input, which is not tried again.
         InstanceLost: The instance that a block is bound to, or every one that could run it, went away and did not
             come back.
     """
-    # Here, not in the generator: a misspelt option is refused at the call, as Python itself would.
-    check_names("map_blocks", DEFAULTS, options)
-    return _mapped(function, blocks, record, on_progress, DEFAULTS | options)
-
-
-def _mapped(
-    function: Callable[[B], V],
-    blocks: Iterable[B],
-    record: Record[V] | None,
-    on_progress: Callable[[int, int | None], None] | None,
-    options: MapOptions,
-) -> Iterator[tuple[B, V]]:
-    num_cpus, num_gpus, retries = options["num_cpus"], options["num_gpus"], options["retries"]
     if retries < 0:
         raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
-    limit = options["in_flight"]
-    if limit is None:
-        # One runs and one waits: what comes along with a block travels while it waits for its CPU.
-        limit = 2 * task_slots(num_cpus, num_gpus)
+    # One runs and one waits: what comes along with a block travels while it waits for its CPU.
+    limit = 2 * task_slots(num_cpus, num_gpus) if in_flight is None else in_flight
     if limit < 1:
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
     total = len(blocks) if isinstance(blocks, Sized) else None
     shipped = function if isinstance(function, ray.ObjectRef) else ray.put(function)
     workers: Workers
-    if options["lasting"]:
+    if lasting:
         workers = Processes(task_slots(num_cpus, num_gpus), num_cpus, num_gpus)
     else:
         workers = Tasks(num_cpus, num_gpus)

@@ -58,4 +58,4 @@ class TestWhereAScenarioIsPlayed:
 
     def test_lists_of_aws_are_not_brought_for_it(self, capsys):
         assert main(["prices", "--refresh", "--regions", "us-east-1"]) != 0
-        assert "plays a scenario, whose prices hold here" in capsys.readouterr().err
+        assert "drop --refresh" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def test_it_is_drawn_with_its_curve_as_the_grid_goes_on_and_no_more_once_it_is_o
     looks.now = view(state="closed", states={"done": 3})
     assert card.wait(WITHIN_S)
     assert "3 done" in screen.cards[-1]
-    assert "drawn no more" in repr(card)
+    assert "ended" in repr(card)
 
 
 def test_what_cannot_be_seen_for_a_while_is_said_and_then_no_more():
