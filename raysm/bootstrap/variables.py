@@ -24,7 +24,6 @@ __all__ = [
     "RAYS_JOB",
     "network_variables",
     "ray_variables",
-    "retold_variables",
     "user_variables",
     "workload_variables",
 ]
@@ -262,26 +261,6 @@ def _only_in_training_env(
         "master_hostname": master,
         "topology": environment.resource_config.get("topology", []),
     }
-
-
-def retold_variables(
-    inherited: Mapping[str, str], hyperparameters: Mapping[str, str], folders: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the ``SM_*`` variables in which a program differs that shares its job with others.
-
-    Args:
-        inherited: Those of the job.
-        hyperparameters: Its own, beside those of the job.
-        folders: Its own, by the names that ``SM_TRAINING_ENV`` has for them: ``model_dir``.
-    """
-    values_of_job = _decoded(hyperparameters)
-    try:
-        whole = json.loads(inherited.get("SM_TRAINING_ENV", "{}"))
-    except ValueError:  # too large for a variable, it was left out
-        whole = {}
-    hps = whole.get("hps", {}) | values_of_job
-    whole |= {**folders, "hps": hps, "hyperparameters": hps}
-    return _variables({**folders, "hps": hps, "training_env": whole, **_hyperparameter_values(values_of_job)})
 
 
 def _hyperparameter_values(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:

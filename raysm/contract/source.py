@@ -30,7 +30,6 @@ __all__ = [
     "read_tree",
     "source_of",
     "source_of_modules",
-    "top_level_names",
 ]
 
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
@@ -63,12 +62,6 @@ def read_tree(path: Path) -> ast.Module:
             return ast.parse(path.read_bytes(), str(path))
         except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes; brackets without end
             raise SyntaxError(str(error)) from error
-
-
-def top_level_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the first part of every module that is imported absolutely, wherever the import stands."""
-    for node in ast.walk(tree):
-        yield from _named_by(node)
 
 
 def _named_by(node: ast.AST) -> Iterator[str]:

@@ -10,7 +10,6 @@ from raysm.bootstrap import environment
 from raysm.bootstrap.variables import (
     network_variables,
     ray_variables,
-    retold_variables,
     user_variables,
     workload_variables,
 )
@@ -59,18 +58,6 @@ def test_user_code_gets_the_toolkit_s_variables(tmp_path):
     assert json.loads(found["SM_USER_ARGS"]) == ["--a", "b c"]
     assert found["SM_MODULE_NAME"] == "train"
     assert found["SM_LOG_LEVEL"] == "20"
-
-
-def test_a_program_that_shares_its_job_is_told_its_own_folders_and_hyperparameters(tmp_path):
-    of_job = user_variables(told(tmp_path, hyperparameters={"depth": "2"}), request(3), Path("/src"), cpus=1, gpus=0)
-    own = retold_variables(of_job, {"lr": "0.1", "name": "x"}, {"model_dir": "/row/model"})
-    assert (own["SM_MODEL_DIR"], own["SM_HP_LR"], own["SM_HP_NAME"]) == ("/row/model", "0.1", "x")
-    hps = {"depth": 2, "lr": 0.1, "name": "x"}
-    assert json.loads(own["SM_HPS"]) == hps
-    whole, before = json.loads(own["SM_TRAINING_ENV"]), json.loads(of_job["SM_TRAINING_ENV"])
-    assert whole == {**before, "hps": hps, "hyperparameters": hps, "model_dir": "/row/model"}
-    # A job's own may have been too large for a variable.
-    assert json.loads(retold_variables({}, {"lr": "1"}, {})["SM_HPS"]) == {"lr": 1}
 
 
 def test_a_value_that_no_process_could_be_given_is_left_out(tmp_path):
