@@ -7,6 +7,7 @@ they are, everything else as JSON with sorted keys. Hosts are in natural order, 
 """
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.request import JobRequest, Workload
 
 __all__ = [
+    "import_variables",
     "DRIVER",
     "DROPPED",
     "RAYS_JOB",
@@ -111,6 +113,12 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         # Elsewhere than on Linux, Ray refuses several nodes unless it is told that they are wanted.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }
+
+
+def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the ``PYTHONPATH`` of Ray's processes: the user's, followed by the folder ``deferred``."""
+    folder = str(Path(__file__).with_name("deferred"))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [inherited.get("PYTHONPATH"), folder]))}
 
 
 def workload_variables(workload: Workload) -> dict[str, str]:

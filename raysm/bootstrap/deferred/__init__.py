@@ -1,0 +1,1 @@
+"""A folder for ``PYTHONPATH`` whose modules replace installed packages that are slow to import and seldom used."""

@@ -1,0 +1,84 @@
+"""The package ``rfc3987_syntax`` is imported when an IRI is first checked."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from raysm.bootstrap.variables import import_variables
+
+FOLDER = import_variables({})["PYTHONPATH"]
+
+PACKAGE = """
+print("built")
+from .syntax_helpers import *
+"""
+
+HELPERS = """
+def is_valid_syntax(term, value):
+    return term == "iri" and value.startswith("http:")
+
+def parse(term, value):
+    return [term, value]
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs code where such a package is installed, or is not; returns what it prints."""
+    site = tmp_path / "site"
+    (site / "rfc3987_syntax").mkdir(parents=True)
+    (site / "rfc3987_syntax" / "__init__.py").write_text(PACKAGE)
+    (site / "rfc3987_syntax" / "syntax_helpers.py").write_text(HELPERS)
+
+    def run(code, *options, installed=True):
+        path = os.pathsep.join(map(str, [FOLDER, site] if installed else [FOLDER]))
+        environ = {**os.environ, "PYTHONPATH": path}
+        command = [sys.executable, *options, "-c", code]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.split()
+
+    return run
+
+
+def test_it_is_brought_by_the_first_check_and_not_by_the_import(run):
+    code = "from rfc3987_syntax import is_valid_syntax as valid; print('imported')"
+    assert run(code) == ["imported"]
+    checks = "; print(valid('iri', 'http://a'), valid('iri', 'b'))"
+    assert run(code + checks) == ["imported", "built", "True", "False"]
+
+
+def test_whatever_else_the_package_has_is_there_too(run):
+    assert run("import rfc3987_syntax; print(*rfc3987_syntax.parse('iri', 'x'))") == ["built", "iri", "x"]
+    assert run("from rfc3987_syntax.syntax_helpers import parse; print(*parse('iri', 'x'))") == ["iri", "x"]
+
+
+def test_what_it_has_not_is_no_attribute_of_it(run):
+    assert run("import rfc3987_syntax; print(hasattr(rfc3987_syntax, 'nothing'))") == ["built", "False"]
+
+
+def test_where_it_is_not_installed_it_cannot_be_imported(run):
+    code = """
+try:
+    import rfc3987_syntax
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    # -S leaves the packages out that this Python has.
+    assert run(code, "-S", installed=False) == ["rfc3987_syntax"]
+
+
+def test_jsonschema_checks_iris_by_it_and_imports_nothing_before(run):
+    pytest.importorskip("jsonschema")
+    code = """
+import sys
+import jsonschema
+print("imported")
+checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+print(checker.conforms("http://a", "iri"), checker.conforms("b", "iri"))
+"""
+    assert run(code) == ["imported", "built", "True", "False"]
+
+
+def test_the_users_own_modules_come_first():
+    assert import_variables({"PYTHONPATH": "/own:/more"}) == {"PYTHONPATH": f"/own:/more:{FOLDER}"}
