@@ -198,7 +198,7 @@ def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(ch
             async with running(worker):
                 worker.tell({"kind": "harmless"})
                 lost = await reports.wait_for(lambda report: isinstance(report, Lost))
-                assert lost.reason == "a message was changed on its way, or was sent by somebody else"
+                assert lost.reason == "a message was changed on its way, or comes from another sender"
                 assert sum(report == MessageReceived("algo-2", {"kind": "harmless"}) for report in reports.all) <= 1
             relay.close()
 

@@ -225,11 +225,6 @@ def test_memory_does_not_grow_with_the_number_of_blocks(ray_here):
     assert peak - start < 8 * size
 
 
-def test_an_option_that_there_is_not_is_refused_at_the_call():
-    with pytest.raises(InvalidRequest, match=r"map_blocks takes no option 'num_cpu'; did you mean num_cpus\?"):
-        map_blocks(refuse, [], num_cpu=1)
-
-
 @pytest.mark.parametrize("options", [{"retries": -1}, {"in_flight": 0}])
 def test_an_option_out_of_range_is_refused_before_anything_runs(options):
     with pytest.raises(InvalidRequest, match=f"map_blocks: {next(iter(options))} must be at least"):
