@@ -7,7 +7,7 @@ from raysm.cli.this_machine import local_checks
 from raysm.client.doctor import State
 from raysm.client.plan import plan
 from raysm.errors import InvalidRequest
-from raysm.local.instances import best_kind, missing_for, open_site
+from raysm.local.instances import SITES, best_kind, missing_for, open_site
 from raysm.local.instances.process import ProcessSite
 from raysm.local.job_spec import JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
@@ -40,13 +40,14 @@ class AbsentSite(ProcessSite):
 @pytest.fixture(autouse=True)
 def kinds():
     added = [
-        InstanceKind(name="audited", summary="audited processes", site=f"{__name__}:AuditedSite"),
-        InstanceKind(name="absent", summary="nothing", site=f"{__name__}:AbsentSite"),
+        InstanceKind(name="audited", summary="audited processes"),
+        InstanceKind(name="absent", summary="nothing"),
     ]
     INSTANCE_KINDS.update({kind.name: kind for kind in added})
+    SITES.update(audited=f"{__name__}:AuditedSite", absent=f"{__name__}:AbsentSite")
     yield
     for kind in added:
-        del INSTANCE_KINDS[kind.name]
+        del INSTANCE_KINDS[kind.name], SITES[kind.name]
 
 
 def planned(target):

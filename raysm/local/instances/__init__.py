@@ -4,7 +4,6 @@
 """
 
 import pkgutil
-from collections.abc import Mapping
 
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, Visit
 from raysm.local.instances.share import Share
@@ -23,7 +22,7 @@ __all__ = [
     "open_site",
 ]
 
-SITES: Mapping[str, str] = {
+SITES: dict[str, str] = {
     "simulated": "raysm.local.instances.simulated:SimulatedSite",
     "process": "raysm.local.instances.process:ProcessSite",
     "namespace": "raysm.local.instances.namespace:NamespaceSite",

@@ -101,7 +101,7 @@ def test_a_quota_refuses_what_goes_beyond_it_in_words_that_a_grid_learns_from(tm
         here.check_quota(TRAINING, request(2), "us-east-1")
     assert refused.value.code == "ResourceLimitExceeded"
     assert f"'{TYPE} for training job usage' is 4 Instances, with current utilization of 3" in refused.value.message
-    assert parse_quota(refused.value.message) == LearnedQuota(limit=4, used=3, wanted=2)
+    assert parse_quota(refused.value.message) == LearnedQuota(limit=4, used=3)
 
 
 def test_a_job_that_has_ended_counts_no_more(tmp_path):

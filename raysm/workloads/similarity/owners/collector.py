@@ -11,7 +11,7 @@ the pieces drop them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysm.contract.result import ResultFile
 from raysm.errors import BlockFailed, RaysmError
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.nodes import cluster_nodes
+from raysm.workloads.nodes import cluster_nodes, inputs_of
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, consecutive
@@ -109,7 +109,9 @@ class Collector:
             if self.is_local:
                 for _, piece in self._mode.split(task, part.arrays, self._ranges):
                     self._owners[0].take(str(task), piece)
-            self._done[str(task)] = task
+            # Without the rows that came for it: as long as a task refers to them they stay in the object store.
+            inputs = {"inputs": ()} if inputs_of(task) else {}
+            self._done[str(task)] = replace(task, hint=None, **inputs)  # type: ignore[type-var]
         return again
 
     def holds(self, task: TileTask) -> bool:
