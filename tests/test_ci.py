@@ -53,7 +53,7 @@ def test_what_fails_once_is_tried_again_alone_and_named_at_the_very_end(tmp_path
     assert "2 passed" in run.stdout
     assert run.stdout.endswith(
         "the next stage\n"
-        "== passed only at the second try, a defect to mend:\ntest_it.py::test_it[0]\ntest_it.py::test_it[1]\n"
+        "== flaky tests, which passed only at the second try:\ntest_it.py::test_it[0]\ntest_it.py::test_it[1]\n"
     )
 
 

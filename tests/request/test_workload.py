@@ -1,6 +1,5 @@
 """Tests of ``raysm.request.workload``."""
 
-import ast
 import dataclasses
 import importlib
 import json
@@ -284,34 +283,3 @@ def local_kind():
 def test_what_cannot_be_submitted_is_refused_with_what_to_do(value, message):
     with pytest.raises(InvalidRequest, match=message):
         require_workload(value)
-
-
-def test_nobody_outside_of_the_request_asks_which_kind_a_workload_is():
-    names = {
-        "Workload",
-        "ScriptWorkload",
-        "Function",
-        "DataParallel",
-        *(type(item).__name__ for item in EXAMPLES.values()),
-    }
-    for path in PACKAGE.rglob("*.py"):
-        if path.is_relative_to(PACKAGE / "request"):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
-                asked = {getattr(item, "id", getattr(item, "attr", "")) for item in ast.walk(node.args[1])}
-                assert not asked & names, f"{path}:{node.lineno}"
-
-
-def test_nobody_outside_of_the_request_compares_a_kind_with_a_text():
-    for path in PACKAGE.rglob("*.py"):
-        texts = {
-            item.value: node.lineno
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Compare) and not path.is_relative_to(PACKAGE / "request")
-            for item in ast.walk(node)
-            if isinstance(item, ast.Constant) and isinstance(item.value, str)
-        }
-        # The CLI's commands have the names of what they submit.
-        own = {"similarity", "session"} if path.is_relative_to(PACKAGE / "cli") else set()
-        assert not texts.keys() & KINDS.keys() - own, path

@@ -37,5 +37,5 @@ def test_every_other_line_is_none(line):
 
 
 def test_a_checkpoint_is_a_folder(tmp_path):
-    with pytest.raises(InvalidRequest, match="checkpoint is a folder that was written before, got '.*nowhere'"):
+    with pytest.raises(InvalidRequest, match="checkpoint must be an existing folder, got '.*nowhere'"):
         report_of({"loss": 1.0}, None, tmp_path / "nowhere")
