@@ -9,6 +9,7 @@ from raysm.contract.events import Metric, line
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
 from raysm.views.experiments.table import Jobs, jobs
+from raysm.views.plots import Plot
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -46,7 +47,7 @@ def table(run):
 
 def show(page, *parts):
     page.set_viewport_size({"width": 1100, "height": 520})
-    html = "".join(f"<div>{part._repr_html_()}</div>" for part in parts)
+    html = "".join(f"<div>{part.svg if isinstance(part, Plot) else part._repr_html_()}</div>" for part in parts)
     # As wide as what is in it, with a margin that its picture has too.
     look = "background:white;padding:16px;margin:0;font:14px sans-serif;width:max-content"
     page.set_content(f'<style>th {{ text-align: left }}</style><body style="{look}">{html}</body>')
