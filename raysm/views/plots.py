@@ -161,7 +161,10 @@ def plot_curves(
                 "name:N",
                 title=None,
                 scale=alt.Scale(domain=labels, range=COLORS),
-                legend=alt.Legend(orient="bottom", columns=4, labelLimit=260) if len(labels) > 1 else None,
+                # Names of jobs in one column: viewers have fonts of other widths than the one that Vega measures.
+                legend=alt.Legend(orient="bottom", columns=1 if max(map(len, labels)) > 20 else 4, labelLimit=260)
+                if len(labels) > 1
+                else None,
             ),
             tooltip=[
                 alt.Tooltip("name:N", title="curve"),
