@@ -33,7 +33,7 @@ __all__ = [
 
 PIECE = 200
 """Keys in one message, which has at most 8 KiB."""
-SHOWN = 3
+MAX_NAMED = 5
 """File names in a message; of further files it gives the number."""
 
 
@@ -132,13 +132,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _named(files: Sequence[Path], folder: Path) -> str:
-    names = [path.relative_to(folder).as_posix() for path in files[:SHOWN]]
-    more = f" and {len(files) - SHOWN:,} more files" if len(files) > SHOWN else ""
-    return ", ".join(names) + more
+    return _listed([path.relative_to(folder).as_posix() for path in files])
 
 
-LISTED = 5
-"""File names in a warning; of further files it gives the number."""
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED:,} more files" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
+
 
 CACHE = "__pycache__"
 
@@ -157,7 +157,7 @@ def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
         names += _written_since(instance.payload.source, since_s)
     if not names:
         return None
-    listed = ", ".join(sorted(names)[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+    listed = _listed(sorted(names))
     kept = ["results to $SM_MODEL_DIR"]
     if instance.environment.has_checkpoints:
         kept.append(f"checkpoints to ${STATE}")

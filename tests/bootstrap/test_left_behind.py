@@ -45,7 +45,7 @@ def test_files_that_a_script_left_in_its_working_folder_are_named(instance):
 def test_of_many_files_the_first_are_named(instance):
     for number in range(9):
         (instance.payload.source / f"{number}.pt").touch()
-    assert "0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 4 more;" in warn_of_lost_files(instance, BEGUN_S)
+    assert "0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 4 more files;" in warn_of_lost_files(instance, BEGUN_S)
 
 
 def test_of_a_state_folder_nothing_is_lost(instance, tmp_path):

@@ -57,10 +57,10 @@ def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tm
 
 def test_of_many_names_a_few_are_told(tmp_path):
     paths = Paths(tmp_path)
-    write(paths, model={f"{number}.bin": "" for number in range(5)})
+    write(paths, model={f"{number}.bin": "" for number in range(7)})
     files = read_outputs(paths)
     (said,) = give_way(paths, "algo-2", files, files)
-    assert "the result has 0.bin, 1.bin, 2.bin and 2 more files from another instance" in said
+    assert "the result has 0.bin, 1.bin, 2.bin, 3.bin, 4.bin and 2 more files from another instance" in said
 
 
 def manifest_of(*files):
