@@ -1,4 +1,4 @@
-"""What every test shares: a home for jobs, and the reason why a machine cannot run those that need namespaces."""
+"""What all tests share: options, marks that a machine cannot run, and a home for the embedded SageMaker."""
 
 import gc
 import os
@@ -15,22 +15,21 @@ from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
 from tests.support.models_of_aws import read_once
-from tests.support.order import by_chance, drawn, has_none, longest_first
+from tests.support.order import draw, lacks_mark, longest_first, shuffle_files
 
-# Whoever runs the tests in the background of a shell ignores them, and so would every command that a test interrupts.
+# A shell's background processes ignore these signals, and so would every command that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-# Some shells and images tell Python to keep no bytecode: each of the thousands of processes that the tests start would
-# compile raysm anew, a third of what importing it takes.
+# Without bytecode, each of the thousands of processes that the tests start would compile raysm anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 read_once()
 
-# On a machine with other work whatever takes time is too slow at some time.
+# On a busy machine every deadline is missed at some time.
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
@@ -38,23 +37,23 @@ REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker
 
 
 def pytest_addoption(parser):
-    parser.addoption("--draw", type=int, metavar="N", help="run N by chance of the tests that are asked for")
+    parser.addoption("--draw", type=int, metavar="N", help="run N of the chosen tests, drawn at random")
     parser.addoption(
         "--until",
         type=float,
         metavar="TIME",
-        help="skip what has not begun by then, in seconds since 1970; files are told in an order by chance",
+        help="skip tests that have not begun by then, in seconds since 1970, and shuffle the files",
     )
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out the files that have no test of the one mark that is asked for."""
-    return True if has_none(collection_path, config.option.markexpr) else None
+    """Do not import files without the mark that is asked for."""
+    return True if lacks_mark(collection_path, config.option.markexpr) else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """Look for no garbage while all tests are read, nor among them later: they and their modules stay to the end."""
+    """Collect no garbage while tests are imported, which makes it faster: they stay to the end in any case."""
     gc.disable()
     try:
         return (yield)
@@ -64,21 +63,21 @@ def pytest_collection(session):
 
 
 def pytest_xdist_auto_num_workers():
-    """Return how many processes run the tests: one more than two cores, since a test of a cluster waits a third of it.
+    """Return the number of processes: three, because a test of a cluster waits most of the time.
 
-    Three clusters at a time, each of several Ray nodes, would fill a small machine's memory.
+    Three clusters at a time would fill a small machine's memory, so there it is two.
     """
     return 3 if memory_limit() > 12 << 30 else 2
 
 
-# After the marks have chosen.
+# After pytest has chosen by marks.
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if config.option.draw is not None:
-        left, items[:] = items[:], drawn(items, config.option.draw)
+        left, items[:] = items[:], draw(items, config.option.draw)
         config.hook.pytest_deselected(items=[item for item in left if item not in items])
     if config.option.until is not None:
-        by_chance(items)
+        shuffle_files(items)
     elif not config.pluginmanager.has_plugin("randomly"):
         longest_first(items)
     for name, why_not in REASONS.items():
@@ -91,7 +90,7 @@ def pytest_collection_modifyitems(config, items):
 # Before any fixture of the test starts what it needs.
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Skip what was to begin by a time that has passed, and say so."""
+    """Skip a test when the time of --until has passed."""
     until = item.config.option.until
     if until is not None and time.time() > until:
         pytest.skip("no time was left for it (--until)")
@@ -99,7 +98,7 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(autouse=True)
 def no_training_left_behind():
-    """A session of ``raysm.training`` belongs to the process: one that a test leaves makes others fail, far from it."""
+    """Fail a test that leaves its ``raysm.training`` session open: later tests in this process would fail instead."""
     yield
     sessions = sys.modules.get("raysm.workloads.training.loop.session")
     if sessions is not None and sessions._session is not None:
@@ -109,7 +108,7 @@ def no_training_left_behind():
 
 @pytest.fixture(scope="module")
 def by_value(request):
-    """The functions of the test's module travel whole: no other process can import it."""
+    """Pickle the functions of the test's module by value, because other processes cannot import it."""
     cloudpickle.register_pickle_by_value(request.module)
     yield
     cloudpickle.unregister_pickle_by_value(request.module)
@@ -117,7 +116,7 @@ def by_value(request):
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    """The home of the embedded SageMaker of all tests that need no own one: RAYSM_HOME, here and in children."""
+    """The shared home of the embedded SageMaker, set as RAYSM_HOME here and in child processes."""
     before = os.environ.get(VARIABLE)
     with serving(tmp_path_factory.mktemp("home")) as folder:
         os.environ[VARIABLE] = str(folder)

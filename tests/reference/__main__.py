@@ -3,7 +3,7 @@
 import functools
 from pathlib import Path
 
-from tests.reference import api, aws, commands, facts, whole
+from tests.reference import api, aws, commands, facts
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -14,7 +14,7 @@ MARK = "<!-- Written by `python -m tests.reference` from the code: change it the
 @functools.cache
 def written():
     """Return the text of every page by its path."""
-    pages = api.pages() | commands.pages() | facts.pages() | aws.pages() | whole.pages()
+    pages = api.pages() | commands.pages() | facts.pages() | aws.pages()
     return {FOLDER / name: MARK + text for name, text in pages.items()}
 
 

@@ -1,4 +1,4 @@
-"""The pages of facts: errors, events, files, ports, variables."""
+"""The pages of facts: errors, events, files, grids, ports, scenarios, variables."""
 
 import dataclasses
 import inspect
@@ -13,6 +13,8 @@ from raysm.client.storage import places
 from raysm.contract import events, home, names, payload, result
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
+from raysm.grid import attempt, endings, rules
+from raysm.grid.rows import columns
 from raysm.local.scenario import Scenario
 from raysm.local.server import records
 from raysm.request import Ports
@@ -27,6 +29,7 @@ def pages():
         "errors.md": _errors(),
         "events.md": _events(),
         "files.md": _files(),
+        "grid.md": _grid(),
         "ports.md": _ports(),
         "scenarios.md": _scenarios(),
         "variables.md": _variables(),
@@ -138,6 +141,58 @@ def _fields(cls):
         ["key", "type", "meaning"],
         [[code(item.name), code(item.type), cell(item.meaning)] for item in declared.fields(cls)],
     )
+
+
+# Grids
+
+
+def _grid():
+    parts = [
+        "# Grid",
+        "The columns of a grid's rows, its rules, its states, and how a try of a row ends. How to run one: "
+        "[run a grid](../how-to/run-a-grid.md). The [commands](commands.md#raysm-grid-run) and the "
+        "[Python](api/grids.md) have pages of their own.",
+        "## Columns of a row",
+        table(["column", "what it says"], [[code(name), cell(each.summary)] for name, each in columns.COLUMNS.items()]),
+        "A column that begins with "
+        + ", ".join(f"`{family}_`" for family in columns.FAMILIES)
+        + " is a channel, a channel by its manifest, a variable or a tag: `input_data` is the channel `data`. Every "
+        "other column is a parameter. It replaces `{its name}` in the arguments; a parameter that no argument names is "
+        "a hyperparameter.",
+        "## Rules",
+        table(
+            ["rule", "default", "meaning"],
+            [[code(item.name), code(item.value), cell(item.meaning)] for item in declared.fields(rules.Rules)],
+        ),
+        "## States",
+        "Each row has one of these states (`raysm grid rows NAME --state STATE`):",
+        _states(attempt.TaskState),
+        "Each try of a row is a job, and has one of these:",
+        _states(attempt.AttemptState),
+        "A grid is `open`; `paused`, because its first rows failed for one reason (`raysm grid run … --go-on` goes on "
+        "all the same) or because its budget allows no more; `stopping`; or `closed`, when none of its rows can go on.",
+        "## How a try ends",
+        "The service's own words decide it. A row that waits again goes elsewhere, or later; only some endings use one "
+        "of its `retries`.",
+        table(
+            ["end", "the row then", "uses a retry", "what to do"],
+            [
+                [code(each.name), code(str(each.then)), "yes" if each.uses_retry else "", cell(each.advice)]
+                for each in endings.ENDINGS.values()
+            ],
+        ),
+        "### Errors that are not retried",
+        "A row is not retried if its script did not accept its arguments (argparse), or if the reason of its failure "
+        "begins with one of these exceptions, of any rank:",
+        ", ".join(map(code, endings.DETERMINISTIC)) + ".",
+        "Every other failure of a program uses one of its `retries`: another exception, an exit status, a signal.",
+    ]
+    return _joined(parts)
+
+
+def _states(cls):
+    rows = [[code(item.value.strip("'")), cell(item.meaning)] for item in declared.fields(cls)]
+    return table(["state", "meaning"], rows)
 
 
 # Ports
