@@ -19,24 +19,6 @@ from typing import TypeVar
 from raysm.contract.connections import has_own_listener
 from raysm.errors import ForeignListener
 
-__all__ = [
-    "Interface",
-    "MisleadingName",
-    "backoff",
-    "choose_interface",
-    "default_route",
-    "explain",
-    "find_own_address",
-    "is_loopback",
-    "list_interfaces",
-    "look_up",
-    "own_port_answers",
-    "port_answers",
-    "resolve",
-    "resolve_peer",
-]
-
-
 # The standard library alone, ioctl too: this runs before anything is installed in the instance.
 SIOCGIFADDR = 0x8915
 ROUTES = Path("/proc/net/route")

@@ -18,8 +18,6 @@ from typing import IO, Any
 
 from raysm.bootstrap import die_with_parent
 
-__all__ = ["Child", "Children", "descendants"]
-
 # ctypes and /proc, because this runs before anything is installed in the instance: no psutil here.
 PR_SET_CHILD_SUBREAPER = 36
 STAT_BYTES = 4096

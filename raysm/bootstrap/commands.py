@@ -3,8 +3,6 @@
 import sys
 from dataclasses import dataclass
 
-__all__ = ["WAIT", "Commands"]
-
 WAIT = "--wait"
 """Tells the driver, and a worker's Ray, to import what it needs and to wait for the cluster's address on its stdin."""
 

@@ -28,18 +28,6 @@ from raysm.bootstrap.wire import (
     greet_worker,
 )
 
-__all__ = [
-    "BEAT_S",
-    "HeadControl",
-    "Identity",
-    "Message",
-    "MessageReceived",
-    "Refused",
-    "Report",
-    "WorkerControl",
-    "join",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from raysm.bootstrap import handed_socket
 
-__all__ = ["DashboardPort"]
-
 QUEUE = 128
 """Callers that can wait for the dashboard, as many as aiohttp lets wait."""
 STDIN = 0

@@ -10,8 +10,6 @@ import signal
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main", "wrap"]
-
 PR_SET_PDEATHSIG = 1
 
 

@@ -23,9 +23,6 @@ from raysm.bootstrap.scratch import private_tempdir
 from raysm.contract.events import ProgressLines
 from raysm.contract.result import Failure
 
-__all__ = ["DriverProcess", "DriverRun"]
-
-
 TAIL_BYTES = 8192
 CHUNK = 65536
 STDOUT, STDERR = 1, 2

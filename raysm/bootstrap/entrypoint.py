@@ -25,8 +25,6 @@ from raysm.contract.payload import Payload, join
 from raysm.errors import InvalidPayload
 from raysm.request.job import JOB_CHANNEL
 
-__all__ = ["become", "main", "unpack"]
-
 # -P: a random.py in the folder where the container begins, or a raysm.py, is not meant.
 BOOTSTRAP = ("-P", "-m", "raysm.bootstrap")
 

@@ -21,17 +21,6 @@ from raysm.request import Cluster, Ports
 from raysm.request.codec import from_json
 from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
-__all__ = [
-    "DEFAULT_RAY_TEMP_DIR",
-    "Environment",
-    "base_paths",
-    "child_environment",
-    "inherited",
-    "measures",
-    "read",
-    "warm_pool_cache",
-]
-
 DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
 
 WARM_POOL_CACHE = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"

@@ -15,22 +15,6 @@ from raysm.contract.result import EXCEPTION, FAILURE, MAX_REASON, Failure
 from raysm.contract.store import put
 from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, RayFailed, RaysmError
 
-__all__ = [
-    "ExitStatus",
-    "STOPPED",
-    "blames_cluster",
-    "exception_beside",
-    "exit_by_signal",
-    "exit_status_of_driver",
-    "exit_status_of_error",
-    "one_line",
-    "publish_failure",
-    "read_failure",
-    "report_startup_failure",
-    "signal_name",
-]
-
-
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a job that was stopped before user code ended."""
 

@@ -12,8 +12,6 @@ import socket
 import sys
 from typing import Any
 
-__all__ = ["hand_over", "main"]
-
 OriginalSocket = socket.socket
 STDIN = 0
 

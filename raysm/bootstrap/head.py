@@ -49,8 +49,6 @@ from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.result import ResultFile, described_file, own_manifest
 from raysm.errors import ClusterNotFormed, ForeignListener, InvalidRequest
 
-__all__ = ["Head"]
-
 END_GRACE_S = 0.6
 """Seconds that Ray has to end by itself once the job is over; its raylet and GCS need 0.2."""
 FAREWELL_S = 3.0

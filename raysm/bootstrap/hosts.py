@@ -13,9 +13,6 @@ from typing import Any, TypeVar
 from raysm.contract.names import natural
 from raysm.errors import InvalidConfig
 
-__all__ = ["ConfigValue", "Host", "ResourceConfig", "read_resource_config", "shown"]
-
-
 T = TypeVar("T")
 
 PRINTABLE = "a text of printable characters"

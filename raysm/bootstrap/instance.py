@@ -28,8 +28,6 @@ from raysm.contract.store import remove_unfinished
 from raysm.errors import InvalidConfig
 from raysm.request import Cluster, JobRequest, Ports
 
-__all__ = ["Instance", "prepare"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:

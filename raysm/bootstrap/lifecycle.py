@@ -11,45 +11,6 @@ from dataclasses import dataclass, field
 
 from raysm.contract.result import Failure
 
-__all__ = [
-    "Announce",
-    "BeginWork",
-    "Cause",
-    "Connected",
-    "Decision",
-    "Delayed",
-    "Done",
-    "DriverEnded",
-    "End",
-    "Failed",
-    "GcsAnswers",
-    "GcsReachable",
-    "Happening",
-    "Inbox",
-    "InviteToRay",
-    "Invited",
-    "JobEnded",
-    "JoinRay",
-    "Joined",
-    "Left",
-    "Lost",
-    "Mismatch",
-    "Node",
-    "NodesChanged",
-    "OutputsTaken",
-    "RayEnded",
-    "RayLost",
-    "ReachGcs",
-    "Remark",
-    "StartDriver",
-    "StartRay",
-    "StopRequested",
-    "Stopped",
-    "TellHead",
-    "TerminateDriver",
-    "Tick",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Node:

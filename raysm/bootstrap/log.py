@@ -4,8 +4,6 @@ import sys
 
 from raysm.contract.events import Event, line
 
-__all__ = ["emit_event", "remark"]
-
 
 def emit_event(event: Event) -> None:
     """Write an event as one line of the job's log."""

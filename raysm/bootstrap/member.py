@@ -31,8 +31,6 @@ from raysm.bootstrap.lifecycle import (
 from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
 from raysm.request import Cluster
 
-__all__ = ["MAX_RESTARTS", "Member", "WorkerRules"]
-
 MAX_RESTARTS = 3
 """A raylet that dies more often than this does not die by accident."""
 STOP_MARGIN_S = 10.0

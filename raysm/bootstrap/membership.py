@@ -45,8 +45,6 @@ from raysm.bootstrap.lifecycle import (
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
 from raysm.request import Cluster
 
-__all__ = ["Membership", "Phase", "Rules"]
-
 VERDICT_S = 1.5
 """``ray start`` looks after its processes once a second: so long a driver's end may precede the news of its cause."""
 AGAIN_S = 0.05

@@ -10,20 +10,6 @@ from typing import Any
 
 from raysm.bootstrap.lifecycle import Happening, Invited, JobEnded, Lost, OutputsTaken, RayLost
 
-__all__ = [
-    "FileLeft",
-    "OutputsClaimed",
-    "claim_outputs",
-    "invite_to_ray",
-    "read_from_head",
-    "read_from_worker",
-    "tell_end",
-    "tell_failure",
-    "tell_file",
-    "tell_ray_loss",
-    "tell_taken",
-]
-
 MAX_TEXT = 500
 """Characters of a reason: JSON may take twelve bytes for one, and a line has at most 8 KiB."""
 

@@ -22,8 +22,6 @@ from raysm.contract.connections import has_own_listener
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import MissingDependency
 
-__all__ = ["NodeWatcher", "answer_callers", "await_first", "nodes_socket", "tell_nodes", "watch"]
-
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
 """A thousand nodes may wait for the first one."""

@@ -20,17 +20,6 @@ from raysm.contract.names import STATE
 from raysm.contract.paths import Paths
 from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 
-__all__ = [
-    "Owners",
-    "complete_manifest",
-    "give_way",
-    "in_pieces",
-    "model_key",
-    "read_outputs",
-    "warn_of_lost_files",
-]
-
-
 PIECE = 200
 """Keys in one message, which has at most 8 KiB."""
 MAX_NAMED = 5

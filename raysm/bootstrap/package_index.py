@@ -19,8 +19,6 @@ from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.external import CodeArtifact
 
-__all__ = ["check_reachable", "credentials_of", "pip_config"]
-
 PATIENCE_S = 12.0
 """Seconds for a way to the index: a network that has just come up gets some, one that drops packets needs no more."""
 PORTS = {"https": 443, "http": 80}

@@ -23,8 +23,6 @@ from raysm.contract.payload import Payload
 from raysm.errors import InvalidRequest
 from raysm.request.external import CodeArtifact
 
-__all__ = ["MissingPackages", "Pip", "PipFailed", "find_missing_packages", "install", "installed_version"]
-
 MAX_NAMED = 6
 """Packages that a message names: the cause comes behind them, and a failure reason has 1,024 characters."""
 MB = 1e6

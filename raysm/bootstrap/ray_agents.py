@@ -25,8 +25,6 @@ from raysm.bootstrap import ray_internals
 from raysm.bootstrap.ray_names import has_all
 from raysm.bootstrap.stand_in import UNTIL_CALLED, UNTIL_RUNG, option
 
-__all__ = ["RayAgents"]
-
 STAND_IN = Path(__file__).with_name("stand_in.py")
 # Isolated and without site: of the 15 ms that Python takes to begin, reading a venv's packages would be most.
 PROGRAM = (sys.executable, "-I", "-S", str(STAND_IN))

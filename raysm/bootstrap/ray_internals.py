@@ -19,8 +19,6 @@ from typing import Any
 from raysm.bootstrap.ray_names import RAY, Internal, Setting, Text
 from raysm.contract.internals import check_all
 
-__all__ = ["CHECKLIST", "INTERNALS", "SETTINGS", "TEXTS", "main", "spare_options"]
-
 
 def _takes(*names: str) -> Callable[[Any], bool]:
     """Return whether a callable's first parameters have these names."""

@@ -13,8 +13,6 @@ from raysm.bootstrap.log import remark
 from raysm.contract import internals
 from raysm.contract.internals import Library
 
-__all__ = ["RAY", "Internal", "Setting", "Text", "has_all"]
-
 NATIVE = ("_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
 """Ray's compiled programs, below its package."""
 

@@ -25,8 +25,6 @@ from raysm.contract import names
 from raysm.errors import MissingDependency
 from raysm.request import Cluster, Ports
 
-__all__ = ["LATER", "Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments"]
-
 LATER = ""
 """In place of the address of the GCS to join: it will be told, as a line on the command's stdin."""
 SHARED_MEMORY = Path("/dev/shm")

@@ -52,17 +52,6 @@ from raysm.bootstrap.ray_names import has_all
 from raysm.bootstrap.unmet_requests import tell_unmet, unmet_socket
 from raysm.contract.connections import has_own_listener
 
-__all__ = [
-    "WORKERS",
-    "adapt_get_node",
-    "adapt_initialize",
-    "adapt_kill",
-    "adapt_start",
-    "await_gcs",
-    "main",
-    "postpone_dashboard",
-]
-
 WORKERS = "--workers="
 """Before the arguments of ``ray``: how many workers are started ahead."""
 HEAD = "--head"

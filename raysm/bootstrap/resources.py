@@ -17,20 +17,6 @@ from raysm.bootstrap.children import descendants
 from raysm.contract import machine
 from raysm.contract.machine import ROOT, cgroup_value
 
-__all__ = [
-    "MIN_OBJECT_STORE_BYTES",
-    "ObjectStore",
-    "PeakMemory",
-    "count_cpus",
-    "count_gpus",
-    "has_efa",
-    "memory_limit",
-    "oom_kills",
-    "plan_object_store",
-    "used_bytes",
-]
-
-
 MIN_OBJECT_STORE_BYTES = 80 * 2**20
 """Ray refuses an object store below 75 MiB."""
 

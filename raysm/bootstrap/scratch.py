@@ -19,16 +19,6 @@ from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.store import put
 from raysm.errors import InvalidConfig
 
-__all__ = [
-    "Disk",
-    "choose",
-    "look_at",
-    "private_folder",
-    "private_tempdir",
-    "private_token",
-    "settle_scratch",
-]
-
 
 def private_folder(paths: Paths) -> Path:
     """Create a folder in the scratch folder that other users cannot read."""

@@ -22,8 +22,6 @@ from raysm.contract.store import read_json
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script
 from raysm.request.codec import from_json
 
-__all__ = ["Options", "is_driver_folder", "make_payload"]
-
 DISTRIBUTED = "distributed.json"
 SOURCE_CODE = "sourcecode.json"
 PYTHON_FILE = "the SourceCode's script, which must be a Python file: raysm.sdk.Ray runs it on the head"

@@ -20,8 +20,6 @@ import socket
 import sys
 from collections.abc import Sequence
 
-__all__ = ["UNTIL_CALLED", "UNTIL_RUNG", "await_call", "await_ring", "main", "option"]
-
 UNTIL_RUNG = "until-rung"
 UNTIL_CALLED = "until-called"
 OUT_OF_USE = -1

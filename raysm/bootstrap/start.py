@@ -10,8 +10,6 @@ import json
 import os
 import sys
 
-__all__ = ["main"]
-
 LIBRARY = "raysm.zip"
 LEAST = (3, 11)
 DIGESTS = "digests.json"

@@ -24,8 +24,6 @@ from raysm.bootstrap.worker import Worker
 from raysm.contract import names
 from raysm.contract.events import Metric, State
 
-__all__ = ["begin", "main", "supervise"]
-
 
 def main(environ: Mapping[str, str] | None = None, commands: Commands | None = None) -> int:
     """Run this instance until its end.

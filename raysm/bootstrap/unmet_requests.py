@@ -20,8 +20,6 @@ from raysm.bootstrap import ray_internals
 from raysm.bootstrap.node_watcher import answer_callers
 from raysm.errors import InvalidRequest
 
-__all__ = ["UnmetRequests", "find_unmet", "tell_unmet", "unmet_socket", "watch_unmet"]
-
 Bundle = Mapping[str, float]
 """Resources by Ray's name, ``{"CPU": 64.0}``."""
 

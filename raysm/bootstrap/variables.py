@@ -19,17 +19,6 @@ from raysm.contract import names
 from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.request import JobRequest, Workload
 
-__all__ = [
-    "import_variables",
-    "DRIVER",
-    "DROPPED",
-    "RAYS_JOB",
-    "network_variables",
-    "ray_variables",
-    "user_variables",
-    "workload_variables",
-]
-
 MAX_VARIABLE = 128 * 1024 - 1
 """Bytes of one ``NAME=value`` that Linux takes (MAX_ARG_STRLEN, with its NUL); a longer one fails the whole exec."""
 

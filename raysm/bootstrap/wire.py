@@ -22,16 +22,6 @@ from typing import Any
 
 from raysm.errors import ClusterError
 
-__all__ = [
-    "HANDSHAKE_TIMEOUT_S",
-    "MAX_LINE",
-    "Line",
-    "ProtocolError",
-    "TokenRefused",
-    "greet_head",
-    "greet_worker",
-]
-
 VERSION = 1
 MAX_GREETING = 1024
 """Bytes that a peer who has proved nothing may send."""

@@ -47,8 +47,6 @@ from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.store import remove_unfinished, sha256_of
 from raysm.errors import InvalidPayload
 
-__all__ = ["Worker"]
-
 END_GRACE_S = 0.5
 """Seconds that Ray has to end by itself, of the two within which a worker is gone."""
 ANSWER_S = 5.0

@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     import aiohttp
     from aiohttp.client_proto import ResponseHandler
 
-__all__ = [
-    "HANDSHAKE_S",
-    "NotProved",
-    "OpenConnection",
-    "accept_no_more",
-    "check_listener",
-    "checked_connector",
-    "connect_proved",
-    "connect_to_own",
-    "has_own_listener",
-    "is_of_this_machine",
-    "open_to_own",
-    "prove_client",
-    "prove_server",
-]
 
 # Of the thread, not of the process: a thread may have entered the network namespace of an instance.
 TABLES = Path("/proc/thread-self/net")

@@ -16,24 +16,6 @@ from raysm.contract.store import put, read_json
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
 
-__all__ = [
-    "Event",
-    "MARK",
-    "Metric",
-    "Progress",
-    "ProgressLines",
-    "State",
-    "Trial",
-    "line",
-    "parse",
-    "BEST",
-    "TABLE",
-    "TRIALS",
-    "Trials",
-    "best_of",
-    "own_trials",
-]
-
 # The number is in the mark, so that lines of a later version are passed over and not misread.
 MARK = '{"raysm": 1, '
 """How every event's line begins; the number is the format's version."""

@@ -19,8 +19,6 @@ from pathlib import Path
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 
-__all__ = ["Clock", "ServerRecord", "VARIABLE", "home", "lock_file", "log_file", "scenario_file", "sdk_config_file"]
-
 VARIABLE = "RAYSM_HOME"
 """The variable that names the home, unless the caller does."""
 

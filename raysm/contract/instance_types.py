@@ -3,8 +3,6 @@
 import re
 from collections.abc import Mapping
 
-__all__ = ["gpu_count", "has_local_storage", "local_storage_gb"]
-
 TYPE = re.compile(r"ml\.([a-z]+\d+[a-z0-9-]*)\.(.+)")
 
 ONE = dict.fromkeys(("xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge"), 1)

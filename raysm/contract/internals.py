@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Protocol
 
 from raysm.errors import MissingDependency
 
-__all__ = ["Internal", "Library", "check_all", "gaps_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:

@@ -11,20 +11,6 @@ from typing import Any, TypeAlias
 
 from raysm.errors import InvalidInput, InvalidRequest
 
-__all__ = [
-    "APIS",
-    "InputManifest",
-    "JobApi",
-    "Layout",
-    "PROCESSING",
-    "Resources",
-    "TRAINING",
-    "api_of",
-    "preferred",
-    "selected",
-    "settled",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:

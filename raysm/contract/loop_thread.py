@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["LoopThread", "bound_to_this_loop"]
-
 END_S = 2.0
 """Seconds that its tasks have to end; the thread dies with the process in any case, and instances end within this time
 of the job's end."""

@@ -4,8 +4,6 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["ROOT", "cgroup_value", "go_first", "let_others_first", "memory_limit", "memory_used"]
-
 ROOT = Path("/")
 
 UNLIMITED = 2**60

@@ -15,8 +15,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 from raysm.contract.events import Metric
 from raysm.request.external import place_of
 
-__all__ = ["End", "Mirror", "MlflowRun", "Numbering", "Place", "Value"]
-
 End: TypeAlias = Literal["FINISHED", "FAILED", "KILLED"]
 """How MLflow says that a run ended."""
 

@@ -5,43 +5,6 @@ Only ``raysm.bootstrap.environment`` reads the variables. Here too: how names ar
 
 import re
 
-__all__ = [
-    "ADDRESSES",
-    "BASE_DIR",
-    "BEGAN",
-    "CPUS",
-    "FAILURE_RECORD",
-    "FIRST_TAG",
-    "INSTANCE_KIND_TAG",
-    "INSTANCE_TYPE_TAG",
-    "KERNELS",
-    "LABEL_GROUP",
-    "LABEL_HOST",
-    "LABEL_INSTANCE_TYPE",
-    "LABEL_RANK",
-    "LOCAL_BUCKET",
-    "LOCAL_REGION",
-    "MAX_RESTARTS_TAG",
-    "MEASURE",
-    "MEMORY_BYTES",
-    "OBJECT_STORE_BYTES",
-    "PAYLOAD",
-    "PORTS",
-    "PROJECT_TAG",
-    "PYTHON_TAG",
-    "RAY_TEMP_DIR",
-    "RESTART_TAG",
-    "SCRATCH",
-    "STATE",
-    "TASK_TAG",
-    "TRACKING_TAG",
-    "TRIAL",
-    "TUNING_OBJECTIVE",
-    "WORKLOAD_TAG",
-    "counted",
-    "natural",
-]
-
 BASE_DIR = "SAGEMAKER_BASE_DIR"
 """Root of the SageMaker layout; the SageMaker training toolkit's name for it. Default ``/opt/ml``."""
 

@@ -16,20 +16,6 @@ from pathlib import Path
 import raysm
 from raysm.contract.store import put
 
-__all__ = [
-    "DefaultIndex",
-    "LIBRARY",
-    "NEEDS",
-    "RAY_RANGE",
-    "default_index",
-    "kept_library",
-    "library",
-    "name_of",
-    "ray_will_do",
-    "release_of",
-    "without_credentials",
-]
-
 LIBRARY = "raysm.zip"
 """Name of the file: Python imports from it as it is, and it is unpacked where modules are needed as files."""
 

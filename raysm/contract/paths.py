@@ -12,8 +12,6 @@ from pathlib import Path
 from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.request.job import PAYLOAD_CHANNEL
 
-__all__ = ["DEFAULT_BASE", "Paths", "SDK_CODE", "SDK_DRIVERS", "kernels_folder"]
-
 DEFAULT_BASE = Path("/opt/ml")
 
 SDK_CODE = "code"

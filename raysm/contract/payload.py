@@ -45,27 +45,6 @@ from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import JobRequest
 
-__all__ = [
-    "Contents",
-    "FUNCTION",
-    "JOB",
-    "Parted",
-    "Payload",
-    "REQUEST",
-    "REQUIREMENTS",
-    "SOURCE",
-    "TOKEN",
-    "WHEELS",
-    "check_wheels",
-    "contents_of",
-    "join",
-    "load",
-    "pack",
-    "pack_driver",
-    "pack_here",
-    "read_request",
-]
-
 REQUEST = "request.json"
 TOKEN = "token"
 SOURCE = "source"

@@ -10,26 +10,6 @@ from raysm.contract.store import put, read_json
 from raysm.errors import BlockFailed
 from raysm.request.codec import from_json, to_json
 
-__all__ = [
-    "EXCEPTION",
-    "FAILURE",
-    "Failure",
-    "IDS",
-    "MANIFEST",
-    "MARK",
-    "MAX_REASON",
-    "MODEL_FILE",
-    "Manifest",
-    "Measured",
-    "QUERY_IDS",
-    "ResultFile",
-    "SERVICE_REASON",
-    "TRAINING",
-    "VALUE",
-    "described_file",
-    "own_manifest",
-]
-
 MANIFEST = "manifest.json"
 """Name of the manifest in the result's folder; written last, so that its existence says that the result is whole."""
 

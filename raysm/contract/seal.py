@@ -12,8 +12,6 @@ from pathlib import Path, PurePath
 from raysm.contract.store import read_json, sha256_of
 from raysm.errors import InvalidConfig, InvalidPayload
 
-__all__ = ["CHECKED", "DIGESTS", "START", "Seal", "digests_of", "sha256_of_content", "verify"]
-
 START = "start.py"
 DIGESTS = "digests.json"
 

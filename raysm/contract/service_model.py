@@ -13,23 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Entry",
-    "FILE",
-    "Key",
-    "Rule",
-    "Step",
-    "TYPES",
-    "Violation",
-    "compiled",
-    "knows_preferences",
-    "loader",
-    "may_be_newer",
-    "service_model",
-    "violations",
-    "violations_in",
-]
-
 CLASSES: Mapping[str, str] = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
 """Character classes of Java, which the API uses inside brackets, in Python's words."""
 

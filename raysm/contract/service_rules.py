@@ -13,8 +13,6 @@ from raysm.contract.instance_types import has_local_storage, local_storage_gb
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING, JobApi, preferred
 from raysm.request.limits import MAX_RUNTIME_S
 
-__all__ = ["DEFAULT_RUNTIME_S", "RULES", "Breach", "breaches"]
-
 DEFAULT_RUNTIME_S = 86_400
 """Seconds that a job may run that does not say; the API's own default."""
 

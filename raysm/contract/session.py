@@ -19,32 +19,6 @@ from typing import Any
 from raysm.errors import InvalidConfig
 from raysm.request.codec import from_json, to_json
 
-__all__ = [
-    "BATCH",
-    "CALL",
-    "CELL",
-    "CLOSING",
-    "CallRequest",
-    "CallStatus",
-    "DONE",
-    "HEARTBEAT_S",
-    "MAX_BODY_BYTES",
-    "Outcome",
-    "PULL",
-    "PUSH",
-    "RUNNING",
-    "RemoteError",
-    "SERVING",
-    "SHELL",
-    "SessionState",
-    "Versions",
-    "WAITING",
-    "WARNING",
-    "frame",
-    "relay",
-    "unframe",
-]
-
 SERVING = "session"
 """State of a job: its session takes calls, at the event's address, which is on the head's loopback."""
 WARNING = "warning"

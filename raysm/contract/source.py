@@ -20,18 +20,6 @@ from raysm.contract.result import MARK, Manifest
 from raysm.errors import InvalidConfig, InvalidRequest, option
 from raysm.request.workload import EntryScript
 
-__all__ = [
-    "Source",
-    "find_module",
-    "imported_modules",
-    "imports_its_package_late",
-    "is_code",
-    "late_modules",
-    "read_tree",
-    "source_of",
-    "source_of_modules",
-]
-
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
 """Of modules, in the order in which Python looks for them."""
 

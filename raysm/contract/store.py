@@ -16,21 +16,6 @@ from typing import Any
 
 from raysm.errors import InvalidConfig
 
-__all__ = [
-    "OPEN",
-    "PARTIAL",
-    "Unfinished",
-    "files_below",
-    "make_folder",
-    "put",
-    "put_first",
-    "read_json",
-    "remove_unfinished",
-    "removed_if_torn",
-    "replacing",
-    "sha256_of",
-]
-
 
 def make_folder(folder: Path, within: Path | None) -> None:
     """Make ``folder``, and what lacks between it and ``within``.

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import aiohttp
     from aiohttp import web
 
-__all__ = ["open_relay", "pass_on", "relay"]
 
 # https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
 HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}

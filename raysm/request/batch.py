@@ -10,8 +10,6 @@ from raysm.request.options import decides
 from raysm.request.programs import PickledWorkload
 from raysm.request.workload import Wrapper
 
-__all__ = ["READ", "TYPES", "BatchInference"]
-
 READ = ("images", "text", "csv", "jsonl", "parquet", "npy", "files")
 """How files can be read; ``raysm.workloads.batch.formats`` has the class of each."""
 

@@ -6,8 +6,6 @@ from typing import Literal
 from raysm.errors import InvalidRequest
 from raysm.request.options import decides
 
-__all__ = ["Distribution", "Input"]
-
 Distribution = Literal["FullyReplicated", "ShardedByS3Key"]
 
 

@@ -7,8 +7,6 @@ from typing import Literal
 from raysm.errors import InvalidRequest
 from raysm.request.options import decides
 
-__all__ = ["Cluster", "InstanceGroup", "LOCAL_TYPE", "MAX_GROUPS", "Ports"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ports:

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["from_json", "hints_of", "to_json"]
-
 T = TypeVar("T")
 
 NAMES: Mapping[type, str] = {

@@ -8,8 +8,6 @@ from typing import Any, ClassVar, TypeAlias, get_args
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 
-__all__ = ["Asha", "Median", "Pbt", "Rule", "rule_of"]
-
 
 class _Rule:
     """Facts about a rule."""

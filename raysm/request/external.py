@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["CodeArtifact", "PLACES", "TrackingPlace", "check_index", "check_tracking", "place_of"]
-
 # https://docs.aws.amazon.com/service-authorization/latest/reference/list_awscodeartifact.html
 ARN = re.compile(r"arn:aws[\w-]*:codeartifact:([a-z0-9-]+):(\d{12}):repository/([a-z0-9-]+)/([A-Za-z0-9._-]+)")
 

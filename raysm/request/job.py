@@ -15,17 +15,6 @@ from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.options import decides
 from raysm.request.workload import Workload
 
-__all__ = [
-    "JOB_CHANNEL",
-    "JobRequest",
-    "NAME_PATTERN",
-    "OWN_PREFIX",
-    "PAYLOAD_CHANNEL",
-    "check_channels",
-    "hyperparameter_arguments",
-    "hyperparameter_text",
-]
-
 
 def hyperparameter_text(name: str, value: Any) -> str:
     """Return the text that carries a hyperparameter: a text or a path as it is, any other value as JSON.

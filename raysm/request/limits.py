@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from raysm.errors import InvalidRequest
 from raysm.request.options import decides
 
-__all__ = ["Limits", "MetricDefinition", "Security"]
-
 MAX_RUNTIME_S = 28 * 24 * 3600
 """CreateTrainingJob takes at most 28 days."""
 

@@ -13,18 +13,6 @@ from typing import Any
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 
-__all__ = [
-    "Decides",
-    "Option",
-    "check_names",
-    "decides",
-    "decisive",
-    "decisive_json",
-    "keys_taken_over",
-    "options_of",
-    "refuse_what_processing_lacks",
-]
-
 KEY = "raysm"
 """Key in a field's metadata."""
 

@@ -10,18 +10,6 @@ from raysm.errors import InvalidRequest
 from raysm.request.options import decides
 from raysm.request.workload import Parameters, Workload, Wrapper, of_command_line
 
-__all__ = [
-    "Pickled",
-    "PickledFunction",
-    "PickledWorkload",
-    "Precision",
-    "Script",
-    "ScriptWorkload",
-    "TorchScript",
-    "TrainLoop",
-    "check_workers",
-]
-
 
 class Pickled:
     """Stands before ``Workload`` among the bases of a kind that has these two fields."""

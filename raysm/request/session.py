@@ -9,8 +9,6 @@ from raysm.errors import InvalidRequest
 from raysm.request.options import decides
 from raysm.request.workload import Workload
 
-__all__ = ["SessionWorkload"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionWorkload(Workload):

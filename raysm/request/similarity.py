@@ -10,8 +10,6 @@ from raysm.errors import InvalidRequest
 from raysm.request.options import decides
 from raysm.request.workload import Workload
 
-__all__ = ["MATRIX", "QUERIES", "Similarity"]
-
 MATRIX = "matrix"
 """The channel that it reads."""
 

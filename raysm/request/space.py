@@ -9,25 +9,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, get_args
 
 from raysm.errors import InvalidRequest
 
-__all__ = [
-    "Choice",
-    "LogRandInt",
-    "LogUniform",
-    "Parameter",
-    "QLogUniform",
-    "QUniform",
-    "RandInt",
-    "Suggests",
-    "Uniform",
-    "choice",
-    "lograndint",
-    "loguniform",
-    "qloguniform",
-    "quniform",
-    "randint",
-    "uniform",
-]
-
 Value: TypeAlias = str | int | float | bool | None
 """Types of a parameter: those of JSON without lists and objects."""
 

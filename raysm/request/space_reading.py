@@ -8,8 +8,6 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 from raysm.request.space import Choice, Parameter
 
-__all__ = ["space_of"]
-
 KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Parameter)}
 
 

@@ -16,8 +16,6 @@ from raysm.request.space import Parameter
 from raysm.request.space_reading import space_of
 from raysm.request.workload import Parameters, Workload, Wrapper, of_fields, plain
 
-__all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "require_sweep", "swept_script"]
-
 Search: TypeAlias = Literal["optuna", "random", "grid"]
 """``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination once."""
 

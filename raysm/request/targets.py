@@ -14,18 +14,6 @@ from raysm.errors import InvalidRequest, option
 from raysm.request.cluster import LOCAL_TYPE, Cluster
 from raysm.request.options import decides
 
-__all__ = [
-    "AWS",
-    "INSTANCE_KINDS",
-    "InstanceKind",
-    "LOCAL_INSTANCE_TYPE",
-    "LOCAL_ROLE",
-    "Local",
-    "Target",
-    "instance_kind",
-    "kind_of_image",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstanceKind:

@@ -20,21 +20,6 @@ from raysm.errors import InvalidRequest
 if TYPE_CHECKING:
     from raysm.request.channels import Input
 
-__all__ = [
-    "EntryScript",
-    "KINDS",
-    "Parameters",
-    "Workload",
-    "Wrapper",
-    "built_in_kind",
-    "check_kind",
-    "of_arguments",
-    "of_command_line",
-    "of_fields",
-    "plain",
-    "require_workload",
-    "typed",
-]
 
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 """By name."""

@@ -14,8 +14,6 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["is_valid_syntax"]
-
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _found = importlib.machinery.PathFinder.find_spec(
     "rfc3987_syntax", [folder for folder in sys.path if os.path.abspath(folder) != _HERE]

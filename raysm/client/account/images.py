@@ -15,23 +15,6 @@ from typing import Any
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, JobRequest, Workload
 
-__all__ = [
-    "AWSImage",
-    "Processor",
-    "Repository",
-    "check_python",
-    "default_image",
-    "has_cuda_13",
-    "images",
-    "is_arm",
-    "processor_of",
-    "python_of",
-    "registry_in",
-    "registry_of",
-    "table_date",
-    "with_image",
-]
-
 MIN_PYTHON = (3, 11)
 """Of pyproject.toml: an instance with an older Python fails as soon as it starts."""
 

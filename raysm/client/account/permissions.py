@@ -13,18 +13,6 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Grant",
-    "Names",
-    "ROLE",
-    "ROLE_ARN",
-    "SERVICE",
-    "USER",
-    "policy",
-    "resources_of",
-    "trust",
-]
-
 SERVICE = "sagemaker.amazonaws.com"
 """Who assumes the job's role; the same in all partitions."""
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from raysm.client.service import Service
 
-__all__ = ["listed_quotas"]
-
 
 def listed_quotas(service: Service) -> Iterator[dict[str, Any]]:
     """Yield the quotas of the service's region, those of the account before AWS's defaults.

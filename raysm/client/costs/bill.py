@@ -11,8 +11,6 @@ from typing import Any
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.client.job.description import Description
 
-__all__ = ["Bill", "Share", "bill_of", "dollars", "lines", "usd_so_far"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:

@@ -12,8 +12,6 @@ from raysm.client.costs.bill import dollars
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.request import Cluster, JobRequest
 
-__all__ = ["Forecast", "Span", "forecast", "most_expensive"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

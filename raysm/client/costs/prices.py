@@ -20,20 +20,6 @@ from raysm.contract.instance_types import has_local_storage
 from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
 
-__all__ = [
-    "OLD_DAYS",
-    "Price",
-    "PriceTable",
-    "RegionPrices",
-    "fetch_prices",
-    "known_prices",
-    "price_of",
-    "price_of_user",
-    "prices_of_products",
-    "save_prices",
-    "volume_usd_per_hour",
-]
-
 FOLDER = "prices"
 """Below the home: one file for each region whose prices were fetched."""
 

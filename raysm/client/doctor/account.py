@@ -14,16 +14,6 @@ from raysm.client.tunnel.plugin import PluginAccess
 from raysm.contract.service_model import may_be_newer
 from raysm.errors import MissingDependency, ServiceError
 
-__all__ = [
-    "check_credentials",
-    "check_endpoints",
-    "check_plan",
-    "check_quotas",
-    "check_region",
-    "check_tunnel",
-    "check_types",
-]
-
 SERVICES = ("sagemaker", "s3", "logs", "sts")
 """The services that every job needs."""
 

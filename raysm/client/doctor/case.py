@@ -14,8 +14,6 @@ from raysm.contract.job_api import TRAINING, JobApi, api_of
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, Limits, Security
 
-__all__ = ["Case", "Finding", "Intent", "State", "bad", "good", "intent_of", "one_suffices", "unknown"]
-
 
 class State(StrEnum):
     """What a check found."""

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 from raysm.client.doctor.case import Case, Finding, bad, good, unknown
 from raysm.errors import ServiceError
 
-__all__ = ["check_groups", "check_subnets"]
-
 Item: TypeAlias = Mapping[str, Any]
 """One item of an answer of EC2."""
 

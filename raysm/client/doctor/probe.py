@@ -9,8 +9,6 @@ from pathlib import Path
 
 import ray
 
-__all__ = ["describe", "main"]
-
 
 def describe(host: str) -> str:
     """Return one line about the instance that this runs on."""

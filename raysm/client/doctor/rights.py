@@ -19,8 +19,6 @@ from raysm.errors import InvalidRequest, RaysmError, ServiceError
 from raysm.request import Input
 from raysm.request.external import CodeArtifact, place_of
 
-__all__ = ["check_caller", "check_role", "check_role_policy", "names_of", "placeholders"]
-
 MISSING = "NoSuchEntity"
 """IAM's code for a role that does not exist."""
 

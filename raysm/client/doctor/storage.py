@@ -9,8 +9,6 @@ from raysm.client.doctor.case import Case, Finding, bad, good, unknown
 from raysm.client.storage.s3 import Storage, file_path, split
 from raysm.errors import ServiceError
 
-__all__ = ["check_bucket", "check_image", "check_inputs", "check_keys"]
-
 
 def check_bucket(case: Case) -> Iterator[Finding]:
     """Yield whether the bucket exists in the job's region and can be written, by writing a small object."""

@@ -22,14 +22,6 @@ from raysm.errors import InvalidRequest
 from raysm.request import Target
 from raysm.request.sweep import SweepWorkload, require_sweep
 
-__all__ = [
-    "PreparedTuning",
-    "TuningOptions",
-    "prepare_tuning",
-    "request_of",
-    "tune",
-]
-
 _log = logging.getLogger("raysm")
 
 

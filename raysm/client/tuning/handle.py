@@ -15,15 +15,6 @@ from raysm.request import Target
 from raysm.request.space import Value
 from raysm.request.sweep import SweepWorkload
 
-__all__ = [
-    "Sought",
-    "Tuning",
-    "attach_tuning",
-    "described",
-    "of_sweep",
-]
-
-
 MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
 
 

@@ -21,18 +21,6 @@ from raysm.errors import InvalidRequest, NotDone
 if TYPE_CHECKING:
     from raysm.client.tunnel.tunnel import Tunnel
 
-__all__ = [
-    "Place",
-    "Reached",
-    "Say",
-    "last_place",
-    "place_of",
-    "place_told",
-    "tell",
-    "waiting_for",
-    "way_to",
-]
-
 
 ANSWERS = "dashboard"
 """The state in which it answers."""

@@ -17,8 +17,6 @@ from raysm.client.tunnel.tunnel import InstanceAccess, Tunnel
 from raysm.contract.connections import connect_to_own
 from raysm.errors import ServiceError
 
-__all__ = ["DirectAccess"]
-
 CONNECT_S = 30.0
 MAX_HEAD_BYTES = 1 << 14
 

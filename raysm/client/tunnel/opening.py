@@ -18,14 +18,6 @@ from raysm.client.tunnel.tunnel import InstanceAccess, Tunnel
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Ports
 
-__all__ = [
-    "ACCESS",
-    "open_tunnel",
-    "run_command",
-    "session_commands",
-    "switch_remote_debugging",
-]
-
 _log = logging.getLogger("raysm")
 
 

@@ -23,8 +23,6 @@ from raysm.contract.connections import connect_to_own
 from raysm.contract.job_api import TRAINING
 from raysm.errors import MissingDependency, ServiceError
 
-__all__ = ["INSTALL", "PluginAccess"]
-
 NAME = "session-manager-plugin"
 TOKEN_VARIABLE = "AWS_SSM_START_SESSION_RESPONSE"
 """The variable that holds the session's token, instead of an argument that every user of the machine can read."""

@@ -22,8 +22,6 @@ from raysm.client.tunnel.dashboard import place_of, way_to
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import Target
 
-__all__ = ["ClientBuilder", "get_job_submission_client_cluster_info"]
-
 _open = contextlib.ExitStack()
 """Open tunnels, until this process ends: Ray does not say when it no longer needs them."""
 

@@ -11,9 +11,6 @@ import signal
 import tty
 from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["MarkedCommand", "SHELL", "Terminal"]
-
-
 RECORD = b"\x1e"
 """ASCII's record separator, which terminals do not show."""
 MAX_MARK_BYTES = 64

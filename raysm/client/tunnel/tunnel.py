@@ -13,8 +13,6 @@ from raysm.client.tunnel.terminal import Terminal
 from raysm.contract.session import relay
 from raysm.errors import InvalidRequest, RaysmError
 
-__all__ = ["InstanceAccess", "LOOPBACK", "Tunnel"]
-
 _log = logging.getLogger("raysm")
 
 
