@@ -14,8 +14,7 @@ from signal import SIGKILL, SIGTERM
 from typing import IO
 
 from raysm.bootstrap import exit_status, resources
-from raysm.bootstrap.children import Child, Children
-from raysm.bootstrap.commands import WAIT
+from raysm.bootstrap.children import WAIT, Child, Children
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import DriverEnded

@@ -11,12 +11,13 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from raysm.bootstrap import messages
+from raysm.bootstrap import wire
 from raysm.bootstrap.address import find_own_address, is_loopback, own_port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
 from raysm.bootstrap.driver import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
+from raysm.bootstrap.gcs_state import NodeWatcher, UnmetRequests, nodes_socket, unmet_socket, watch_unmet
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import (
     Announce,
@@ -39,10 +40,8 @@ from raysm.bootstrap.lifecycle import (
 )
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.membership import Membership, Rules
-from raysm.bootstrap.node_watcher import NodeWatcher, nodes_socket
 from raysm.bootstrap.outputs import Owners, complete_manifest, model_key, read_outputs
 from raysm.bootstrap.ray_node import RayNode
-from raysm.bootstrap.unmet_requests import UnmetRequests, unmet_socket, watch_unmet
 from raysm.contract.connections import check_listener
 from raysm.contract.events import State
 from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
@@ -122,7 +121,7 @@ class Head:
         for task in self._tasks:
             task.cancel()
         self._watcher.stop()
-        self._network.call(self._control.tell_all, messages.tell_end(status.exit_code, status.headline))
+        self._network.call(self._control.tell_all, wire.tell_end(status.exit_code, status.headline))
         # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
         # A full disk is no reason to end a job otherwise than it ended: the manifest lists the head's files then.
@@ -145,11 +144,11 @@ class Head:
     def _hear(self, report: Report) -> None:
         match report:
             case MessageReceived(host, message):
-                match messages.read_from_worker(host, message):
-                    case messages.OutputsClaimed(keys=keys, size_bytes=size_bytes):
+                match wire.read_from_worker(host, message):
+                    case wire.OutputsClaimed(keys=keys, size_bytes=size_bytes):
                         # At once, and not by the queue: it is asked when nothing is decided any more.
                         self._settle_outputs(host, keys, size_bytes)
-                    case messages.FileLeft(name, size_bytes, sha256):
+                    case wire.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
                     # A kind of message of a later version. It is authenticated, so it comes from a worker of this job.
                     case None:
@@ -174,7 +173,7 @@ class Head:
         if self._described is not None:
             undescribed = [key for key in keys if key not in taken and key not in self._described]
             wait_s += size_bytes / DIGEST_BYTES_PER_S
-        self._control.tell(host, messages.tell_taken(taken, undescribed))
+        self._control.tell(host, wire.tell_taken(taken, undescribed))
         self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + wait_s)
 
     async def _probe_gcs(self) -> None:
@@ -198,7 +197,7 @@ class Head:
                 remark(text)
             case InviteToRay(hosts):
                 for host in hosts:
-                    self._network.call(self._control.tell, host, messages.invite_to_ray(self._instance.ports.gcs))
+                    self._network.call(self._control.tell, host, wire.invite_to_ray(self._instance.ports.gcs))
             case StartDriver():
                 self._driver = self._start_driver(None)
             case BeginWork(address):

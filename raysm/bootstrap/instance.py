@@ -14,7 +14,7 @@ import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
 from raysm.bootstrap.address import list_interfaces
-from raysm.bootstrap.commands import WAIT, Commands
+from raysm.bootstrap.children import WAIT, Commands
 from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.ray_node import LATER, Capacity, detect_capacity, ray_version, start_arguments

@@ -22,13 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.ray_names import has_all
 from raysm.bootstrap.stand_in import UNTIL_CALLED, UNTIL_RUNG, option
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 # Isolated and without site: of the 15 ms that Python takes to begin, reading a venv's packages would be most.
 PROGRAM = (sys.executable, "-I", "-S", str(STAND_IN))
-STARTED = b"webui:url"
 LOOK_S = 1.0
 """How often a node that is not the head's looks for the dashboard: a thousand of them ask the GCS a thousand times a
 second, of the ten thousand calls that it answers. The dashboard itself takes 5 s to come."""
@@ -47,10 +45,8 @@ class RayAgents:
         self._look_s = look_s
 
     def postpone(self) -> None:
-        """Make Ray start raylets with stand-ins, if the installed Ray has all the names that this needs."""
-        # All or nothing: a raylet whose agent does not come up ends, and its node with it.
-        if has_all([*ray_internals.AGENT_PORTS, *ray_internals.AGENT_TEXTS]):
-            ray_internals.START_PROCESS.replace(self.adapt_start)
+        """Make Ray start raylets with stand-ins."""
+        ray_internals.START_PROCESS.replace(self.adapt_start)
 
     def adapt_start(self, start: Callable[..., Any]) -> Callable[..., Any]:
         """Return Ray's ``start_ray_process``, which starts raylets with stand-ins."""
@@ -74,8 +70,8 @@ class RayAgents:
 
     def _ring_with_dashboard(self, node: Any) -> None:
         client, namespace = ray_internals.NODE_CLIENT.find(), ray_internals.DASHBOARD_NAMESPACE.find()
-        if client and namespace and has_all([ray_internals.DASHBOARD_STARTED]):
-            while not _has(client(node), STARTED, namespace):
+        if client and namespace:
+            while not _has(client(node), ray_internals.DASHBOARD_STARTED, namespace):
                 time.sleep(self._look_s)
         self.ring()
 
@@ -88,11 +84,10 @@ class RayAgents:
         # Python, -u, a program: anything else is Ray's memory profiler, which is to have what it asks for.
         if agent[1:2] != ["-u"] or not agent[2].endswith(".py"):
             return word
-        *shown, called = ray_internals.PORT_NAMES.values()
-        way = [UNTIL_CALLED, called]
+        way = [UNTIL_CALLED, ray_internals.RUNTIME_ENV_SERVICE]
         if name == ray_internals.DASHBOARD_AGENT:
             try:
-                way = [UNTIL_RUNG, self._hang_bell(agent), ",".join(shown)]
+                way = [UNTIL_RUNG, self._hang_bell(agent), ",".join(ray_internals.AGENT_SERVICES)]
             except OSError:  # a file system without FIFOs: the agent begins with its node, as Ray has it
                 return word
         # As Ray does it, for the raylet to take apart.

@@ -10,14 +10,14 @@ command:
   killed at the end, where Ray would ask it to leave and wait for it. So is the GCS, after the raylet: its data is not
   needed any more, and it can take a second to leave.
 - The dashboard and the autoscaler's monitor are started for the first caller at the dashboard's port, on which this
-  process listens from the start, see ``dashboard_port``: Ray would wait for two seconds until the dashboard answers
+  process listens from the start, see ``handed_socket``: Ray would wait for two seconds until the dashboard answers
   before it starts the raylet, and both take 5 s of a core to come up, which is more than most short jobs compute.
 - On the head nothing connects to the GCS before this user's process listens at its port: Ray's clients send the token
   to any process that does.
 - The agents of the raylet are started when they are wanted, see ``ray_agents``: together they take 2 s of a core, and
   the raylet registers its node only behind them.
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
-- The head's tells which nodes are registered, see ``node_watcher``: a process of its own would import Ray once more.
+- The head's tells which nodes are registered, see ``gcs_state``: a process of its own would import Ray once more.
 - With ``--wait``, what takes long, the imports, is done at once, and the address of the cluster that it joins comes
   later, as a line on stdin: a head and its workers import beside each other, and not one behind the other.
 - A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
@@ -42,14 +42,11 @@ from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.children import descendants
-from raysm.bootstrap.commands import WAIT
-from raysm.bootstrap.dashboard_port import DashboardPort
+from raysm.bootstrap.children import WAIT, descendants
+from raysm.bootstrap.gcs_state import await_first, nodes_socket, tell_nodes, tell_unmet, unmet_socket
+from raysm.bootstrap.handed_socket import DashboardPort
 from raysm.bootstrap.log import remark
-from raysm.bootstrap.node_watcher import await_first, nodes_socket, tell_nodes
 from raysm.bootstrap.ray_agents import RayAgents
-from raysm.bootstrap.ray_names import has_all
-from raysm.bootstrap.unmet_requests import tell_unmet, unmet_socket
 from raysm.contract.connections import has_own_listener
 
 WORKERS = "--workers="
@@ -85,11 +82,14 @@ def main() -> None:
     # Ray starts its Client's server wherever gRPC can be imported.
     ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
     spectators: list[Any] = []
-    dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
+    is_known = ray_internals.is_supported_release()
+    dashboard_port = _listen_for_dashboard() if HEAD in sys.argv and is_known else None
     ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators, dashboard_port))
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
     ray_internals.GET_NODE.replace(adapt_get_node)
-    postpone_dashboard(dashboard_port, RayAgents())
+    if is_known:
+        # All or nothing: a raylet whose agent does not come up ends, and its node with it.
+        postpone_dashboard(dashboard_port, RayAgents())
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
     command = ray_internals.COMMAND.find()
@@ -126,9 +126,7 @@ def _value(name: str, words: Sequence[str]) -> str:
 
 
 def _listen_for_dashboard() -> DashboardPort | None:
-    """Return the listener at the dashboard's port; None if it is taken, or if this Ray could not take it over."""
-    if not has_all(ray_internals.DASHBOARD_TEXTS):
-        return None
+    """Return the listener at the dashboard's port; None if it is taken."""
     host, port = _option("--dashboard-host="), int(_option("--dashboard-port=") or 0)
     try:
         return DashboardPort(host, port)

@@ -10,8 +10,7 @@ import signal
 import time
 from collections.abc import Mapping
 
-from raysm.bootstrap.children import Children
-from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.children import Children, Commands
 from raysm.bootstrap.environment import inherited
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error, report_startup_failure
 from raysm.bootstrap.head import Head

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec
 
-from raysm.bootstrap import control, messages
+from raysm.bootstrap import control, wire
 from raysm.bootstrap.address import backoff, explain, is_loopback, own_port_answers, resolve, resolve_peer
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import MessageReceived, WorkerControl
@@ -102,7 +102,7 @@ class Worker:
         if is_alone:
             self._cancel_tasks()
         if self._control and status.reason and not is_alone:
-            self._network.call(self._control.tell, messages.tell_failure(status.reason))
+            self._network.call(self._control.tell, wire.tell_failure(status.reason))
         # Without a head there is nothing that Ray could end in order: its GCS is gone.
         await self._children.end_all(0.0 if is_alone else END_GRACE_S)
         if self._control and not is_alone:
@@ -130,7 +130,7 @@ class Worker:
         undescribed: list[str] = []
         # One piece after the other: the head drops a worker for which it has to queue too much.
         for keys in in_pieces(files):
-            line.tell(messages.claim_outputs(keys, size_bytes))
+            line.tell(wire.claim_outputs(keys, size_bytes))
             answer = await self._hear_taken()
             if answer is None:
                 break
@@ -145,8 +145,8 @@ class Worker:
             # Beside the loop: of a large model this takes long, and a stop must still be heard.
             with contextlib.suppress(OSError):
                 digest = await asyncio.to_thread(sha256_of, path)
-                file = messages.FileLeft(path.relative_to(paths.model).as_posix(), path.stat().st_size, digest)
-                self._network.call(line.tell, messages.tell_file(file))
+                file = wire.FileLeft(path.relative_to(paths.model).as_posix(), path.stat().st_size, digest)
+                self._network.call(line.tell, wire.tell_file(file))
 
     async def _hear_taken(self) -> OutputsTaken | None:
         """Return the head's answer; None where it is lost, or says nothing in time."""
@@ -181,7 +181,7 @@ class Worker:
                 self._ray.join(address)
             case TellHead(reason, for_good):
                 assert self._control is not None
-                tell = messages.tell_failure if for_good else messages.tell_ray_loss
+                tell = wire.tell_failure if for_good else wire.tell_ray_loss
                 self._network.call(self._control.tell, tell(reason))
             case _:
                 raise AssertionError(f"{decision} is for heads")
@@ -215,7 +215,7 @@ class Worker:
     def _hear(self, report: control.Report) -> None:
         match report:
             case MessageReceived(_, message):
-                if event := messages.read_from_head(message):
+                if event := wire.read_from_head(message):
                     self._inbox.put(event)
             case _:
                 self._inbox.put(report)

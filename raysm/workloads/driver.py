@@ -13,7 +13,7 @@ from pathlib import Path
 
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.commands import WAIT
+from raysm.bootstrap.children import WAIT
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.exit_status import exception_beside
 from raysm.contract import payload as payloads

@@ -16,7 +16,7 @@ from types import FrameType
 
 from raysm.bootstrap import die_with_parent
 from raysm.bootstrap import environment as environments
-from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.children import Commands
 from raysm.bootstrap.log import remark
 from raysm.contract import payload as payloads
 from raysm.contract.events import Metric, parse

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.children import Commands
 
 
 @pytest.mark.parametrize("name", ["ray", "driver", "tracked_driver"])

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from raysm.bootstrap.dashboard_port import DashboardPort
+from raysm.bootstrap.handed_socket import DashboardPort
 
 PROGRAM = """
 import os, socket, sys

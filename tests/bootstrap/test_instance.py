@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from raysm.bootstrap.commands import WAIT
+from raysm.bootstrap.children import WAIT
 from raysm.bootstrap.instance import prepare
 from raysm.bootstrap.ray_node import LATER
 from raysm.contract.paths import Paths

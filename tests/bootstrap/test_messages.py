@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from raysm.bootstrap import messages
+from raysm.bootstrap import wire
 from raysm.bootstrap.lifecycle import Invited, JobEnded, Lost, OutputsTaken, RayLost
 from raysm.bootstrap.outputs import PIECE, in_pieces, read_outputs
 from raysm.bootstrap.wire import MAX_LINE
@@ -14,27 +14,27 @@ from raysm.contract.paths import Paths
 @pytest.mark.parametrize(
     ("message", "event"),
     [
-        (messages.invite_to_ray(6379), Invited(6379)),
-        (messages.tell_end(0, ""), JobEnded("")),
-        (messages.tell_end(3, "ValueError: no"), JobEnded("ValueError: no")),
-        (messages.tell_taken(["a", "b"], ["c"]), OutputsTaken(frozenset({"a", "b"}), frozenset({"c"}))),
+        (wire.invite_to_ray(6379), Invited(6379)),
+        (wire.tell_end(0, ""), JobEnded("")),
+        (wire.tell_end(3, "ValueError: no"), JobEnded("ValueError: no")),
+        (wire.tell_taken(["a", "b"], ["c"]), OutputsTaken(frozenset({"a", "b"}), frozenset({"c"}))),
     ],
 )
 def test_a_worker_reads_what_the_head_writes(message, event):
-    assert messages.read_from_head(json.loads(json.dumps(message))) == event
+    assert wire.read_from_head(json.loads(json.dumps(message))) == event
 
 
 @pytest.mark.parametrize(
     ("message", "event"),
     [
-        (messages.tell_ray_loss("restart 1 of 3"), RayLost("algo-2", "restart 1 of 3")),
-        (messages.tell_failure("Ray on algo-2 ended"), Lost("algo-2", "Ray on algo-2 ended")),
-        (messages.claim_outputs(["a", "b"], 7), messages.OutputsClaimed("algo-2", ("a", "b"), 7)),
-        (messages.tell_file(messages.FileLeft("a/b.pt", 7, "0f")), messages.FileLeft("a/b.pt", 7, "0f")),
+        (wire.tell_ray_loss("restart 1 of 3"), RayLost("algo-2", "restart 1 of 3")),
+        (wire.tell_failure("Ray on algo-2 ended"), Lost("algo-2", "Ray on algo-2 ended")),
+        (wire.claim_outputs(["a", "b"], 7), wire.OutputsClaimed("algo-2", ("a", "b"), 7)),
+        (wire.tell_file(wire.FileLeft("a/b.pt", 7, "0f")), wire.FileLeft("a/b.pt", 7, "0f")),
     ],
 )
 def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(message, event):
-    assert messages.read_from_worker("algo-2", json.loads(json.dumps(message))) == event
+    assert wire.read_from_worker("algo-2", json.loads(json.dumps(message))) == event
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,11 @@ def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(message, even
     ],
 )
 def test_what_is_not_known_or_has_another_form_is_passed_over(message):
-    assert messages.read_from_head(message) is None
-    assert messages.read_from_worker("algo-2", message) is None
+    assert wire.read_from_head(message) is None
+    assert wire.read_from_worker("algo-2", message) is None
 
 
-@pytest.mark.parametrize(
-    "tell", [messages.tell_ray_loss, messages.tell_failure, lambda text: messages.tell_end(1, text)]
-)
+@pytest.mark.parametrize("tell", [wire.tell_ray_loss, wire.tell_failure, lambda text: wire.tell_end(1, text)])
 def test_a_reason_of_any_length_and_script_fits_one_line(tell):
     assert len(json.dumps(tell("\N{GRINNING FACE}" * 5000))) < MAX_LINE - 100
 
@@ -70,7 +68,7 @@ def test_the_keys_that_are_asked_about_at_a_time_fit_one_line_and_so_does_the_an
     assert [len(keys) for keys in pieces] == [PIECE, 1]
     half = PIECE // 2
     for message in (
-        messages.claim_outputs(pieces[0], 2**62),
-        messages.tell_taken(pieces[0][:half], pieces[0][half:]),
+        wire.claim_outputs(pieces[0], 2**62),
+        wire.tell_taken(pieces[0][:half], pieces[0][half:]),
     ):
         assert len(json.dumps(message)) < MAX_LINE - 100

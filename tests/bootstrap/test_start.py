@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap import commands, start
+from raysm.bootstrap import children, start
 from raysm.contract import payload, seal
 from raysm.contract.job_api import TRAINING
 from raysm.contract.packages import LIBRARY
@@ -36,7 +36,7 @@ def test_all_that_it_imports_before_raysm_comes_with_python():
 
 def test_what_it_and_the_bootstrap_run_by_name_is_there():
     named = [node.module for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.ImportFrom)]
-    defaults = commands.Commands()
+    defaults = children.Commands()
     named += [command[-1] for command in (defaults.ray, defaults.driver)]
     assert len(named) == 3
     assert all(importlib.util.find_spec(name) for name in named)

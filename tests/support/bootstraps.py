@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 import raysm
-from raysm.bootstrap.children import Children
-from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.children import Children, Commands
 from raysm.bootstrap.exit_status import ExitStatus
 from raysm.bootstrap.instance import prepare
 from raysm.contract import events, payload
@@ -173,7 +172,7 @@ class Cluster:
     def _code(self):
         program = f"""
 import sys
-from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.children import Commands
 from raysm.bootstrap.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
 commands = Commands({RAY_STAND_IN}driver={self._driver!r})

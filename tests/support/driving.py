@@ -5,7 +5,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.children import Commands
 from raysm.contract import payload
 from raysm.contract.names import BASE_DIR, FAILURE_RECORD
 from raysm.contract.result import Failure

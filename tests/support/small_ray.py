@@ -11,7 +11,7 @@ import sys
 import time
 
 from raysm.bootstrap import die_with_parent, ray_start
-from raysm.bootstrap.node_watcher import await_first
+from raysm.bootstrap.gcs_state import await_first
 from raysm.contract.names import LABEL_HOST
 from tests.support.bootstraps import free_ports
 

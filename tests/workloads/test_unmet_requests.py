@@ -1,10 +1,10 @@
-"""A real Ray is asked for the requests that no instance can meet; bootstrap/test_unmet_requests has what follows."""
+"""A real Ray is asked for the requests that no instance can meet; bootstrap/test_gcs_state has what follows."""
 
 import asyncio
 
 import pytest
 
-from raysm.bootstrap.unmet_requests import UnmetRequests, unmet_socket, watch_unmet
+from raysm.bootstrap.gcs_state import UnmetRequests, unmet_socket, watch_unmet
 from raysm.errors import InvalidRequest
 
 

@@ -1,8 +1,8 @@
-"""Which nodes are registered: asked through a socket, for as long as somebody wants to know."""
+"""What Ray's GCS tells: which nodes are registered, and which requests no instance can ever meet."""
 
 import asyncio
-import contextlib
 import json
+import math
 import socket
 import threading
 import time
@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from raysm.bootstrap.gcs_state import (
+    UNUSABLE,
+    NodeWatcher,
+    UnmetRequests,
+    await_first,
+    find_unmet,
+    nodes_socket,
+    tell_nodes,
+)
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
-from raysm.bootstrap.node_watcher import UNUSABLE, NodeWatcher, await_first, nodes_socket, tell_nodes, watch
-from raysm.errors import MissingDependency
+from raysm.errors import InvalidRequest, MissingDependency
 from tests.support.own_process import run_apart
 
 KNOWN = NodesChanged({"algo-1": Node("a", "10.0.0.1")})
-NODES = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}\n'
-
-
-def test_a_line_is_written_for_each_change_and_no_other():
-    answers = iter([{}, {}, {"algo-1": {"id": "a"}}, {"algo-1": {"id": "a"}}, {"algo-1": {"id": "b"}}])
-    written = []
-    with contextlib.suppress(StopIteration):
-        watch(lambda: next(answers), written.append, lambda: None)
-    assert written == ["{}\n", '{"algo-1": {"id": "a"}}\n', '{"algo-1": {"id": "b"}}\n']
+LINE = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}\n'
 
 
 def seen_twice(path, text, begins_late=False):
@@ -60,16 +60,16 @@ def seen_twice(path, text, begins_late=False):
 
 
 def test_changes_are_reported_and_who_has_left_is_asked_again(tmp_path):
-    assert seen_twice(tmp_path / "nodes", NODES) == [KNOWN] * 2
+    assert seen_twice(tmp_path / "nodes", LINE) == [KNOWN] * 2
 
 
 @pytest.mark.parametrize("nonsense", ['{"algo-1": {"i', "{\n", '{"algo-1": {}}\n', "[]\n"])
 def test_who_tells_a_torn_or_foreign_line_is_asked_again(tmp_path, nonsense):
-    assert seen_twice(tmp_path / "nodes", NODES + nonsense) == [KNOWN] * 2
+    assert seen_twice(tmp_path / "nodes", LINE + nonsense) == [KNOWN] * 2
 
 
 def test_who_is_not_there_at_first_is_asked_again(tmp_path):
-    assert seen_twice(tmp_path / "nodes", NODES, begins_late=True) == [KNOWN] * 2
+    assert seen_twice(tmp_path / "nodes", LINE, begins_late=True) == [KNOWN] * 2
 
 
 def test_a_ray_that_cannot_be_asked_is_a_failure_with_its_version_and_not_a_deadline(tmp_path):
@@ -113,3 +113,66 @@ def test_nobody_waits_for_the_first_node_of_a_cluster_that_is_gone():
     with pytest.raises(ConnectionRefusedError, match="no longer listens at 127.0.0.1:1"):
         await_first("127.0.0.1:1", 150)
     assert time.monotonic() - begun < 100
+
+
+NODES = [{"CPU": 1.0, "memory": 4e9, "host:algo-1": 1.0}, {"CPU": 1.0, "GPU": 1.0, "memory": 4e9}]
+
+
+@pytest.mark.parametrize(
+    "bundles",
+    [[{"CPU": 1}], [{"GPU": 1, "CPU": 0.5}], [{"CPU": 1}, {"CPU": 1}], [{"host:algo-1": 1}], [{}]],
+)
+def test_a_request_that_fits_an_instance_is_met_sooner_or_later(bundles):
+    assert find_unmet(NODES, [bundles]) == {}
+
+
+@pytest.mark.parametrize(
+    ("bundles", "request_text", "have"),
+    [
+        ([{"CPU": 64}], "num_cpus=64", "2 x (num_cpus=1)"),
+        (
+            [{"CPU": 1, "GPU": 2}],
+            "num_cpus=1, num_gpus=2",
+            "1 x (num_cpus=1, num_gpus=0), 1 x (num_cpus=1, num_gpus=1)",
+        ),
+        ([{"host:algo-3": 1}], "host:algo-3=1", "2 x (host:algo-3=0)"),
+        ([{"CPU": 1}] * 3, "a placement group of 3 bundles, num_cpus=3 in all", "2 x (num_cpus=1)"),
+    ],
+)
+def test_a_request_that_no_instance_can_meet_is_told_with_what_they_have(bundles, request_text, have):
+    assert find_unmet(NODES, [bundles]) == {request_text: have}
+
+
+def test_a_task_inside_of_a_placement_group_is_not_told_beside_its_group():
+    inside = {"CPU_group_3ed02e45345f52b7393c6e1dcdf901000000": 1, "CPU": 1}
+    assert find_unmet(NODES, [[inside]]) == {}
+
+
+UNMET = {"num_cpus=64": "2 x (num_cpus=1)"}
+
+
+def test_a_request_is_named_once_after_a_minute_and_fails_the_job_at_the_limit():
+    requests = UnmetRequests(600.0)
+    assert requests.take(UNMET, 100.0) == []
+    assert requests.take(UNMET, 159.0) == []
+    (line,) = requests.take(UNMET, 160.0)
+    assert "no instance can ever run the Ray request num_cpus=64; the instances have 2 x (num_cpus=1)" in line
+    assert "fails in 540 s" in line
+    assert requests.take(UNMET, 165.0) == []
+    with pytest.raises(InvalidRequest, match=r"num_cpus=64; the instances have 2 x \(num_cpus=1\).*ask for less"):
+        requests.take(UNMET, 700.0)
+
+
+def test_a_request_that_is_gone_begins_anew_when_it_comes_back():
+    requests = UnmetRequests(600.0)
+    requests.take(UNMET, 0.0)
+    requests.take({}, 500.0)
+    assert requests.take(UNMET, 700.0) == []
+
+
+def test_a_session_names_a_request_and_never_ends_by_it():
+    requests = UnmetRequests(math.inf)
+    requests.take(UNMET, 0.0)
+    (line,) = requests.take(UNMET, 1e6)
+    assert "num_cpus=64" in line
+    assert "fails" not in line

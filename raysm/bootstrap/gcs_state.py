@@ -1,0 +1,296 @@
+"""Ask Ray's GCS which nodes are registered, and which requests no instance can ever meet.
+
+``ray status`` takes seconds, and ``ray.init`` registers a driver. So the process that started the head's Ray node, and
+has imported Ray already, asks the GCS and answers at two Unix sockets; the head's bootstrap is their client.
+
+- Nodes: one JSON line for each change, ``{host: {"id": node id, "address": IP}}`` of the nodes that are alive.
+- Unmet requests: Ray waits for an autoscaler to bring a larger node, but the instances of a job are fixed. A task,
+  actor or placement group that fits nowhere would wait until the job's time limit; the head names it and ends the job.
+"""
+
+import asyncio
+import collections
+import contextlib
+import functools
+import json
+import re
+import select
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from raysm.bootstrap import ray_internals
+from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
+from raysm.contract.connections import has_own_listener
+from raysm.contract.names import LABEL_HOST
+from raysm.errors import InvalidRequest, MissingDependency
+
+POLL_S = 0.05
+FIRST_POLL_S = 0.1
+"""A thousand nodes may wait for the first one."""
+RETRY_S = 0.2
+CALL_TIMEOUT_S = 5
+UNUSABLE = "?"
+"""The key, no host's name, of why the installed Ray cannot be asked at all."""
+MAX_ANSWER = 2**24
+"""Bytes of one line: 1,000 nodes take 100 KB."""
+
+
+def nodes_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
+    """Return where the process that has started the head's node tells of all nodes.
+
+    Args:
+        ray_temp_dir: Ray's, which instances on one machine may have in common.
+        gcs_port: The head's, which no two heads of a machine have in common.
+    """
+    return ray_temp_dir / f"raysm-nodes-{gcs_port}"
+
+
+class NodeWatcher:
+    """Watches the registration of nodes, through a socket, while it is open."""
+
+    def __init__(self, path: Path) -> None:
+        """Prepare to connect to the socket at ``path``, see ``nodes_socket``."""
+        self._path = path
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, report: Callable[[NodesChanged | Failed], None]) -> None:
+        """Begin; ``report`` is called whenever the nodes change, or if this Ray cannot be asked. Twice is once."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(report))
+
+    def stop(self) -> None:
+        """Disconnect; the GCS is not asked any more."""
+        if self._task:
+            self._task.cancel()
+        self._task = None
+
+    async def _run(self, report: Callable[[NodesChanged | Failed], None]) -> None:
+        while True:
+            # A line may be incomplete, or the server may not listen yet: connect again in any case.
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                await self._ask(report)
+            # The GCS may be too young to answer, or too busy: the caller's deadline ends this.
+            await asyncio.sleep(RETRY_S)
+
+    async def _ask(self, report: Callable[[NodesChanged | Failed], None]) -> None:
+        reader, writer = await asyncio.open_unix_connection(self._path, limit=MAX_ANSWER)
+        try:
+            # A line without its end is what the other side ended in the middle of.
+            while (line := await reader.readline()).endswith(b"\n"):
+                report(_read(json.loads(line)))
+        finally:
+            writer.close()
+
+
+def _read(answer: dict[str, Any]) -> NodesChanged | Failed:
+    if UNUSABLE in answer:
+        return Failed(MissingDependency(str(answer[UNUSABLE])))
+    return NodesChanged({host: Node(node["id"], node["address"]) for host, node in answer.items()})
+
+
+def tell_nodes(path: Path, address: str) -> None:
+    """Tell all that connect to ``path``, one after the other, of the nodes of a cluster; never return."""
+    # If the GCS at ``address`` does not answer yet, the caller asks again until its own deadline.
+    answer_callers(path, lambda caller: _tell(caller, address))
+
+
+def answer_callers(path: Path, answer: Callable[[socket.socket], object]) -> None:
+    """Listen at a Unix socket and answer its callers in turn; an answer that fails closes the connection."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        while True:
+            caller, _ = server.accept()
+            with caller, contextlib.suppress(Exception):
+                answer(caller)
+
+
+def _tell(caller: socket.socket, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    # Ray's client sends the token to whatever listens there.
+    if not has_own_listener(host, int(port)):
+        raise ConnectionRefusedError(f"the GCS does not listen at {address} yet")
+    try:
+        client = ray_internals.GCS_CLIENT.find()(address=address)
+        ray_internals.ALL_NODES.find()
+    except MissingDependency as error:
+        # Said, not only left: who asks would come again and again, until its deadline.
+        caller.sendall(json.dumps({UNUSABLE: str(error)}).encode() + b"\n")
+        return
+    last = None
+    # It sends nothing: what can be read is that it has left.
+    while not (last is not None and select.select([caller], [], [], POLL_S)[0]):
+        nodes = _list_nodes(client)
+        if nodes != last:
+            caller.sendall(json.dumps(nodes).encode() + b"\n")
+            last = nodes
+
+
+def _list_nodes(client: Any) -> Mapping[str, Any]:
+    nodes = {}
+    for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
+        host = info.labels.get(LABEL_HOST)
+        if info.state == ray_internals.ALIVE and host:
+            nodes[host] = {"id": node_id.hex(), "address": info.node_manager_address}
+    return nodes
+
+
+def await_first(address: str, limit_s: float) -> None:
+    """Return once a node is registered with the GCS at ``address``, after ``limit_s``, or if it cannot be asked.
+
+    Raises:
+        ConnectionError: On this machine, no process of this user listens there.
+    """
+    until = time.monotonic() + limit_s
+    host, _, port = address.rpartition(":")
+    # A worker is told the address once the GCS listens there: on this machine, as a process of this user.
+    if not has_own_listener(host, int(port)):
+        raise ConnectionRefusedError(f"the GCS no longer listens at {address}")
+    with contextlib.suppress(Exception):  # the next read reports the error
+        client = ray_internals.GCS_CLIENT.find()(address=address)
+        while not client.get_all_node_info(timeout=CALL_TIMEOUT_S) and time.monotonic() < until:
+            time.sleep(FIRST_POLL_S)
+
+
+Bundle = Mapping[str, float]
+"""Resources by Ray's name, ``{"CPU": 64.0}``."""
+
+NAMED_AFTER_S = 60.0
+FIRST_S, LOOK_S = 5.0, 5.0
+"""Seconds until the first look, which most short jobs never see, and between looks."""
+OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
+OF_A_GROUP = re.compile("_group_(?:[0-9]+_)?[0-9a-f]{16,}$")
+"""A resource inside of a placement group, which exists once the group is placed."""
+
+
+def find_unmet(nodes: Sequence[Bundle], requests: Iterable[Sequence[Bundle]]) -> dict[str, str]:
+    """Return the requests that can never be placed, and what the cluster has of what each asks for, as text.
+
+    Args:
+        nodes: The total resources of each node.
+        requests: Tasks and actors as one bundle each, placement groups as several.
+    """
+    unmet = {}
+    for bundles in requests:
+        names = sorted({name for bundle in bundles for name in bundle})
+        if not nodes or any(OF_A_GROUP.search(name) for name in names):
+            continue
+        fits = all(any(_covers(node, bundle) for node in nodes) for bundle in bundles)
+        if not fits or not _covers(_sum(nodes), _sum(bundles)):
+            request = ", ".join(_text(bundle) for bundle in bundles[:1])
+            if len(bundles) > 1:
+                request = f"a placement group of {len(bundles)} bundles, {_text(_sum(bundles))} in all"
+            have = collections.Counter(_text({name: node.get(name, 0.0) for name in names}) for node in nodes)
+            unmet[request] = ", ".join(f"{count} x ({text})" for text, count in sorted(have.items()))
+    return unmet
+
+
+def _covers(have: Bundle, want: Bundle) -> bool:
+    return all(have.get(name, 0.0) >= amount for name, amount in want.items())
+
+
+def _sum(bundles: Iterable[Bundle]) -> Bundle:
+    total: collections.Counter[str] = collections.Counter()
+    for bundle in bundles:
+        total.update(bundle)
+    return total
+
+
+def _text(bundle: Bundle) -> str:
+    return ", ".join(f"{OPTIONS.get(name, name)}={amount:g}" for name, amount in sorted(bundle.items()))
+
+
+class UnmetRequests:
+    """How long each unmet request has been waiting, and what follows from it."""
+
+    def __init__(self, limit_s: float) -> None:
+        """Fail the job when a request has been unmet for ``limit_s`` seconds; infinity never does."""
+        self._limit_s = limit_s
+        self._since: dict[str, float] = {}
+        self._named: set[str] = set()
+
+    def take(self, unmet: Mapping[str, str], now_s: float) -> list[str]:
+        """Take the requests that are unmet now; return a line for each that is to be named.
+
+        Raises:
+            InvalidRequest: One has been unmet for too long.
+        """
+        self._since = {request: self._since.get(request, now_s) for request in unmet}
+        self._named &= unmet.keys()
+        lines = []
+        for request, since_s in self._since.items():
+            waited_s = now_s - since_s
+            what = f"no instance can ever run the Ray request {request}; the instances have {unmet[request]}"
+            if waited_s >= self._limit_s:
+                raise InvalidRequest(
+                    f"{what}. It has been waiting for {waited_s:.0f} s: ask for less, or for larger or more instances"
+                )
+            if waited_s >= NAMED_AFTER_S and request not in self._named:
+                self._named.add(request)
+                lines.append(f"warning: {what}{self._deadline(since_s - now_s + self._limit_s)}")
+        return lines
+
+    def _deadline(self, left_s: float) -> str:
+        return "" if left_s == float("inf") else f". The job fails in {left_s:.0f} s if it still waits then"
+
+
+async def watch_unmet(path: Path, requests: UnmetRequests, remark: Callable[[str], None]) -> None:
+    """Look at the unmet requests until one has waited too long.
+
+    Raises:
+        InvalidRequest: One has been unmet for too long.
+    """
+    await asyncio.sleep(FIRST_S)
+    while True:
+        unmet = None
+        # The socket is not there with a Ray that cannot be asked, and a busy GCS may not answer in time.
+        with contextlib.suppress(OSError, ValueError):
+            unmet = await _ask(path)
+        if unmet is not None:
+            for line in requests.take(unmet, time.monotonic()):
+                remark(line)
+        await asyncio.sleep(LOOK_S)
+
+
+async def _ask(path: Path) -> dict[str, str]:
+    reader, writer = await asyncio.open_unix_connection(path, limit=MAX_ANSWER)
+    try:
+        answer: dict[str, str] = json.loads(await reader.read(MAX_ANSWER))
+    finally:
+        writer.close()
+    return answer
+
+
+def unmet_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
+    """Return where the process that has started the head's node tells of unmet requests."""
+    return ray_temp_dir / f"raysm-unmet-{gcs_port}"
+
+
+def tell_unmet(path: Path, address: str) -> None:
+    """Answer all that connect to ``path`` with the unmet requests of a cluster; never return."""
+    # If the GCS does not answer now, the next look asks again.
+    answer_callers(path, lambda caller: caller.sendall(json.dumps(_read_unmet(address)).encode()))
+
+
+@functools.cache
+def _client(address: str) -> Any:
+    return ray_internals.GCS_CLIENT.find()(address=address)
+
+
+def _read_unmet(address: str) -> dict[str, str]:
+    read_state = ray_internals.RESOURCE_STATE.find()
+    if read_state is None:
+        return {}
+    state = read_state(_client(address))
+    single = [[each.request.resources_bundle] for each in state.pending_resource_requests]
+    groups = [
+        [bundle.resources_bundle for bundle in bundles.resource_requests]
+        for group in state.pending_gang_resource_requests
+        for bundles in group.bundle_selectors[:1]
+    ]
+    return find_unmet([node.total_resources for node in state.node_states], [*single, *groups])
