@@ -17,8 +17,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.early_stopping import Rule
 from raysm.request.options import check_names
 from raysm.request.programs import Script
-from raysm.request.space import Parameter
-from raysm.request.space_reading import space_of
+from raysm.request.space import Parameter, space_of
 from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, Search, SweepWorkload, swept_script
 
 __all__ = ["Sweep", "SweepOptions"]

@@ -1,21 +1,21 @@
-"""The ranges of a sweep's parameters, as frozen values that travel as JSON."""
+"""The ranges of a sweep's parameters: frozen values that travel as JSON, and their texts on a command line."""
 
+import difflib
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Protocol, TypeAlias, get_args
 
 from raysm.errors import InvalidRequest
+from raysm.request.codec import from_json
 
 Value: TypeAlias = str | int | float | bool | None
 """Types of a parameter: those of JSON without lists and objects."""
 
 VARIED_BY = (0.8, 1.25)
 """Factors by which a population varies a number: those of the paper, https://arxiv.org/abs/1711.09846, appendix."""
-
-N = TypeVar("N", int, float)
 
 
 class Suggests(Protocol):
@@ -32,197 +32,110 @@ class Suggests(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
-    """Numbers from ``low`` to ``high``."""
+class Range:
+    """Numbers from ``low`` to ``high``, both included."""
+
+    kind: ClassVar[str] = "range"
 
     low: float
-    """The lowest value."""
     high: float
-    """The highest value, included."""
+    step: float | None = None
+    """Distance between two values, which begin at ``low``; None if there are no steps."""
+    log: bool = False
+    """Whether each order of magnitude is as likely as any other."""
+    is_integer: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an empty range."""
         for name, bound in (("lower", self.low), ("upper", self.high)):
             # type(), because True is an int.
             if type(bound) not in (int, float) or not math.isfinite(bound):
                 raise InvalidRequest(f"{self}: the {name} bound must be a finite number, got {bound!r}")
+        if self.is_integer:
+            for name in ("low", "high"):
+                bound = getattr(self, name)
+                if bound != int(bound):
+                    raise InvalidRequest(f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform")
+                # A range that has travelled has its bounds as floats.
+                object.__setattr__(self, name, int(bound))
         # Equal bounds too: Optuna's samplers divide by the length.
         if self.low >= self.high:
             raise InvalidRequest(f"{self}: the lower bound {self.low!r} must be below the upper one, {self.high!r}")
+        if self.step is not None and (type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low):
+            raise InvalidRequest(
+                f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the length of the range, "
+                f"got {self.step!r}"
+            )
+        if self.log and self.low <= 0:
+            raise InvalidRequest(f"{self}: a logarithm needs a lower bound above 0, got {self.low!r}")
+
+    def suggest(self, name: str, trial: Suggests) -> float:
+        """Draw a value."""
+        if self.is_integer:
+            return trial.suggest_int(name, int(self.low), int(self.high), step=1, log=self.log)
+        # Optuna has no steps on a logarithmic scale: such a value is rounded.
+        value = trial.suggest_float(name, self.low, self.high, step=None if self.log else self.step, log=self.log)
+        return self._rounded(value) if self.log else value
+
+    def varied(self, value: Any, rng: random.Random) -> float:
+        """Return a value near ``value``, as a population varies it."""
+        if self.is_integer:
+            # A fifth more or less of a small integer rounds back to the same one: then it changes by 1.
+            near = round(value * rng.choice(VARIED_BY))
+            return int(self._clipped(near if near != value else value + rng.choice((-1, 1))))
+        if self.step is not None and not self.log:
+            return self._rounded(self._clipped(float(value) + rng.choice((-1, 1)) * self.step))
+        return self._rounded(self._clipped(float(value) * rng.choice(VARIED_BY)))
 
     def grid(self) -> tuple[Value, ...]:
-        """Refuse a range of numbers.
+        """Return all values.
 
         Raises:
-            InvalidRequest: Always.
+            InvalidRequest: There is no finite set of them.
         """
-        raise InvalidRequest(f"{self} has no finite set of values; for search='grid' list them: choice([…])")
+        if self.is_integer:
+            return tuple(range(int(self.low), int(self.high) + 1))
+        if self.step is None or self.log:
+            raise InvalidRequest(f"{self} has no finite set of values; for search='grid' list them: choice([…])")
+        count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
+        return tuple(self._rounded(self.low + number * self.step) for number in range(count))
+
+    def tuned(self) -> tuple[str, dict[str, Any]]:
+        """Return it as a range of a tuning job of the service: the kind of range, and its fields without the name."""
+        # The service has no steps.
+        if self.step is not None:
+            return self.listed()
+        bounds = {"MinValue": str(self.low), "MaxValue": str(self.high)}
+        kind = "IntegerParameterRanges" if self.is_integer else "ContinuousParameterRanges"
+        return kind, {**bounds, "ScalingType": "Logarithmic" if self.log else "Linear"}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
         """Return its values as a categorical range of the service; raises InvalidRequest if they are infinite."""
         return Choice(self.grid()).tuned()
 
     def read(self, text: str) -> Value:
-        """Parse a value of a tuning job of the service."""
-        return float(text)
+        """Parse a value as a tuning job of the service writes it."""
+        return int(text) if self.is_integer else float(text)
 
     def contains(self, value: object) -> bool:
-        """Whether a value lies in the range."""
+        """Return whether a value lies in the range."""
         return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]  # a number
 
-    def __str__(self) -> str:
-        kind = getattr(self, "kind", "range")
-        return f"{kind}({self.low!r}, {self.high!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class Uniform(_Range):
-    """A float, uniformly distributed."""
-
-    kind: ClassVar[str] = "uniform"
-    log: ClassVar[bool] = False
-
-    def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return it as a range of the service: the kind, and the fields without the name."""
-        return "ContinuousParameterRanges", _bounds(self, self.log)
-
-    def suggest(self, name: str, trial: Suggests) -> float:
-        """Draw one."""
-        return trial.suggest_float(name, self.low, self.high, step=None, log=self.log)
-
-    def varied(self, value: Any, rng: random.Random) -> float:
-        """Return a value near ``value``."""
-        return _clipped(float(value) * rng.choice(VARIED_BY), self.low, self.high)
-
-
-@dataclass(frozen=True, slots=True)
-class LogUniform(Uniform):
-    """A float, uniformly distributed on a logarithmic scale."""
-
-    kind: ClassVar[str] = "loguniform"
-    log: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _Range.__post_init__(self)  # super() would look for the class that slots=True has replaced
-        _check_log(self)
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps(_Range):
-    step: float
-    """Distance between two values, which begin at ``low``."""
-
-    def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return its values as a choice, since the service has no steps."""
-        return self.listed()
-
-    def __post_init__(self) -> None:
-        _Range.__post_init__(self)
-        if type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low:
-            raise InvalidRequest(
-                f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the length of the range, "
-                f"got {self.step!r}"
-            )
+    def _clipped(self, value: float) -> float:
+        return min(max(value, self.low), self.high)
 
     def _rounded(self, value: float) -> float:
+        if self.step is None:
+            return value
         # 1e-9 of a step, since (0.3 - 0.0) / 0.1 is 2.9999999999999996.
         steps = min(round((value - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
         # 0.1 + 2 * 0.1 is 0.30000000000000004.
         return float(f"{self.low + max(0, steps) * self.step:.12g}")
 
     def __str__(self) -> str:
-        kind = getattr(self, "kind", "steps")
-        return f"{kind}({self.low!r}, {self.high!r}, {self.step!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class QUniform(_Steps):
-    """A float in whole steps."""
-
-    kind: ClassVar[str] = "quniform"
-
-    def suggest(self, name: str, trial: Suggests) -> float:
-        """Draw one."""
-        return trial.suggest_float(name, self.low, self.high, step=self.step, log=False)
-
-    def varied(self, value: Any, rng: random.Random) -> float:
-        """Return a value near ``value``: one step up or down."""
-        return self._rounded(_clipped(float(value) + rng.choice((-1, 1)) * self.step, self.low, self.high))
-
-    def grid(self) -> tuple[Value, ...]:
-        """Return all values."""
-        count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
-        return tuple(self._rounded(self.low + number * self.step) for number in range(count))
-
-
-@dataclass(frozen=True, slots=True)
-class QLogUniform(_Steps):
-    """A float in whole steps, on a logarithmic scale."""
-
-    kind: ClassVar[str] = "qloguniform"
-
-    def __post_init__(self) -> None:
-        _Steps.__post_init__(self)
-        _check_log(self)
-
-    def suggest(self, name: str, trial: Suggests) -> float:
-        """Draw one. Optuna has no steps on a logarithmic scale, so the value is rounded."""
-        return self._rounded(trial.suggest_float(name, self.low, self.high, step=None, log=True))
-
-    def varied(self, value: Any, rng: random.Random) -> float:
-        """Return a value near ``value``."""
-        return self._rounded(_clipped(float(value) * rng.choice(VARIED_BY), self.low, self.high))
-
-
-@dataclass(frozen=True, slots=True)
-class RandInt(_Range):
-    """An integer from ``low`` to ``high``, both included."""
-
-    kind: ClassVar[str] = "randint"
-    log: ClassVar[bool] = False
-
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        for bound in (self.low, self.high):
-            if type(bound) is not int:
-                raise InvalidRequest(f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform")
-        _Range.__post_init__(self)
-
-    def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return it as a range of the service's."""
-        return "IntegerParameterRanges", _bounds(self, self.log)
-
-    def read(self, text: str) -> Value:
-        """Return the integer that a tuning job writes so."""
-        return int(text)
-
-    def suggest(self, name: str, trial: Suggests) -> int:
-        """Draw one."""
-        return trial.suggest_int(name, self.low, self.high, step=1, log=self.log)
-
-    def varied(self, value: Any, rng: random.Random) -> int:
-        """Return a value near ``value``, another one where there is one."""
-        # Of small integers a fifth more or less rounds back to the same: then it is a step of one.
-        near = round(value * rng.choice(VARIED_BY))
-        return int(_clipped(near if near != value else value + rng.choice((-1, 1)), self.low, self.high))
-
-    def grid(self) -> tuple[Value, ...]:
-        """Return all values."""
-        return tuple(range(self.low, self.high + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class LogRandInt(RandInt):
-    """An integer, each order of magnitude as likely as any other."""
-
-    kind: ClassVar[str] = "lograndint"
-    log: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        RandInt.__post_init__(self)
-        _check_log(self)
+        scale = "log" if self.log else ""
+        name = f"{scale}randint" if self.is_integer else f"{'' if self.step is None else 'q'}{scale}uniform"
+        step = "" if self.step is None else f", {self.step!r}"
+        return f"{name}({self.low!r}, {self.high!r}{step})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +148,7 @@ class Choice:
     """Texts, numbers, true, false or null."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty choice, and what would not travel."""
-        # A text is a sequence of its letters, which nobody means by it.
+        # A text is a sequence of its letters.
         if isinstance(self.values, str) or not isinstance(self.values, Sequence):
             raise InvalidRequest(f"choice takes a list of values, choice([32, 64]), got {self.values!r}")
         object.__setattr__(self, "values", tuple(self.values))
@@ -251,21 +163,20 @@ class Choice:
                 )
 
     def suggest(self, name: str, trial: Suggests) -> Any:
-        """Draw one."""
+        """Draw a value."""
         return trial.suggest_categorical(name, self.values)
 
     def varied(self, value: Any, rng: random.Random) -> Any:
-        """Return a value beside ``value``: the one before or after it."""
-        # Beside it in the order in which they were written: lists of sizes stand in theirs.
+        """Return the value before or after ``value``: lists of sizes are in order."""
         at = self.values.index(value) if value in self.values else 0
-        return self.values[int(_clipped(at + rng.choice((-1, 1)), 0, len(self.values) - 1))]
+        return self.values[min(max(at + rng.choice((-1, 1)), 0), len(self.values) - 1)]
 
     def grid(self) -> tuple[Value, ...]:
         """Return all values."""
         return self.values
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return it as a range of the service's, whose values are texts: plain ones as they are, of all else its JSON.
+        """Return it as a categorical range of the service, whose values are texts.
 
         Raises:
             InvalidRequest: Two of its values would be one text.
@@ -280,13 +191,12 @@ class Choice:
         return self.tuned()
 
     def read(self, text: str) -> Value:
-        """Return the value that a tuning job writes so."""
-        # Of those alone that were chosen among: another text was written by another process.
+        """Parse a value as a tuning job of the service writes it."""
         values: dict[str, Value] = {_text(value): value for value in self.values}
         return values[text]
 
     def contains(self, value: object) -> bool:
-        """Whether a value is one of them."""
+        """Return whether a value is one of them."""
         return value in self.values
 
     def __str__(self) -> str:
@@ -294,56 +204,15 @@ class Choice:
 
 
 # A union, and not a registry: the codec reads from it which classes JSON may become.
-Parameter: TypeAlias = Uniform | LogUniform | QUniform | QLogUniform | RandInt | LogRandInt | Choice
-"""All ranges; add the class of a new one here."""
-
-
-def uniform(low: float, high: float) -> Uniform:
-    """Return a range of floats from ``low`` to ``high``."""
-    return Uniform(low, high)
-
-
-def loguniform(low: float, high: float) -> LogUniform:
-    """Return a range of floats on a logarithmic scale, for example of learning rates."""
-    return LogUniform(low, high)
-
-
-def quniform(low: float, high: float, step: float) -> QUniform:
-    """Return a range of floats from ``low`` to at most ``high`` in steps."""
-    return QUniform(low, high, step)
-
-
-def qloguniform(low: float, high: float, step: float) -> QLogUniform:
-    """Return a range of floats in steps from ``low``, on a logarithmic scale."""
-    return QLogUniform(low, high, step)
-
-
-def randint(low: int, high: int) -> RandInt:
-    """Return a range of integers from ``low`` to ``high``, both included."""
-    return RandInt(low, high)
-
-
-def lograndint(low: int, high: int) -> LogRandInt:
-    """Return a range of integers on a logarithmic scale, both ends included."""
-    return LogRandInt(low, high)
-
-
-def choice(values: Sequence[Value]) -> Choice:
-    """Return a choice among values."""
-    return Choice(tuple(values) if isinstance(values, list) else values)  # type: ignore[arg-type]  # Choice refuses it
-
-
-def _bounds(item: _Range, log: bool) -> dict[str, Any]:
-    scale = "Logarithmic" if log else "Linear"
-    return {"MinValue": str(item.low), "MaxValue": str(item.high), "ScalingType": scale}
+Parameter: TypeAlias = Range | Choice
 
 
 def _text(value: Value) -> str:
+    # A text that is JSON is quoted, so that a user who attaches to the tuning job can tell "1" from 1.
     return value if isinstance(value, str) and not _is_json(value) else json.dumps(value)
 
 
 def _is_json(text: str) -> bool:
-    # It travels in quotation marks: who attaches to the tuning job without its sweep could not tell "1" from 1.
     try:
         json.loads(text)
     except ValueError:
@@ -351,10 +220,109 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _check_log(item: _Range) -> None:
-    if item.low <= 0:
-        raise InvalidRequest(f"{item}: a logarithm needs a lower bound above 0, got {item.low!r}")
+def uniform(low: float, high: float) -> Range:
+    """Return a range of floats from ``low`` to ``high``."""
+    return Range(low, high)
 
 
-def _clipped(value: N, low: N, high: N) -> N:
-    return min(max(value, low), high)
+def loguniform(low: float, high: float) -> Range:
+    """Return a range of floats on a logarithmic scale, for example of learning rates."""
+    return Range(low, high, log=True)
+
+
+def quniform(low: float, high: float, step: float) -> Range:
+    """Return a range of floats from ``low`` to at most ``high`` in steps."""
+    return Range(low, high, step)
+
+
+def qloguniform(low: float, high: float, step: float) -> Range:
+    """Return a range of floats in steps from ``low``, on a logarithmic scale."""
+    return Range(low, high, step, log=True)
+
+
+def randint(low: int, high: int) -> Range:
+    """Return a range of integers from ``low`` to ``high``, both included."""
+    return Range(low, high, is_integer=True)
+
+
+def lograndint(low: int, high: int) -> Range:
+    """Return a range of integers on a logarithmic scale, both ends included."""
+    return Range(low, high, log=True, is_integer=True)
+
+
+def choice(values: Sequence[Value]) -> Choice:
+    """Return a choice among values."""
+    return Choice(tuple(values) if isinstance(values, list) else values)  # type: ignore[arg-type]  # Choice refuses it
+
+
+RANGES: Mapping[str, Callable[..., Range]] = {
+    make.__name__: make for make in (uniform, loguniform, quniform, qloguniform, randint, lograndint)
+}
+
+
+def space_of(written: object) -> dict[str, Parameter]:
+    """Return a space as values, from values, texts of a command line, or JSON.
+
+    Raises:
+        InvalidRequest: It is empty, no mapping, or one of its ranges is not allowed.
+    """
+    if not isinstance(written, Mapping) or not written:
+        raise InvalidRequest(
+            f"a sweep needs a space, {{'lr': raysm.loguniform(1e-4, 1e-1)}}, or a function of an Optuna trial, "
+            f"got {written!r}"
+        )
+    for name in written:
+        # They become keyword arguments, and --NAME of a script.
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidRequest(f"space: a parameter's name is one that Python allows, lr or batch_size, got {name!r}")
+    return {name: _parameter(name, item) for name, item in written.items()}
+
+
+def _parameter(name: str, item: object) -> Parameter:
+    if isinstance(item, Range | Choice):
+        return item
+    try:
+        if isinstance(item, str):
+            return _from_text(item)
+        if isinstance(item, Mapping):
+            kinds: dict[Any, Any] = {kind.kind: kind for kind in get_args(Parameter)}
+            kind = item.get("kind")
+            if kind not in kinds:
+                raise InvalidRequest(f"there is no range {kind!r}; as JSON there are {', '.join(kinds)}")
+            parameter: Parameter = from_json(kinds[kind], dict(item), kind)
+            return parameter
+    except InvalidRequest as error:
+        raise InvalidRequest(f"space: {name}: {error}") from None
+    remedy = f"choice({item!r})" if isinstance(item, (list, tuple)) else f"choice([{item!r}])"
+    raise InvalidRequest(f"space: {name} is {item!r}, which is not a range; for fixed values use raysm.{remedy}")
+
+
+def _from_text(text: str) -> Parameter:
+    """Return what ``loguniform:1e-4:1e-1`` or ``choice:32,64`` means."""
+    name, *parts = text.split(":")
+    if name == Choice.kind:
+        # With the colons, which a path or an address among the choices has.
+        return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
+    if name not in RANGES:
+        near = difflib.get_close_matches(name, [*RANGES, Choice.kind], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RANGES)}, {Choice.kind}"
+        raise InvalidRequest(f"there is no range {name!r}; {hint}")
+    bounds = "LOW:HIGH:STEP" if name.startswith("q") else "LOW:HIGH"
+    if len(parts) != bounds.count(":") + 1:
+        raise InvalidRequest(f"write {name}:{bounds}, got {text!r}")
+    return RANGES[name](*map(_value, parts))
+
+
+def _value(text: str) -> Any:
+    """Return what a text of a command line stands for: a number or a word of Python where it is one."""
+    words: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    # int first: float reads every integer too, and 32 is not to become 32.0.
+    readers: tuple[Callable[[str], Any], ...] = (int, float)
+    for read in readers:
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text

@@ -12,8 +12,7 @@ from raysm.request.codec import from_json
 from raysm.request.early_stopping import Rule, rule_of
 from raysm.request.options import decides
 from raysm.request.programs import Pickled, Script
-from raysm.request.space import Parameter
-from raysm.request.space_reading import space_of
+from raysm.request.space import Parameter, space_of
 from raysm.request.workload import Parameters, Workload, Wrapper, of_fields, plain
 
 Search: TypeAlias = Literal["optuna", "random", "grid"]

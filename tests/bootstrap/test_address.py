@@ -10,10 +10,6 @@ from raysm.bootstrap import address
 from raysm.bootstrap.address import Interface
 
 
-def test_a_name_is_resolved():
-    assert asyncio.run(address.resolve("algo-1", lambda host: {"algo-1": "10.0.0.1"}[host])) == "10.0.0.1"
-
-
 @pytest.mark.parametrize("error", [socket.gaierror("no"), UnicodeError("label too long")])
 def test_a_name_that_is_not_known_is_an_oserror(error):
     def lookup(host):
@@ -32,32 +28,6 @@ def test_a_resolver_that_hangs_holds_nobody_up():
 
     asyncio.run(scenario())
     release.set()
-
-
-def test_a_port_answers_or_not():
-    async def scenario():
-        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        open_ = await address.port_answers("127.0.0.1", port)
-        server.close()
-        await server.wait_closed()
-        return open_, await address.port_answers("127.0.0.1", port)
-
-    assert asyncio.run(scenario()) == (True, False)
-
-
-def test_waits_grow_to_a_second():
-    waits = [address.backoff(attempt) for attempt in range(30)]
-    assert (waits[0], waits[-1]) == (0.05, 1.0)
-    assert waits == sorted(waits)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("127.0.0.1", True), ("127.0.1.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)],
-)
-def test_loopback_is_known(text, expected):
-    assert address.is_loopback(text) is expected
 
 
 @pytest.mark.parametrize(
@@ -108,10 +78,6 @@ def test_of_several_interfaces_the_one_that_the_name_means_is_found():
 @pytest.mark.parametrize("names", [{}, {"algo-1": "127.0.0.1"}])
 def test_a_name_that_does_not_resolve_or_to_loopback_hinders_nothing(names):
     assert own_address(LO, ETH0, ETH1, names=names)[0] in ("10.0.0.5", "10.0.1.5")
-
-
-def test_where_interfaces_cannot_be_listed_the_name_is_all_there_is():
-    assert own_address(names={"algo-1": "10.0.0.7"}) == ("10.0.0.7", ["algo-1"])
 
 
 def test_an_address_that_was_told_is_taken_as_it_is():

@@ -32,16 +32,6 @@ def with_children(scenario):
     return run_apart(main)
 
 
-@pytest.mark.parametrize(
-    ("code", "status"), [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)]
-)
-def test_a_child_s_own_status_is_known(code, status):
-    async def scenario(children):
-        return await children.start(python(code), os.environ).wait(90)
-
-    assert with_children(scenario) == status
-
-
 def test_a_hundred_children_that_end_at_once_lose_no_status():
     async def scenario(children):
         started = [children.start(["/bin/sh", "-c", f"exit {i}"], os.environ) for i in range(100)]
@@ -62,14 +52,6 @@ def test_orphans_are_reaped_beside_the_own_children():
         return children.reaped
 
     assert with_children(scenario) == 1
-
-
-def test_a_child_has_a_group_of_its_own():
-    async def scenario(children):
-        child = children.start(["/bin/sleep", "60"], os.environ)
-        return os.getpgid(child.pid) == child.pid != os.getpgid(0)
-
-    assert with_children(scenario)
 
 
 @linux_only
@@ -128,8 +110,3 @@ def test_a_program_that_is_not_there_is_an_error_or_a_status():
             return 1
 
     assert with_children(scenario) == 1
-
-
-def test_descendants_are_found_by_their_parents():
-    parents = {2: 1, 3: 2, 4: 2, 5: 4, 6: 1, 7: 99}
-    assert sorted(descendants(2, lambda: parents)) == [3, 4, 5]

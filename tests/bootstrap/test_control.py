@@ -12,7 +12,7 @@ import pytest
 
 from raysm.bootstrap import control
 from raysm.bootstrap.control import HeadControl, Identity, MessageReceived, Refused
-from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
+from raysm.bootstrap.lifecycle import Joined, Lost, Mismatch
 from raysm.bootstrap.wire import MAX_LINE, TokenRefused
 from tests.support import swarm
 
@@ -271,28 +271,6 @@ def test_a_worker_with_another_payload_or_version_is_refused_with_the_reason(cha
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("host", "words"), [("algo-9", "is no worker of this job"), ("algo-2", "has joined already")])
-def test_only_expected_workers_join_and_each_of_them_once(host, words):
-    async def scenario():
-        async with head() as (server, _):
-            first = await join(server)
-            async with running(first):
-                with pytest.raises(Refused, match=words):
-                    await join(server, host=host)
-
-    asyncio.run(scenario())
-
-
-def test_a_worker_that_closes_its_connection_is_lost_at_once():
-    async def scenario():
-        async with head(beat_s=10, silence_s=60) as (server, reports):
-            worker = await join(server, beat_s=10, silence_s=60)
-            worker._peer.line.abort()
-            assert await reports.wait_for(lambda report: report == Lost("algo-2", "closed its connection"))
-
-    asyncio.run(scenario())
-
-
 def test_a_worker_that_falls_silent_is_lost_after_the_silence_that_is_allowed():
     async def scenario():
         async with head() as (server, reports):
@@ -331,26 +309,6 @@ def test_a_worker_that_reads_nothing_of_what_it_is_sent_is_lost():
                 await asyncio.sleep(0)
             assert reports.all[-1] == Lost("algo-2", "does not take what is sent to it")
             worker._peer.line.abort()
-
-    asyncio.run(scenario())
-
-
-def test_a_worker_knows_that_a_silent_head_is_lost():
-    async def scenario():
-        async with head(beat_s=60) as (server, _):
-            async with running(await join(server)) as heard:
-                assert await heard.wait_for(lambda report: report == Lost("algo-1", SILENT))
-
-    asyncio.run(scenario())
-
-
-def test_a_worker_that_says_goodbye_has_left():
-    async def scenario():
-        async with head() as (server, reports):
-            async with running(await join(server)):
-                pass
-            assert await reports.wait_for(lambda report: report == Left("algo-2"))
-            assert server.joined == frozenset()
 
     asyncio.run(scenario())
 

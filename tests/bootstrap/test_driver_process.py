@@ -30,10 +30,6 @@ def test_stderr_goes_on_to_the_log_and_its_end_is_kept(tmp_path, capfdbinary):
     assert len(capfdbinary.readouterr().err) == 20007
 
 
-def test_the_driver_runs_in_the_folder_of_the_source(tmp_path):
-    assert run("import os, sys; sys.stderr.write(os.getcwd())", tmp_path) == (0, str(tmp_path.resolve()))
-
-
 def test_a_grandchild_that_keeps_stderr_open_holds_nobody_up(tmp_path):
     status, tail = run("import subprocess, sys; subprocess.Popen(['sleep', '60']); sys.stderr.write('said')", tmp_path)
     assert (status, tail) == (0, "said")

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import io
 import os
 import platform
 import shutil
@@ -11,23 +10,16 @@ import subprocess
 import sys
 import time
 import venv
-import zipfile
-from pathlib import Path
 
 import psutil
 import pytest
 
-import raysm
-from raysm.bootstrap.entrypoint import unpack
 from raysm.contract import payload, seal
-from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.contract.packages import LIBRARY, library
+from raysm.contract.job_api import TRAINING
+from raysm.contract.packages import LIBRARY
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import JobRequest, PickledFunction, Script, Security
 from tests.support.bootstraps import write_training
-from tests.support.package_index import silent_port
-from tests.support.wheels import make_installed, make_wheel
 
 HERE = ".".join(platform.python_version_tuple()[:2])
 
@@ -66,28 +58,6 @@ def test_an_image_without_ray_and_without_pip_says_so(tmp_path):
     assert done.returncode == 2
     assert "ray[default,train]" in paths.failure.read_text()
     assert "has no pip; add it, or the packages, to the image" in paths.failure.read_text()
-
-
-def test_an_isolated_image_with_another_ray_says_which_it_has_and_which_it_needs(tmp_path):
-    old = make_installed(tmp_path / "image", "ray", "2.56.0")
-    paths = pack(tmp_path / "ml", security=Security(isolation=True))
-    done = start(tmp_path / "ml", paths, PYTHONPATH=str(old))
-    assert done.returncode == 2
-    needed = "the requirements ray[default,train]>=2.60,<2.61 (this image has Ray 2.56.0) cannot be installed: "
-    assert paths.failure.read_text().startswith(needed)
-
-
-def test_a_package_that_must_come_from_an_index_behind_no_nat_fails_in_one_sentence_while_pip_itself_would_try_on(
-    tmp_path,
-):
-    with silent_port() as port:
-        index = f"http://127.0.0.1:{port}/simple"
-        paths = pack(tmp_path / "ml", requirements=("far",), pip_index=index)
-        # Of which 12 s are the patience, for all packages together; pip has a minute and a half for each.
-        done = start(tmp_path / "ml", paths)
-    assert done.returncode == 2
-    reason = "the requirements far cannot be installed: there is no way from this instance to the package index "
-    assert paths.failure.read_text().startswith(f"{reason}{index}: 127.0.0.1 does not answer on port {port}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can give folders away")
@@ -136,13 +106,6 @@ def test_a_payload_without_digests_is_not_run(tmp_path):
     assert paths.failure.read_text().startswith("no payload: raysm.zip cannot be verified: FileNotFoundError")
 
 
-def test_a_processing_job_says_it_in_its_message(tmp_path):
-    paths = pack(tmp_path / "ml", api=PROCESSING)
-    (paths.payload / LIBRARY).unlink()
-    assert start(tmp_path / "ml", paths).returncode == 2
-    assert "no payload" in paths.failure.read_text()
-
-
 def test_a_function_of_another_python_is_refused_with_both_versions(tmp_path):
     paths = pack(tmp_path / "ml", workload=PickledFunction(name="f", python="3.7"), function=b"")
     assert start(tmp_path / "ml", paths).returncode == 2
@@ -185,34 +148,3 @@ def _writing(pipe, reader):
         yield
     finally:
         os.close(end)
-
-
-def test_the_library_is_the_same_bytes_each_time_and_holds_every_module():
-    library.cache_clear()
-    first = library()
-    library.cache_clear()
-    assert library() == first
-    package = Path(raysm.__file__).parent
-    with zipfile.ZipFile(io.BytesIO(first)) as archive:
-        names = set(archive.namelist())
-    assert {path.relative_to(package.parent).as_posix() for path in package.rglob("*.py")} <= names
-
-
-def test_wheels_that_are_not_there_or_named_twice_are_refused(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"the wheel '.*nothing.whl' is not there"):
-        pack(tmp_path / "ml", wheels=[tmp_path / "nothing.whl"])
-    one, two = make_wheel(tmp_path / "1", "a"), make_wheel(tmp_path / "2", "a")
-    with pytest.raises(InvalidRequest, match="two wheels are named 'a-1.0-py3-none-any.whl'"):
-        pack(tmp_path / "other", wheels=[one, two])
-
-
-def test_what_is_no_archive_of_modules_is_told_with_its_path(tmp_path):
-    (tmp_path / "library.zip").write_bytes(b"torn")
-    with pytest.raises(InvalidPayload, match="library.zip cannot be unpacked into"):
-        unpack(tmp_path / "library.zip", tmp_path / "lib")
-
-
-def test_modules_are_unpacked_with_their_folders(tmp_path):
-    with zipfile.ZipFile(tmp_path / "library.zip", "w") as archive:
-        archive.writestr("raysm/__init__.py", "here = True\n")
-    assert (unpack(tmp_path / "library.zip", tmp_path / "lib") / "raysm" / "__init__.py").read_text() == "here = True\n"

@@ -74,20 +74,6 @@ def test_a_head_group_without_an_instance_is_an_error_that_lists_the_groups(tmp_
         read(tmp_path).head(cluster)
 
 
-def test_channels_are_the_folders_where_no_file_lists_them(tmp_path):
-    paths = write_training(tmp_path, "algo-1", ["algo-1"])
-    paths.input_data_config.unlink()
-    for name in ("matrix", "raysm"):
-        paths.channel(name).mkdir(parents=True)
-    assert read(tmp_path).channels == ("matrix",)
-
-
-def test_checkpoints_are_noticed(tmp_path):
-    paths = write_training(tmp_path, "algo-1", ["algo-1"])
-    paths.checkpoint_config.write_text("{}")
-    assert read(tmp_path).has_checkpoints
-
-
 def test_own_variables_are_read(tmp_path):
     write_training(tmp_path, "algo-1", ["algo-1"])
     found = read(
@@ -144,16 +130,6 @@ def test_hyperparameters_that_are_no_texts_are_refused(tmp_path, value):
     paths.hyperparameters.write_text(value)
     with pytest.raises(InvalidConfig, match=r"hyperparameters\.json"):
         read(tmp_path)
-
-
-def test_a_missing_resource_config_is_named(tmp_path):
-    with pytest.raises(InvalidConfig, match=r"input/config/resourceconfig\.json is missing"):
-        read(tmp_path)
-
-
-def test_a_child_gets_this_process_s_variables_without_the_dropped_and_with_the_new():
-    found = environment.child_environment({"B": "2"}, drop=["C"], environ={"A": "1", "B": "1", "C": "1"})
-    assert found == {"A": "1", "B": "2"}
 
 
 def test_the_folder_of_a_warm_pool_is_the_documented_one_or_the_one_that_the_service_tells(tmp_path):

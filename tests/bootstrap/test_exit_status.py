@@ -2,9 +2,8 @@
 
 import pytest
 
-from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver, exit_status_of_error, one_line, signal_name
+from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver, exit_status_of_error, one_line
 from raysm.contract.result import MAX_REASON, Failure
-from raysm.errors import ClusterNotFormed, InvalidConfig, InvalidPayload, MissingDependency
 
 pytestmark = pytest.mark.smoke
 
@@ -16,23 +15,6 @@ FAILURE = Failure(error_type="ValueError", message="bad", remote_traceback="trac
 
 def of_driver(status, *, failure=None, tail="", kills=None):
     return exit_status_of_driver(status, failure, tail, 4 * GIB, kills)
-
-
-def test_zero_is_no_failure():
-    assert of_driver(0, tail="noise") == ExitStatus(0)
-
-
-def test_the_driver_s_own_record_is_the_reason():
-    assert of_driver(1, failure=FAILURE) == ExitStatus(1, "ValueError: bad\ntrace")
-
-
-def test_who_crashes_after_its_own_exception_has_failed_by_the_exception():
-    assert of_driver(-11, failure=FAILURE) == ExitStatus(139, "ValueError: bad\ntrace")
-
-
-def test_the_headline_of_an_exit_status_is_its_reason_without_the_traceback():
-    assert of_driver(1, failure=FAILURE).headline == "ValueError: bad"
-    assert ExitStatus(0).headline == ""
 
 
 def test_without_a_record_the_last_words_explain_an_exit_code():
@@ -63,20 +45,6 @@ def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count_and_without_line
     )
 
 
-def test_another_signal_is_named_with_what_was_written_last():
-    status = of_driver(-11, tail="Fatal Python error: Segmentation fault\n")
-    assert status == ExitStatus(139, "the driver was killed by SIGSEGV\nFatal Python error: Segmentation fault")
-
-
-@pytest.mark.parametrize("error", [InvalidConfig("a"), InvalidPayload("a"), MissingDependency("a")])
-def test_what_could_not_begin_exits_two(error):
-    assert exit_status_of_error(error) == ExitStatus(2, "a")
-
-
-def test_a_cluster_that_did_not_form_exits_one():
-    assert exit_status_of_error(ClusterNotFormed("2 of 3")) == ExitStatus(1, "2 of 3")
-
-
 def test_an_error_of_our_own_has_its_class_and_no_traceback():
     status = exit_status_of_error(ZeroDivisionError("division by zero"))
     assert status.exit_code == 1
@@ -94,15 +62,3 @@ def test_a_reason_with_a_lone_surrogate_is_written_escaped_and_within_its_length
     written = (tmp_path / "failure").read_text(encoding="utf-8")
     assert written.startswith("bad \\udcffx")
     assert len(written) == MAX_REASON
-
-
-def test_a_reason_on_a_full_or_missing_disk_is_no_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    ExitStatus(1, "why").write(tmp_path / "file" / "failure")
-    ExitStatus(1, "why").write(tmp_path / "output" / "failure")
-    assert (tmp_path / "output" / "failure").read_text() == "why"
-
-
-def test_signals_have_names():
-    assert (signal_name(9), signal_name(15)) == ("SIGKILL", "SIGTERM")
-    assert signal_name(63).startswith("signal 63")

@@ -6,7 +6,6 @@ import math
 import socket
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ from raysm.bootstrap.gcs_state import (
     UNUSABLE,
     NodeWatcher,
     UnmetRequests,
-    await_first,
     find_unmet,
-    nodes_socket,
     tell_nodes,
 )
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
@@ -80,10 +77,6 @@ def test_a_ray_that_cannot_be_asked_is_a_failure_with_its_version_and_not_a_dead
     assert str(failed.error) == "Ray 9.9 has no ray._raylet.GcsClient"
 
 
-def test_heads_of_one_machine_tell_of_their_nodes_each_at_a_place_of_its_own():
-    assert nodes_socket(Path("/tmp/ray"), 6379) != nodes_socket(Path("/tmp/ray"), 6380)
-
-
 def test_who_asks_of_a_cluster_that_does_not_answer_is_left_to_come_again(tmp_path):
     path = tmp_path / "nodes"
     # What an earlier head has left there is no obstacle.
@@ -106,13 +99,6 @@ def _told(path, limit_s=60):
                 time.sleep(0.01)
                 continue
             return asking.recv(1)
-
-
-def test_nobody_waits_for_the_first_node_of_a_cluster_that_is_gone():
-    begun = time.monotonic()
-    with pytest.raises(ConnectionRefusedError, match="no longer listens at 127.0.0.1:1"):
-        await_first("127.0.0.1:1", 150)
-    assert time.monotonic() - begun < 100
 
 
 NODES = [{"CPU": 1.0, "memory": 4e9, "host:algo-1": 1.0}, {"CPU": 1.0, "GPU": 1.0, "memory": 4e9}]
@@ -161,13 +147,6 @@ def test_a_request_is_named_once_after_a_minute_and_fails_the_job_at_the_limit()
     assert requests.take(UNMET, 165.0) == []
     with pytest.raises(InvalidRequest, match=r"num_cpus=64; the instances have 2 x \(num_cpus=1\).*ask for less"):
         requests.take(UNMET, 700.0)
-
-
-def test_a_request_that_is_gone_begins_anew_when_it_comes_back():
-    requests = UnmetRequests(600.0)
-    requests.take(UNMET, 0.0)
-    requests.take({}, 500.0)
-    assert requests.take(UNMET, 700.0) == []
 
 
 def test_a_session_names_a_request_and_never_ends_by_it():

@@ -34,16 +34,6 @@ def test_groups_give_each_host_its_group_and_type():
     )
 
 
-def test_every_key_but_two_is_optional():
-    found = read()
-    assert found.network_interface is None
-    assert found.hosts[0] == Host("algo-1", "homogeneousCluster", "")
-
-
-def test_the_type_of_a_plain_job_is_that_of_all_its_hosts():
-    assert {host.instance_type for host in read(current_instance_type="ml.m5.large").hosts} == {"ml.m5.large"}
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

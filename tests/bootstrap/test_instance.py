@@ -6,35 +6,9 @@ import sys
 
 import pytest
 
-from raysm.bootstrap.children import WAIT
-from raysm.bootstrap.instance import prepare
-from raysm.bootstrap.ray_node import LATER
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidConfig, InvalidPayload
+from raysm.errors import InvalidConfig
 from tests.support.bootstraps import Cluster, request
-
-
-def test_head_and_worker_know_who_they_are_and_what_is_asked_for(tmp_path):
-    cluster = Cluster(tmp_path, request(2))
-    head, worker = (cluster.prepare(host) for host in cluster.hosts)
-    assert (head.name, head.head, worker.name, worker.head) == ("algo-1", "algo-1", "algo-2", "algo-1")
-    assert head.identity == worker.identity
-    assert head.cluster.size == 2
-
-
-def test_only_the_head_s_ray_is_a_head_and_a_worker_s_joins_it(tmp_path):
-    cluster = Cluster(tmp_path, request(2))
-    head = cluster.prepare("algo-1").ray_command(None, None)
-    worker = cluster.prepare("algo-2").ray_command("10.0.0.1:6379", "10.0.0.2")
-    assert "--head" in head
-    assert {"--address=10.0.0.1:6379", "--node-ip-address=10.0.0.2"} <= set(worker)
-    assert "--head" not in worker
-
-
-def test_a_worker_s_ray_may_be_told_later_whom_to_join(tmp_path):
-    worker = Cluster(tmp_path, request(2)).prepare("algo-2").ray_command(LATER, "10.0.0.2")
-    assert worker.index(WAIT) < worker.index("start")
-    assert not [word for word in worker if word == "--head" or word.startswith("--address")]
 
 
 def test_the_driver_is_told_its_cluster_and_nothing_of_another_one(tmp_path):
@@ -49,13 +23,6 @@ def test_the_driver_is_told_its_cluster_and_nothing_of_another_one(tmp_path):
 def test_a_job_with_fewer_instances_than_it_can_ever_use_does_not_begin(tmp_path, cluster):
     with pytest.raises(InvalidConfig, match="the job has 1 instances|no other instance to work"):
         Cluster(tmp_path, request(2, **cluster), hosts=["algo-1"]).prepare("algo-1")
-
-
-def test_a_payload_that_is_not_there_is_said(tmp_path):
-    cluster = Cluster(tmp_path, request(1))
-    Paths(cluster.base("algo-1")).payload.rename(tmp_path / "elsewhere")
-    with pytest.raises(InvalidPayload):
-        prepare(cluster.environment("algo-1"))
 
 
 def test_what_an_instance_that_died_was_writing_among_the_checkpoints_is_removed(tmp_path):

@@ -27,10 +27,6 @@ def instance(tmp_path):
     )
 
 
-def test_a_script_that_leaves_nothing_is_not_warned_of(instance):
-    assert warn_of_lost_files(instance, BEGUN_S) is None
-
-
 def test_files_that_a_script_left_in_its_working_folder_are_named(instance):
     (instance.payload.source / "checkpoint.pth.tar").touch()
     (instance.environment.paths.working / "runs").mkdir(parents=True)
@@ -40,12 +36,6 @@ def test_files_that_a_script_left_in_its_working_folder_are_named(instance):
         "warning: files in the working folder of algo-1 are lost now: checkpoint.pth.tar, runs/log; write results to "
         "$SM_MODEL_DIR and checkpoints to $RAYSM_STATE; or use --in-state"
     )
-
-
-def test_of_many_files_the_first_are_named(instance):
-    for number in range(9):
-        (instance.payload.source / f"{number}.pt").touch()
-    assert "0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 4 more files;" in warn_of_lost_files(instance, BEGUN_S)
 
 
 def test_of_a_state_folder_nothing_is_lost(instance, tmp_path):

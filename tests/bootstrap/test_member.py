@@ -10,8 +10,6 @@ from raysm.bootstrap.lifecycle import (
     Delayed,
     Done,
     End,
-    Failed,
-    GcsAnswers,
     GcsReachable,
     Invited,
     JobEnded,
@@ -27,7 +25,7 @@ from raysm.bootstrap.lifecycle import (
     Tick,
 )
 from raysm.bootstrap.member import MAX_RESTARTS, SERVICE_GRACE_S, STOP_MARGIN_S, Member, WorkerRules
-from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
 from raysm.request import Cluster
 
 GCS = "10.0.0.1:6379"
@@ -96,25 +94,12 @@ def test_a_connection_without_ray_is_told_apart_from_none_at_all(events, obstacl
     assert obstacle in str(life.cause)
 
 
-def test_one_failed_attempt_after_the_other_does_not_put_off_the_deadline():
-    life = Life(join_timeout_s=10)
-    life.tell(Delayed("algo-1 refuses connections"), after_s=11)
-    assert isinstance(life.cause, ClusterNotFormed)
-
-
 def test_a_worker_that_cannot_join_does_not_fail_a_job_that_may_go_on_without_it():
     life = Life(join_timeout_s=10, min_instances=1)
     life.tell(Delayed("algo-1 refuses connections"))
     (remark, _) = life.tell(Tick(), after_s=10)
     assert life.cause == Done()
     assert remark.text.endswith("leaving it to the others, as min_instances=1 says")
-
-
-def test_a_token_that_the_head_refuses_ends_the_worker_with_the_head_s_words():
-    life = Life()
-    error = InvalidPayload("the head refuses this instance's token")
-    life.tell(Failed(error))
-    assert life.cause is error
 
 
 def test_a_dead_ray_node_is_started_again_three_times_and_the_head_is_told_each_time():
@@ -128,14 +113,6 @@ def test_a_dead_ray_node_is_started_again_three_times_and_the_head_is_told_each_
     assert str(life.cause) == "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
 
 
-def test_a_worker_whose_ray_keeps_ending_leaves_the_job_to_the_others_where_it_may_go_on():
-    life = Life(on_instance_loss="continue")
-    life.tell(*JOINED, *[RAY_DIED] * MAX_RESTARTS)
-    why = "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
-    remark = Remark(f"{why}; leaving it to the others, as on_instance_loss='continue' says")
-    assert life.tell(RAY_DIED) == (remark, TellHead(why, for_good=True), End(Done()))
-
-
 def test_a_worker_that_was_given_up_does_not_fail_the_job_that_goes_on():
     life = Life(on_instance_loss="continue")
     *_, remark, end = life.tell(*JOINED, Lost("algo-1", "closed its connection"))
@@ -144,13 +121,6 @@ def test_a_worker_that_was_given_up_does_not_fail_the_job_that_goes_on():
         End(Done()),
     )
     assert life.member.head_lost
-
-
-def test_a_ray_node_that_ends_before_there_is_anything_to_join_is_started_again():
-    life = Life()
-    life.tell(Connected("10.0.0.1"))
-    assert life.tell(RAY_DIED)[-1] == StartRay()
-    assert life.tell(Invited(6379), GcsReachable(GCS)) == (ReachGcs(6379), JoinRay(GCS))
 
 
 def test_a_worker_ends_well_when_the_head_says_done_and_says_why_the_job_failed():
@@ -166,12 +136,6 @@ def test_a_worker_that_loses_its_head_fails_and_has_nobody_to_say_goodbye_to():
     assert isinstance(life.cause, InstanceLost)
     assert str(life.cause) == "the head algo-1 was lost: it said nothing for 30 s"
     assert life.member.head_lost
-
-
-def test_a_stop_before_joining_ends_the_worker_at_once():
-    life = Life()
-    life.tell(StopRequested())
-    assert life.cause == Stopped()
 
 
 def test_a_worker_that_is_to_stop_keeps_ray_until_the_head_says_done():
@@ -192,14 +156,6 @@ def test_a_worker_that_is_to_stop_ends_by_itself_when_the_head_s_grace_is_over_a
     assert life.cause == Stopped()
 
 
-def test_a_second_stop_does_not_prolong_the_grace():
-    life = Life(grace_s=30)
-    life.tell(*JOINED, StopRequested())
-    due_s = life.member.wakes_at_s
-    life.tell(StopRequested(), after_s=20)
-    assert life.member.wakes_at_s == due_s
-
-
 def test_a_worker_that_is_to_stop_does_not_fail_because_it_never_joined_or_its_head_is_gone():
     late, lonely = Life(grace_s=30, join_timeout_s=10), Life()
     late.tell(Connected("10.0.0.1"), StopRequested())
@@ -209,11 +165,6 @@ def test_a_worker_that_is_to_stop_does_not_fail_because_it_never_joined_or_its_h
     assert late.member.wakes_at_s is not None
     lonely.tell(*JOINED, StopRequested(), Lost("algo-1", "closed its connection"))
     assert lonely.cause == Stopped()
-
-
-def test_what_only_heads_hear_is_a_mistake():
-    with pytest.raises(AssertionError, match="happens to heads"):
-        Life().tell(GcsAnswers())
 
 
 class Orders(RuleBasedStateMachine):

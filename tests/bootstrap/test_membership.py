@@ -8,7 +8,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raysm.bootstrap.lifecycle import (
     Announce,
     BeginWork,
-    Connected,
     DriverEnded,
     End,
     GcsAnswers,
@@ -16,13 +15,11 @@ from raysm.bootstrap.lifecycle import (
     Joined,
     Left,
     Lost,
-    Mismatch,
     Node,
     NodesChanged,
     RayEnded,
     RayLost,
     Remark,
-    StartDriver,
     Stopped,
     StopRequested,
     TerminateDriver,
@@ -30,7 +27,7 @@ from raysm.bootstrap.lifecycle import (
 )
 from raysm.bootstrap.membership import AGAIN_S, VERDICT_S, Membership, Phase, Rules
 from raysm.contract.result import Failure
-from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
 from raysm.request import Cluster
 
 OWN = Failure(error_type="ValueError", message="no such column")
@@ -106,31 +103,11 @@ def test_the_driver_begins_when_the_last_instance_has_joined_and_its_ray_node_is
     assert life.said() == [("joined", "algo-1"), ("joined", "algo-2"), ("joined", "algo-3"), ("formed", "algo-1")]
 
 
-def test_joined_and_formed_say_how_many_of_how_many():
-    states = [decision for decision in Life(2).form().decisions if isinstance(decision, Announce)]
-    assert [(state.count, state.total) for state in states] == [(1, 2), (2, 2), (2, 2)]
-
-
-def test_a_registered_ray_node_without_its_bootstrap_is_not_in():
-    life = Life(2)
-    life.tell(GcsAnswers(), nodes("algo-1", "algo-2"))
-    assert not life.begins
-
-
-def test_one_instance_alone_forms_with_its_own_node():
-    assert Life(1).form().begins
-
-
 def test_workers_are_invited_once_the_head_s_ray_answers_and_those_who_come_later_when_they_come():
     life = Life(3)
     assert life.tell(Joined("algo-2"))[1:] == ()
     assert life.tell(GcsAnswers()) == (InviteToRay(frozenset({"algo-2"})),)
     assert life.tell(Joined("algo-3"))[1:] == (InviteToRay(frozenset({"algo-3"})),)
-
-
-def test_the_driver_of_a_workload_that_asks_for_it_is_started_before_the_cluster_is_formed():
-    assert StartDriver() in Life(2, ahead=True).decisions
-    assert StartDriver() not in Life(2).decisions
 
 
 def test_nodes_are_watched_only_while_it_matters_which_are_registered():
@@ -167,26 +144,10 @@ def test_an_instance_whose_ray_node_never_registers_is_named_as_such():
     assert str(life.cause).endswith(said)
 
 
-def test_of_a_thousand_missing_instances_twenty_are_named():
-    life = Life(1000, join_timeout_s=10)
-    life.tell(Tick(), after_s=10)
-    assert str(life.cause).endswith(
-        "algo-20, algo-21 and 979 more; connected, but without a registered Ray node: algo-1"
-    )
-
-
 def test_a_flood_of_events_does_not_put_off_the_deadline():
     life = Life(3, join_timeout_s=10)
     life.tell(Joined("algo-2"), after_s=11)
     assert isinstance(life.cause, ClusterNotFormed)
-
-
-def test_who_comes_in_the_last_moment_is_in():
-    life = Life(2, join_timeout_s=10)
-    life.tell(GcsAnswers(), Joined("algo-2"))
-    life.tell(nodes("algo-1", "algo-2"), after_s=10)
-    assert life.begins
-    assert not life.causes
 
 
 def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
@@ -223,13 +184,6 @@ def test_who_comes_after_the_job_has_begun_without_it_is_invited_all_the_same():
     assert InviteToRay(frozenset({"algo-2"})) in life.tell(Joined("algo-2"))
 
 
-def test_an_instance_of_another_payload_ends_the_job():
-    life = Life(2)
-    life.tell(Mismatch("algo-2", "algo-2 does not fit: it has ray 1, the head has ray 2"))
-    assert isinstance(life.cause, InvalidPayload)
-    assert str(life.cause).startswith("algo-2 does not fit")
-
-
 # A worker is lost
 
 
@@ -241,12 +195,6 @@ def test_the_loss_of_a_worker_ends_the_job_and_names_it():
     assert life.said("lost") == [("lost", "algo-3")]
 
 
-def test_a_worker_that_leaves_before_the_job_is_over_is_lost():
-    life = Life(2).form()
-    life.tell(Left("algo-2"))
-    assert str(life.cause) == "algo-2 lost: it left before the job was over"
-
-
 def test_a_job_goes_on_without_lost_workers_if_the_request_says_so():
     life = Life(3, on_instance_loss="continue").form()
     life.tell(Lost("algo-3", "closed its connection"), Lost("algo-2", "said nothing for 30 s"))
@@ -255,12 +203,6 @@ def test_a_job_goes_on_without_lost_workers_if_the_request_says_so():
         "algo-3 lost: closed its connection; going on with 2 instances, as the request says",
         "algo-2 lost: said nothing for 30 s; going on with 1 instances, as the request says",
     ]
-
-
-def test_a_worker_is_lost_once_though_it_says_that_it_fails_and_then_closes_its_connection():
-    life = Life(3, on_instance_loss="continue").form()
-    life.tell(Lost("algo-3", "Ray on algo-3 ended for the 4th time"), Left("algo-3"), Lost("algo-3", "closed it"))
-    assert life.said("lost") == [("lost", "algo-3")]
 
 
 def test_a_head_that_only_coordinates_does_not_go_on_alone():
@@ -309,19 +251,6 @@ def test_a_restarted_ray_node_rejoins_when_another_node_of_that_host_is_register
     assert not life.causes
 
 
-def test_a_worker_whose_ray_dies_while_the_cluster_forms_may_still_join():
-    life = Life(2)
-    life.tell(GcsAnswers(), Joined("algo-2"), RayLost("algo-2", "restart 1 of 3"), nodes("algo-1", "algo-2"))
-    assert life.begins
-
-
-def test_a_dead_ray_node_of_the_head_ends_the_job():
-    life = Life(2).form()
-    life.tell(RayEnded("gcs_server [exit code=-9]"))
-    assert isinstance(life.cause, RayFailed)
-    assert str(life.cause) == "Ray on the head algo-1 ended: gcs_server [exit code=-9]"
-
-
 # The driver ends
 
 
@@ -360,32 +289,10 @@ def test_a_silent_worker_is_waited_for_until_it_speaks_or_is_lost():
     assert str(life.cause) == "algo-2 lost: said nothing for 8 s"
 
 
-def test_a_silent_worker_that_speaks_again_leaves_the_blame_with_the_driver():
-    life = Life(2).form()
-    life.tell(DriverEnded(1, OF_RAY))
-    life.tell(Tick(frozenset({"algo-2"})), after_s=VERDICT_S)
-    life.tell(Tick(), after_s=AGAIN_S)
-    assert life.cause == DriverEnded(1, OF_RAY)
-
-
-def test_a_loss_that_is_allowed_is_not_what_the_driver_died_of():
-    life = Life(2, on_instance_loss="continue").form()
-    life.tell(DriverEnded(1), Lost("algo-2", "closed its connection"))
-    assert not life.causes
-    life.tell(Tick(), after_s=VERDICT_S)
-    assert life.cause == DriverEnded(1)
-
-
 def test_a_driver_that_dies_while_it_waits_for_the_cluster_ends_the_job_without_waiting_for_the_others():
     life = Life(2, ahead=True)
     life.tell(DriverEnded(1, OWN))
     assert life.cause == DriverEnded(1, OWN)
-
-
-def test_a_driver_that_leaves_with_0_before_there_is_a_cluster_has_done_no_work():
-    life = Life(2, ahead=True)
-    life.tell(DriverEnded(0))
-    assert isinstance(life.cause, ClusterNotFormed)
 
 
 # SIGTERM
@@ -428,11 +335,6 @@ def test_a_stop_after_the_driver_s_end_does_not_hide_what_it_died_of():
     life.tell(StopRequested(), after_s=1)
     life.tell(RayEnded("raylet died"))
     assert isinstance(life.cause, RayFailed)
-
-
-def test_what_only_workers_hear_is_a_mistake():
-    with pytest.raises(AssertionError, match="happens to workers"):
-        Life(2).tell(Connected("10.0.0.1"))
 
 
 # Every order of events

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from raysm.bootstrap.outputs import Owners, complete_manifest, give_way, read_outputs
+from raysm.bootstrap.outputs import complete_manifest, give_way, read_outputs
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
 from raysm.contract.result import MANIFEST, Manifest, described_file
@@ -23,22 +23,6 @@ def names(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_name_is_its_first_owner_s_and_the_head_is_before_all():
-    owners = Owners("algo-1", ["model", "config"])
-    assert owners.claim("algo-2", ["model", "shard-2"]) == ["model"]
-    assert owners.claim("algo-3", ["shard-2", "shard-3", "config"]) == ["shard-2", "config"]
-    assert owners.claim("algo-2", ["shard-2"]) == []
-
-
-def test_one_name_has_one_key_on_all_instances_and_another_one_in_another_folder(tmp_path):
-    one, two = Paths(tmp_path / "1"), Paths(tmp_path / "2")
-    write(one, model={"a/b.pt": "1"}, data={"a/b.pt": "1"})
-    write(two, model={"a/b.pt": "2"})
-    assert read_outputs(two).keys() < read_outputs(one).keys()
-    assert len(read_outputs(one)) == 2
-    assert read_outputs(Paths(tmp_path / "none")) == {}
-
-
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tmp_path, api):
     paths = Paths(tmp_path, api)
@@ -53,14 +37,6 @@ def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tm
         "from instance to instance are all kept",
         "algo-2: another instance has log/x.txt among its outputs too; this one's is kept in algo-2/",
     ]
-
-
-def test_of_many_names_a_few_are_told(tmp_path):
-    paths = Paths(tmp_path)
-    write(paths, model={f"{number}.bin": "" for number in range(7)})
-    files = read_outputs(paths)
-    (said,) = give_way(paths, "algo-2", files, files)
-    assert "the result has 0.bin, 1.bin, 2.bin, 3.bin, 4.bin and 2 more files from another instance" in said
 
 
 def manifest_of(*files):

@@ -9,16 +9,10 @@ from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_c
 from raysm.bootstrap.packages import Pip, PipFailed
 from raysm.errors import InvalidRequest
 from raysm.request.external import CodeArtifact
-from tests.support.bootstraps import free_ports
 from tests.support.package_index import package_index, silent_port
 from tests.support.wheels import make_wheel
 
 REPOSITORY = CodeArtifact.of("arn:aws:codeartifact:eu-west-1:123456789012:repository/domain/repo")
-
-
-def test_an_index_that_answers_is_reached():
-    with package_index() as url:
-        check_reachable(url)
 
 
 def test_an_index_that_is_silent_is_given_up_in_one_sentence_with_the_remedies():
@@ -29,21 +23,6 @@ def test_an_index_that_is_silent_is_given_up_in_one_sentence_with_the_remedies()
         f"answer on port {port} (tried for 0.5 s); give the subnets a NAT, name an index that they reach (pip_index), "
         "let the packages travel (wheels), or take an image that has them"
     )
-
-
-def test_an_index_that_refuses_is_tried_again_until_patience_ends():
-    [port] = free_ports(1)
-    with pytest.raises(InvalidRequest, match=f"127.0.0.1 does not answer on port {port}"):
-        check_reachable(f"http://127.0.0.1:{port}/simple", patience_s=0.3)
-
-
-def test_an_index_whose_name_is_unknown_says_so():
-    with pytest.raises(InvalidRequest, match="the name no-such-host.invalid does not resolve"):
-        check_reachable("https://no-such-host.invalid/simple", patience_s=0.3)
-
-
-def test_a_folder_is_an_index_that_needs_no_way():
-    check_reachable("file:///opt/packages/simple")
 
 
 def test_the_address_goes_into_a_file_that_only_its_owner_can_read(tmp_path):

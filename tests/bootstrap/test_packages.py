@@ -1,6 +1,5 @@
 """What an image lacks, and how it is brought: by wheels that travelled, else by an index."""
 
-import importlib.metadata
 import os
 import re
 import subprocess
@@ -8,11 +7,11 @@ import sys
 
 import pytest
 
-from raysm.bootstrap.packages import MissingPackages, Pip, PipFailed, find_missing_packages, install, installed_version
+from raysm.bootstrap.packages import MissingPackages, Pip, PipFailed, find_missing_packages, install
 from raysm.contract import payload
 from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
-from raysm.request import Input, JobRequest, Script, Security, Similarity
+from raysm.request import JobRequest, Script, Security
 from tests.support.package_index import package_index, silent_port
 from tests.support.wheels import make_installed, make_wheel
 
@@ -103,12 +102,6 @@ def test_a_file_is_fetched_once_also_where_the_image_has_pip_s_cache_switched_of
     assert fetched == ["far-1.0-py3-none-any.whl"]
 
 
-def test_a_requirement_that_the_image_has_needs_no_index(tmp_path):
-    with silent_port() as port:
-        packed = pack(tmp_path, requirements=("pytest",), pip_index=f"http://127.0.0.1:{port}/simple")
-        assert not any(installed(tmp_path, packed).iterdir())
-
-
 def test_a_package_that_wants_another_torch_does_not_replace_the_image_s(tmp_path):
     wheels = [
         make_wheel(tmp_path / "wheels", "old", requires=["torch==1.0"]),
@@ -117,13 +110,6 @@ def test_a_package_that_wants_another_torch_does_not_replace_the_image_s(tmp_pat
     packed = pack(tmp_path, wheels=wheels, requirements=("old",), security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="the requirements old cannot be installed: .*conflict"):
         installed(tmp_path, packed)
-
-
-def test_who_names_a_torch_gets_it(tmp_path):
-    wheels = [make_wheel(tmp_path / "wheels", "torch", "1.0")]
-    packed = pack(tmp_path, wheels=wheels, requirements=("torch==1.0",), security=Security(isolation=True))
-    assert (installed(tmp_path, packed) / "torch.py").exists()
-    assert importlib.metadata.version("torch") != "1.0"
 
 
 def test_a_requirement_that_would_move_ray_away_from_what_raysm_needs_is_refused(tmp_path):
@@ -155,12 +141,6 @@ def test_the_next_job_of_a_warm_pool_downloads_nothing_again(tmp_path):
     assert fetched == ["far-1.0-py3-none-any.whl"]
 
 
-def test_an_image_that_has_it_all_lacks_nothing(tmp_path):
-    assert not find_missing_packages(
-        pack(tmp_path, workload=Similarity(top_k=3), inputs={"matrix": Input("file:///rows")})
-    )
-
-
 def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which_it_has(tmp_path):
     pack(tmp_path)
     old = make_installed(tmp_path / "image", "ray", "2.56.0")
@@ -169,11 +149,6 @@ def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which
         command, env=os.environ | {"PYTHONPATH": str(old)}, capture_output=True, text=True, check=True
     )
     assert lacks.stdout == f"{NEEDS['ray']} (this image has Ray 2.56.0)\n"
-
-
-def test_of_many_requirements_the_first_are_named():
-    many = MissingPackages(requirements=tuple(f"package-{number}" for number in range(100)), needs=("torch>=2.9",))
-    assert str(many) == "torch>=2.9, package-0, package-1, package-2, package-3, package-4, 95 more"
 
 
 def test_what_opens_a_private_index_or_repository_is_not_named():
@@ -189,11 +164,6 @@ def test_what_opens_a_private_index_or_repository_is_not_named():
     )
 
 
-def test_a_package_that_is_not_there_has_no_version():
-    assert installed_version("no-such-package") is None
-    assert installed_version("ray") is not None
-
-
 def pip(folder, **variables):
     environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"} | variables
     return Pip(folder, environment)
@@ -207,16 +177,6 @@ def test_what_pip_would_install_names_the_very_file_and_is_then_installed(tmp_pa
     assert not (tmp_path / "site").exists()
     pip(tmp_path).install(exact, tmp_path / "site", links)
     assert (tmp_path / "site" / "travelled.py").read_text() == "VALUE = 42\n"
-
-
-def test_what_the_image_has_is_not_installed_again(tmp_path):
-    assert pip(tmp_path).resolve(["pytest"]) == []
-
-
-def test_what_pip_cannot_do_is_told_by_its_last_words_and_not_written_to_the_log(tmp_path, capfd):
-    with pytest.raises(PipFailed, match="No matching distribution found for no-such-package"):
-        pip(tmp_path).resolve(["no-such-package"])
-    assert capfd.readouterr().err == ""
 
 
 def test_the_image_s_own_settings_are_known_and_its_variables_count_most(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.scratch import private_folder, private_token
+from raysm.bootstrap.scratch import private_token
 from raysm.contract.paths import Paths
 
 
@@ -36,9 +36,3 @@ def test_a_token_on_a_read_only_channel_is_copied_to_where_others_cannot_read(to
     assert found.is_relative_to(tmp_path / "scratch")
     assert found.read_text() == "secret"
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
-
-
-def test_a_private_folder_is_below_the_instances_own_things_and_closed_to_others(tmp_path):
-    found = private_folder(Paths(tmp_path))
-    assert found.parent == tmp_path / "scratch"
-    assert stat.S_IMODE(found.stat().st_mode) == 0o700

@@ -65,22 +65,11 @@ def test_the_bell_is_a_node_s_own_and_rings_when_it_is_rung(agents, tmp_path):
     assert has_rung(agents)
 
 
-@pytest.mark.parametrize("process_type", ["gcs_server", "log_monitor"])
-def test_what_is_no_raylet_is_started_as_it_is(agents, tmp_path, process_type):
-    command = raylet(tmp_path, sys.executable, "-u")
-    assert adapted(agents, command, process_type) == command
-
-
 @pytest.mark.parametrize("python", [(sys.executable, "-m", "memray", "run"), (sys.executable,)])
 def test_an_agent_that_is_run_in_another_way_begins_with_its_node(agents, tmp_path, python):
     command = raylet(tmp_path, *python)
     assert adapted(agents, command) == command
     agents.ring()  # there is no bell, and nobody who waits for it
-
-
-def test_an_agent_begins_with_its_node_where_no_bell_can_be_hung(agents, tmp_path):
-    command = raylet(tmp_path / "missing", sys.executable, "-u")
-    assert adapted(agents, command)[1] == command[1]
 
 
 class Client:

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,10 @@ from raysm.bootstrap.ray_node import (
     Capacity,
     RayNode,
     detect_capacity,
-    ray_version,
     start_arguments,
 )
 from raysm.bootstrap.resources import ObjectStore
-from tests.support.bootstraps import NODE_PORTS, write_training
+from tests.support.bootstraps import write_training
 from tests.support.own_process import run_apart
 
 CAPACITY = Capacity(cpus=4, gpus=2, memory_bytes=1000, object_store=ObjectStore(bytes=300, folder=None))
@@ -73,13 +71,6 @@ def test_the_head_listens_on_the_ports_of_the_request(tmp_path):
     } <= set(found)
 
 
-def test_a_worker_joins_by_address_and_says_nothing_of_the_head_s_ports(tmp_path):
-    found = arguments(tmp_path, "algo-10", head_address="10.0.0.1:6379", address="10.0.0.3")
-    assert "--address=10.0.0.1:6379" in found
-    assert "--head" not in found
-    assert not [text for text in found if text.startswith(("--port=", "--dashboard-port=", "--dashboard-host="))]
-
-
 def test_a_node_says_its_host_group_type_and_rank(tmp_path):
     found = arguments(tmp_path, "algo-10", head_address="10.0.0.1:6379")
     labels = next(text for text in found if text.startswith("--labels="))
@@ -96,12 +87,6 @@ def test_a_head_that_only_coordinates_offers_no_cpu_and_no_gpu(tmp_path):
     assert {"--num-cpus=0", "--num-gpus=0"} <= set(arguments(tmp_path, cluster=cluster))
     worker = arguments(tmp_path, "algo-2", cluster=cluster, head_address="10.0.0.1:6379")
     assert {"--num-cpus=4", "--num-gpus=2"} <= set(worker)
-
-
-def test_port_zero_leaves_the_choice_to_ray(tmp_path):
-    ports = Ports(**dict.fromkeys(NODE_PORTS, 0))
-    found = arguments(tmp_path, "algo-2", ports=ports, head_address="10.0.0.1:6379")
-    assert [text for text in found if "-port=" in text] == ["--dashboard-agent-listen-port=0"]
 
 
 def test_an_instance_on_loopback_keeps_its_dashboard_there(tmp_path):
@@ -122,11 +107,6 @@ def test_a_log_monitor_is_left_out_where_no_driver_listens(tmp_path):
     )
     assert "--include-log-monitor=false" in quiet
     assert not [text for text in arguments(tmp_path) if text.startswith("--include-log-monitor")]
-
-
-def test_an_object_store_on_a_disk_is_said_to_ray(tmp_path):
-    store = Capacity(cpus=1, gpus=0, memory_bytes=9, object_store=ObjectStore(bytes=3, folder=Path("/disk")))
-    assert "--plasma-directory=/disk" in arguments(tmp_path, capacity=store)
 
 
 def test_every_option_is_one_that_this_ray_knows(tmp_path):
@@ -206,9 +186,3 @@ def test_a_node_that_waits_is_told_once_whom_to_join_or_finds_that_nobody_says(t
         return said
 
     assert run_apart(scenario) == (told and f"['{told}\\n']")
-
-
-def test_the_version_of_ray_is_known_without_importing_it():
-    code = "import sys; from raysm.bootstrap.ray_node import ray_version; ray_version(); print('ray' in sys.modules)"
-    assert ray_version().startswith("2.")
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

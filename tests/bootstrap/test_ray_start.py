@@ -108,11 +108,6 @@ def test_what_only_shows_and_tells_lets_the_others_go_first(process_type, more):
         process.communicate(b"\n")
 
 
-def test_a_dashboard_that_nobody_wants_is_never_started():
-    said, _ = run("print(begun.wait(0.5), sorted(node.all_processes))\nnode.kill_all_processes()")
-    assert said[:2] == ["registered", "False ['raylet']"]
-
-
 def test_the_agents_are_wanted_with_the_dashboard_and_not_before():
     said, _ = run(
         "print(agents.postponed, agents.rung.is_set(), agents.followed)\n"
@@ -124,27 +119,6 @@ def test_the_agents_are_wanted_with_the_dashboard_and_not_before():
     )
     assert said[1] == "True False []"
     assert "rung True" in said[2:]
-
-
-def test_a_node_that_is_not_the_head_follows_the_dashboard_of_the_head():
-    said, _ = run(
-        "from raysm.bootstrap.ray_start import adapt_initialize\n"
-        "adapt_initialize(lambda self: None, [], Port, agents)(node)\n"
-        "print(agents.followed == [node], agents.rung.is_set())\n"
-        "node.kill_all_processes()"
-    )
-    assert said[1] == "True False"
-
-
-def test_a_dashboard_whose_port_is_taken_is_left_to_ray_which_says_so():
-    said, _ = run(
-        "from raysm.bootstrap.ray_start import adapt_initialize\n"
-        "starts = [lambda node: begun.set()]\n"
-        "adapt_initialize(lambda self: None, starts, None, agents)(node)\n"
-        "print(begun.wait(60))\n"
-        "node.kill_all_processes()"
-    )
-    assert said[1] == "True"
 
 
 def test_the_node_is_registered_before_its_dashboard_is_started_and_does_not_wait_for_it():
@@ -218,22 +192,6 @@ def alive(pid):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-@pytest.mark.parametrize("own", [[], ["--workers=3"]])
-def test_the_dashboard_is_postponed_whatever_else_is_told(own, tmp_path):
-    code = (
-        "import atexit, sys\n"
-        "from ray._private.node import Node\n"
-        "from raysm.bootstrap.ray_start import main\n"
-        f"sys.argv[1:] = {own} + ['start', '--help']\n"
-        "before = Node.start_api_server\n"
-        "atexit.register(lambda: print(Node.start_api_server is before))\n"
-        "main()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert "--dashboard-port" in ended.stdout
-    assert ended.stdout.split()[-1] == "False"
 
 
 def test_ray_starts_without_its_other_commands(tmp_path):

@@ -33,12 +33,6 @@ def test_of_two_places_of_one_device_the_first_is_chosen_though_somebody_deletes
     assert choose([small, large]) == large
 
 
-def test_what_cannot_be_written_is_never_chosen():
-    blocked = disk("/tmp", 90, obstacle="Read-only file system")
-    assert choose([blocked, disk("/opt/ml", 1)]) == disk("/opt/ml", 1)
-    assert choose([blocked]) is None
-
-
 def test_memory_is_chosen_only_where_there_is_no_disk():
     memory = disk("/tmp", 90, in_memory=True)
     assert choose([memory, disk("/opt/ml", 1)]) == disk("/opt/ml", 1)
@@ -79,27 +73,12 @@ def test_the_device_is_that_of_the_innermost_mount_and_of_the_latest_at_one_plac
     assert look_at(tmp_path, tmp_path / "raysm", tmp_path / "none").device == ""
 
 
-def test_a_disk_is_shown_with_its_room_or_with_what_is_in_the_way():
-    shown = Disk(folder=Path("/tmp"), scratch=Path("/tmp/raysm"), device="/dev/x", size_bytes=10**12, free_bytes=10**11)
-    assert str(shown) == "/tmp has 100.0 of 1000.0 GB free on /dev/x"
-    assert str(disk("/tmp", obstacle="Permission denied")) == "/tmp cannot be written (Permission denied)"
-
-
 def test_an_instance_with_a_base_folder_of_its_own_stays_below_it_and_says_nothing(tmp_path, capfd):
     settled = settle_scratch({"SAGEMAKER_BASE_DIR": str(tmp_path), "HOME": "/home"})
     assert settled[names.SCRATCH] == str(tmp_path / "scratch")
     assert settled["HOME"] == "/home"
     assert base_paths(settled).scratch == tmp_path / "scratch"
     assert capfd.readouterr().err == ""
-
-
-def test_what_is_chosen_already_stays_with_what_is_in_it(tmp_path):
-    (tmp_path / "chosen").mkdir()
-    (tmp_path / "chosen" / "site").touch()
-    environ = {"SAGEMAKER_BASE_DIR": str(tmp_path), names.SCRATCH: str(tmp_path / "chosen")}
-    assert settle_scratch(environ) == environ
-    assert (tmp_path / "chosen" / "site").exists()
-    assert base_paths(environ).scratch == tmp_path / "chosen"
 
 
 def test_where_the_base_folder_cannot_be_written_temporary_files_show_the_way(tmp_path, capfd):

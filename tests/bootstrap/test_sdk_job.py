@@ -8,7 +8,7 @@ from raysm.bootstrap import environment
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.contract import payload
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
+from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request import Script
 from tests.support.bootstraps import write_training
 
@@ -62,11 +62,6 @@ def test_instances_that_were_brought_the_same_make_the_same_with_the_secret_that
     assert made.token() == (first.drivers / "token").read_bytes()
 
 
-def test_a_script_that_wants_to_find_itself_joined_says_so(tmp_path):
-    made = Instance(tmp_path, {"init": True}).make()
-    assert made.request.workload == Script("train.py", ray_init=True)
-
-
 def test_the_options_of_ray_shape_the_cluster(tmp_path):
     options = {"head": "work", "coordinator_only": True, "min_instances": 2, "join_timeout_s": 60}
     hosts = ("algo-1", "algo-2", "algo-3")
@@ -95,18 +90,6 @@ def test_an_entry_script_that_cannot_run_on_the_head_is_refused(tmp_path, entry,
 def test_an_unknown_option_is_refused_with_its_name(tmp_path):
     with pytest.raises(InvalidRequest, match="unknown key 'heads'"):
         Instance(tmp_path, {"heads": 1}).make()
-
-
-def test_a_group_that_the_job_has_not_is_refused(tmp_path):
-    with pytest.raises(InvalidRequest, match="head='gpu' is not an instance group"):
-        Instance(tmp_path, {"head": "gpu"}).make()
-
-
-def test_a_torn_driver_folder_is_refused(tmp_path):
-    instance = Instance(tmp_path)
-    (instance.drivers / "token").write_text("another")
-    with pytest.raises(InvalidPayload, match="'token' does not match its digest"):
-        instance.make()
 
 
 def test_a_driver_folder_is_told_from_a_payload(tmp_path):

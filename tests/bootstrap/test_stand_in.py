@@ -10,7 +10,7 @@ import time
 import pytest
 
 from raysm.bootstrap import stand_in
-from raysm.bootstrap.stand_in import UNTIL_CALLED, UNTIL_RUNG, option
+from raysm.bootstrap.stand_in import UNTIL_CALLED, UNTIL_RUNG
 
 NODE = "cd" * 28
 AGENT = """
@@ -93,29 +93,6 @@ def test_the_port_that_it_says_of_the_shown_service_is_kept_for_the_agent_that_l
         assert caller.recv(100) == b"LOG"
 
 
-def test_a_shown_port_that_is_taken_is_left_to_the_agent_which_says_so(stand, bell, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = stand(UNTIL_RUNG, str(bell[0]), "one,shown", port=taken.getsockname()[1])
-        assert process.stdout.readline().startswith("agent ")
-        assert "Address already in use" in process.stderr.read()
-    assert not (tmp_path / f"shown_{NODE}").exists()
-
-
-def test_one_that_was_rung_before_it_was_there_becomes_the_agent_at_once(stand, bell):
-    os.write(bell[1], b"!")
-    process = stand(UNTIL_RUNG, str(bell[0]), "one,shown")
-    assert process.stdout.readline().startswith(f"agent {process.pid} ")
-
-
-def test_it_ends_with_whoever_might_have_rung(stand, bell, tmp_path):
-    process = stand(UNTIL_RUNG, str(bell[0]), "one,shown")
-    said_port(tmp_path, "one")
-    # Another end than the fixture's: dup keeps that one, of another file, to be closed.
-    os.dup2(os.open(os.devnull, os.O_RDONLY), bell[1])
-    assert process.wait(60) == 0
-    assert process.stdout.read() == ""
-
-
 def test_without_a_bell_it_is_the_agent_from_the_beginning(stand, tmp_path):
     process = stand(UNTIL_RUNG, str(tmp_path / "none"), "one,shown")
     assert process.stdout.readline().startswith(f"agent {process.pid} ")
@@ -152,8 +129,3 @@ def test_it_ends_with_the_process_that_started_it(tmp_path):
         parent.send_signal(signal.SIGKILL)
         # Its output is the parent's: the pipe is at its end when both are gone.
         parent.stdout.read()
-
-
-@pytest.mark.parametrize(("command", "value"), [(["a", "--x=1", "--x=2"], "2"), (["--xy=1"], ""), ([], "")])
-def test_the_last_value_of_an_option_counts(command, value):
-    assert option(command, "--x") == value

@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap import children, start
+from raysm.bootstrap import start
 from raysm.contract import payload, seal
 from raysm.contract.job_api import TRAINING
 from raysm.contract.packages import LIBRARY
@@ -32,14 +31,6 @@ def test_all_that_it_imports_before_raysm_comes_with_python():
     imports = [node for node in ast.parse(SOURCE).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name for node in imports for alias in node.names}
     assert names <= sys.stdlib_module_names
-
-
-def test_what_it_and_the_bootstrap_run_by_name_is_there():
-    named = [node.module for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.ImportFrom)]
-    defaults = children.Commands()
-    named += [command[-1] for command in (defaults.ray, defaults.driver)]
-    assert len(named) == 3
-    assert all(importlib.util.find_spec(name) for name in named)
 
 
 # A payload that somebody changed in its bucket, every digest in it too
@@ -100,10 +91,6 @@ def test_an_own_part_that_somebody_changed_is_refused_before_anything_is_importe
     done = run(command, tmp_path / "ml", cwd=tmp_path)
     assert done.returncode == 2
     assert "somebody changed digests.json" in paths.failure.read_text()
-
-
-def test_it_names_the_own_part_as_the_others_do():
-    assert (start.OWN, start.JOB) == (JOB_CHANNEL, JOB)
 
 
 def change(folder, name, content):

@@ -5,20 +5,12 @@ import json
 import pytest
 
 from raysm.bootstrap.exit_status import ExitStatus
-from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.supervisor import begin, supervise
 from raysm.contract import events
 from raysm.contract.names import BASE_DIR
 from raysm.contract.paths import Paths
 from tests.support.bootstraps import Cluster, request, write_training
 from tests.support.own_process import run_apart
-
-
-def test_a_verified_beginning_is_an_instance(tmp_path):
-    cluster = Cluster(tmp_path, request(1))
-    instance = begin(cluster.environment("algo-1"))
-    assert isinstance(instance, Instance)
-    assert (instance.name, instance.head) == ("algo-1", "algo-1")
 
 
 @pytest.mark.parametrize(
@@ -54,10 +46,3 @@ def test_the_end_of_the_driver_is_the_exit_code_the_reason_and_the_last_event(tm
     assert heard[-1].name == state
     assert any(getattr(event, "name", "") == "peak_memory_bytes" for event in heard)
     assert ("algo-1 failed: the driver exited with code 3" in err) == (code == 3)
-
-
-def test_a_failure_that_nobody_expected_is_a_reason_too(tmp_path, capfd):
-    cluster = Cluster(tmp_path, request(2, join_timeout_s=0.5))
-    status = run_apart(lambda: supervise(cluster.prepare("algo-2")))
-    assert status.exit_code == 1
-    assert "algo-1 refuses connections" in cluster.failure("algo-2")

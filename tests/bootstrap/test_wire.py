@@ -76,17 +76,7 @@ def test_a_head_of_another_protocol_is_none(hello):
         asyncio.run(to_worker(hello))
 
 
-def test_a_worker_hears_that_its_token_is_refused():
-    with pytest.raises(TokenRefused, match="not of the same job"):
-        asyncio.run(to_worker(HELLO, {"refused": "token"}))
-
-
 @pytest.mark.parametrize("proof", ["p", None, 7, ["p"], "\ud800"])
 def test_a_head_that_cannot_prove_itself_is_refused(proof):
     with pytest.raises(TokenRefused, match="calls itself the head"):
         asyncio.run(to_worker(HELLO, {"proof": proof}))
-
-
-def test_a_head_that_hangs_up_is_a_lost_connection():
-    with pytest.raises(ConnectionError):
-        asyncio.run(to_worker(HELLO))

@@ -10,12 +10,7 @@ from hypothesis import strategies as some
 import raysm
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
-from raysm.request.space import (
-    Choice,
-    Parameter,
-    RandInt,
-)
-from raysm.request.space_reading import space_of
+from raysm.request.space import Choice, Parameter, space_of
 
 EVERY = [
     raysm.uniform(0.5, 2),
@@ -94,7 +89,7 @@ def test_what_is_varied_stays_in_its_range(parameter: Parameter, seed):
         assert value in parameter.values
     else:
         assert parameter.low <= value <= parameter.high
-    if isinstance(parameter, RandInt):
+    if getattr(parameter, "is_integer", False):
         assert type(value) is int
 
 
@@ -127,3 +122,44 @@ def test_a_grid_has_every_value_once():
     assert raysm.choice(["a", "b"]).grid() == ("a", "b")
     with pytest.raises(InvalidRequest, match="has no finite set of values; for search='grid' list them"):
         raysm.uniform(0, 1).grid()
+
+
+@pytest.mark.parametrize(
+    ("text", "parameter"),
+    [
+        ("uniform:0:1", raysm.uniform(0, 1)),
+        ("loguniform:1e-4:1e-1", raysm.loguniform(1e-4, 1e-1)),
+        ("quniform:0:1:0.25", raysm.quniform(0, 1, 0.25)),
+        ("qloguniform:1:64:1", raysm.qloguniform(1, 64, 1)),
+        ("randint:1:4", raysm.randint(1, 4)),
+        ("lograndint:1:64", raysm.lograndint(1, 64)),
+        ("choice:32,64", Choice((32, 64))),
+        ("choice:relu,none,true,1.5,s3://a/b", Choice(("relu", None, True, 1.5, "s3://a/b"))),
+    ],
+)
+def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
+    assert space_of({"x": text}) == {"x": parameter}
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: space_of({}), "a sweep needs a space"),
+        (lambda: space_of([1]), "a sweep needs a space"),
+        (lambda: space_of({"l r": raysm.uniform(0, 1)}), "a parameter's name is one that Python allows"),
+        (lambda: space_of({"x": 3}), r"x is 3, which is not a range; for fixed values use raysm.choice\(\[3\]\)"),
+        (lambda: space_of({"x": [1, 2]}), r"for fixed values use raysm.choice\(\[1, 2\]\)"),
+        (
+            lambda: space_of({"x": "lguniform:1:2"}),
+            "space: x: there is no range 'lguniform'; did you mean 'loguniform'",
+        ),
+        (lambda: space_of({"x": "zzz"}), "there is no range 'zzz'; there are uniform, "),
+        (lambda: space_of({"x": "uniform:1"}), "write uniform:LOW:HIGH, got 'uniform:1'"),
+        (lambda: space_of({"x": "uniform:a:b"}), "the lower bound must be a finite number, got 'a'"),
+        (lambda: space_of({"x": {"kind": "loguniform", "low": 0}}), "x: there is no range 'loguniform'; as JSON"),
+        (lambda: space_of({"x": {"kind": "range", "low": 0}}), "space: x: range: the key 'high' is missing"),
+    ],
+)
+def test_what_is_no_space_is_refused_with_the_value_and_the_remedy(make, said):
+    with pytest.raises(InvalidRequest, match=said):
+        make()
