@@ -286,7 +286,7 @@ def _parameter(name: str, item: object) -> Parameter:
             return _from_text(item)
         if isinstance(item, Mapping):
             kinds: dict[Any, Any] = {kind.kind: kind for kind in get_args(Parameter)}
-            kind = item.get("kind")
+            kind: Any = item.get("kind")
             if kind not in kinds:
                 raise InvalidRequest(f"there is no range {kind!r}; as JSON there are {', '.join(kinds)}")
             parameter: Parameter = from_json(kinds[kind], dict(item), kind)

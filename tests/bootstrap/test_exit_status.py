@@ -3,14 +3,11 @@
 import pytest
 
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver, exit_status_of_error, one_line
-from raysm.contract.result import MAX_REASON, Failure
+from raysm.contract.result import MAX_REASON
 
 pytestmark = pytest.mark.smoke
 
 GIB = 2**30
-
-
-FAILURE = Failure(error_type="ValueError", message="bad", remote_traceback="trace", exit_code=1)
 
 
 def of_driver(status, *, failure=None, tail="", kills=None):

@@ -5,7 +5,6 @@ import pytest
 from raysm.bootstrap.address import Interface, choose_interface, default_route
 
 LO, ETH0, ETH1 = Interface("lo", "127.0.0.1"), Interface("eth0", "10.0.0.5"), Interface("eth1", "10.0.1.5")
-DOCKER = Interface("docker0", "172.17.0.1")
 ROUTES = """Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
 eth1\t0000000A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
 eth1\t00000000\t0100000A\t0003\t0\t0\t200\t00000000\t0\t0\t0
