@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from raysm.client.submit import submit
     from raysm.client.sweep import Sweep
     from raysm.client.sweep_result import SweepResult
-    from raysm.client.tuning.call import tune
-    from raysm.client.tuning.handle import Tuning, attach_tuning
+    from raysm.client.tuning import Tuning, attach_tuning, tune
     from raysm.errors import JobFailed, JobStopped, RaysmError
     from raysm.grid.batch_job.definition import ControllerJob
     from raysm.grid.row import GridRow
@@ -147,8 +146,7 @@ _HOMES = {
     "raysm.client.sweep": ("Sweep",),
     "raysm.client.results.similarity": ("SimilarityResult",),
     "raysm.client.sweep_result": ("SweepResult",),
-    "raysm.client.tuning.handle": ("Tuning", "attach_tuning"),
-    "raysm.client.tuning.call": ("tune",),
+    "raysm.client.tuning": ("Tuning", "attach_tuning", "tune"),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.grid.batch_job.definition": ("ControllerJob",),
     "raysm.grid.row": ("GridRow",),

@@ -21,7 +21,7 @@ from raysm.client.job.listing import find_all, find_running
 from raysm.client.job.removal import check, descriptions, remove
 from raysm.client.logs.stream import JobStream
 from raysm.client.service import Service, connect
-from raysm.client.tuning.handle import Tuning, attach_tuning
+from raysm.client.tuning import Tuning, attach_tuning
 from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
 from raysm.contract import events
 from raysm.contract.names import WORKLOAD_TAG

@@ -15,8 +15,7 @@ from raysm.cli.sending import as_request, check_output, check_timeout, facts, pr
 from raysm.client.results.result import check_folder
 from raysm.client.settings import Settings
 from raysm.client.sweep_result import TrialTable
-from raysm.client.tuning.call import TuningOptions, prepare_tuning
-from raysm.client.tuning.handle import Tuning
+from raysm.client.tuning import Tuning, TuningOptions, prepare_tuning
 from raysm.contract.events import Trial
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest

@@ -5,7 +5,7 @@ import datetime
 import raysm
 from raysm.client.service import Service
 from raysm.client.targets.connection import Polling
-from raysm.client.tuning.handle import Tuning, of_sweep
+from raysm.client.tuning import Tuning, sought_by
 
 BEGAN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 SPACE = {"lr": raysm.uniform(0, 1), "depth": raysm.choice([2, None])}
@@ -34,7 +34,7 @@ def scripted_tuning(sagemaker):
     """Return the handle on the tuning job ``tuned`` of a scripted SageMaker."""
     service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
     return Tuning(
-        "tuned", of_sweep(raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()), service
+        "tuned", sought_by(raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()), service
     )
 
 

@@ -1,0 +1,459 @@
+"""Sweeps whose trials the service launches, a training job each: a HyperParameterTuningJob and the handle on it."""
+
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from raysm.client.calls import present
+from raysm.client.job.handle import Job, attach
+from raysm.client.options import SubmitOptions
+from raysm.client.prepared import Prepared
+from raysm.client.service import Service, connect
+from raysm.client.submit import prepare
+from raysm.client.sweep import Sweep
+from raysm.client.sweep_result import TrialTable
+from raysm.contract.events import Trial
+from raysm.contract.paths import Paths
+from raysm.contract.seal import START
+from raysm.contract.service_model import violations
+from raysm.errors import InvalidRequest, JobFailed, JobNotFound, NotDone, ServiceError
+from raysm.request import Target
+from raysm.request.space import Value
+from raysm.request.sweep import SweepWorkload, require_sweep
+
+MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sought:
+    """The metric and the parameters of a tuning job."""
+
+    metric: str
+    mode: str
+    """``min`` or ``max``."""
+    read: Mapping[str, Callable[[str], Value]]
+    """Parses a value as the service writes it, by parameter."""
+
+
+def sought_by(sweep: SweepWorkload) -> Sought:
+    """Return what a sweep looks for."""
+    read = {name: parameter.read for name, parameter in sweep.space.items()}
+    return Sought(metric=sweep.metric, mode=sweep.mode, read=read)
+
+
+def described(answer: Mapping[str, Any]) -> Sought:
+    """Return what a tuning job looks for, from the answer of Describe.
+
+    Raises:
+        InvalidRequest: It has several definitions, which raysm never sends.
+    """
+    config = answer["HyperParameterTuningJobConfig"]
+    objective = config.get("HyperParameterTuningJobObjective")
+    if objective is None:
+        raise InvalidRequest(
+            f"the tuning job {answer['HyperParameterTuningJobName']} has several definitions with an objective each; "
+            "look at it by the SDK that sent it"
+        )
+    kinds: Mapping[str, Callable[[str], Value]] = {
+        "IntegerParameterRanges": int,
+        "ContinuousParameterRanges": float,
+        "CategoricalParameterRanges": _category,
+    }
+    ranges = config.get("ParameterRanges") or {}
+    return Sought(
+        metric=objective["MetricName"],
+        mode=MODES[objective["Type"]],
+        read={item["Name"]: read for kind, read in kinds.items() for item in ranges.get(kind) or ()},
+    )
+
+
+def _category(text: str) -> Value:
+    # A sweep quotes a text that would read as JSON.
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if value is None or isinstance(value, str | int | float) else text
+
+
+NAME = "HyperParameterTuningJobName"
+FINAL = ("Completed", "Failed", "Stopped")
+TRIALS: Mapping[str, str] = {"Completed": "done", "Stopped": "stopped", "Failed": "failed"}
+"""By the status of a training job; all others run."""
+
+
+class Tuning:
+    """One tuning job.
+
+    Attributes:
+        name: Its name.
+        metric: What counts.
+        mode: The direction: ``min`` or ``max``.
+    """
+
+    def __init__(self, name: str, sought: Sought, service: Service) -> None:
+        """Hold a tuning job that the service knows."""
+        self.name, self.metric, self.mode = name, sought.metric, sought.mode
+        self._sought = sought
+        self._service = service
+
+    def describe(self) -> dict[str, Any]:
+        """Return the service's description of it."""
+        return dict(self._service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: self.name}))
+
+    @property
+    def status(self) -> str:
+        """``InProgress``, ``Stopping``, ``Completed``, ``Failed`` or ``Stopped``."""
+        return str(self.describe()["HyperParameterTuningJobStatus"])
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+        return self.status in FINAL
+
+    @property
+    def is_billed(self) -> bool:
+        """True if its trials cost money; they then go on after Ctrl-C."""
+        return self._service.target.is_billed
+
+    def wait(self, timeout_s: float | None = None, *, ended: Callable[[Trial], Any] | None = None) -> str:
+        """Wait for its end; return its status.
+
+        Args:
+            timeout_s: Seconds; None is without end.
+            ended: Called with each trial, once, when it has ended.
+
+        Raises:
+            NotDone: It has not ended in time.
+        """
+        names: set[str] = set()
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        # At the pace of all polling: AWS limits the Describe calls of an account, of any kind of job.
+        pauses = self._service.polling.pauses()
+        while (status := self.status) not in FINAL:
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                raise NotDone(f"the tuning job {self.name} is {status} after {timeout_s:g} s")
+            self._tell(ended, names)
+            time.sleep(next(pauses))
+        self._tell(ended, names)
+        return status
+
+    def _tell(self, ended: Callable[[Trial], Any] | None, names: set[str]) -> None:
+        if ended is None:
+            return
+        for trial in self.trials:
+            if trial.status != "running" and trial.host not in names:
+                names.add(trial.host)
+                ended(trial)
+
+    def stop(self) -> None:
+        """Launch nothing more, and stop the trials that run."""
+        self._service.call("sagemaker", "stop_hyper_parameter_tuning_job", **{NAME: self.name})
+
+    @property
+    def trials(self) -> TrialTable:
+        """All trials so far, by their numbers."""
+        summaries = sorted(self._summaries(), key=lambda item: item["TrainingJobName"])
+        trials = [self._trial(number, item) for number, item in enumerate(summaries)]
+        return TrialTable(trials, self.metric, self._sought.mode)
+
+    @property
+    def best(self) -> Job:
+        """The training job of the best trial: its result is the sweep's with that trial alone.
+
+        Raises:
+            JobFailed: The tuning job has failed.
+            NotDone: No trial has a value yet.
+        """
+        described = self.describe()
+        if "BestTrainingJob" in described:
+            return attach(described["BestTrainingJob"]["TrainingJobName"], self._service)
+        if described["HyperParameterTuningJobStatus"] == "Failed":
+            raise JobFailed(f"the tuning job {self.name} failed: {described.get('FailureReason', '')}")
+        raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.metric!r} yet")
+
+    def _summaries(self) -> Iterator[Mapping[str, Any]]:
+        query: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
+        for page in self._service.pages("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query):
+            yield from page["TrainingJobSummaries"]
+
+    def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:
+        final = item.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
+        value = final.get("Value")
+        began, ended = item.get("TrainingStartTime"), item.get("TrainingEndTime")
+        return Trial(
+            number=number,
+            status=TRIALS.get(item["TrainingJobStatus"], "running"),
+            params={
+                name: self._sought.read[name](text)
+                for name, text in item["TunedHyperParameters"].items()
+                if name in self._sought.read
+            },
+            value=value,
+            metrics={} if value is None else {self.metric: value},
+            reason=item.get("FailureReason", ""),
+            host=item["TrainingJobName"],
+            seconds=(ended - began).total_seconds() if began and ended else 0.0,
+            time_s=(ended or item["CreationTime"]).timestamp(),
+        )
+
+    def __repr__(self) -> str:
+        try:
+            return f"<raysm tuning {self.name}: {self.status}>"
+        except ServiceError:
+            return f"<raysm tuning {self.name}>"
+
+
+def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
+    """Return the handle on a tuning job that another process may have sent.
+
+    Args:
+        name: The tuning job's name.
+        on: Where it is; None is the embedded SageMaker of this machine.
+
+    Raises:
+        JobNotFound: There is no tuning job of that name.
+        InvalidRequest: It has several definitions.
+    """
+    service = connect(on)
+    try:
+        answer = service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: name})
+    except JobNotFound:
+        raise JobNotFound(f"there is no tuning job {name!r} {service.target.describe()}; check its name") from None
+    return Tuning(name, described(answer), service)
+
+
+_log = logging.getLogger("raysm")
+
+
+STRATEGIES: Mapping[str, str] = {"optuna": "Bayesian", "random": "Random", "grid": "Grid"}
+"""The service's strategy by the sweep's search: ``optuna`` stands for the one that learns."""
+KEPT = (
+    "RoleArn",
+    "InputDataConfig",
+    "VpcConfig",
+    "OutputDataConfig",
+    "ResourceConfig",
+    "StoppingCondition",
+    "EnableNetworkIsolation",
+    "EnableInterContainerTrafficEncryption",
+    "EnableManagedSpotTraining",
+    "RetryStrategy",
+    "Environment",
+)
+"""Keys that a definition takes from the training job. Not its checkpoints: all trials would have the same prefix."""
+MIN_TIME_S = 120
+"""The service's lower limit of MaxRuntimeInSeconds."""
+NUMBER = r"-?[0-9][0-9.e+-]*"
+"""As JSON writes a finite number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuningOptions:
+    """Options of a tuning job beside those of its sweep."""
+
+    parallel: int = 1
+    """Maximum number of training jobs at a time."""
+    parents: tuple[str, ...] = ()
+    """Names of tuning jobs, up to five, from which the search learns before it begins."""
+
+
+def request_of(
+    name: str, sweep: SweepWorkload, training: Mapping[str, Any], options: TuningOptions, *, takes_files: bool
+) -> dict[str, Any]:
+    """Return the call that creates the tuning job ``name``.
+
+    Args:
+        name: The tuning job's name.
+        sweep: The sweep that it runs.
+        training: The parameters of CreateTrainingJob for the whole sweep as one job.
+        options: The options of the tuning job.
+        takes_files: Whether the target takes ``file://`` where the API wants ``s3://``.
+
+    Raises:
+        InvalidRequest: The service cannot do what is asked for.
+    """
+    _check(sweep, options)
+    algorithm = training["AlgorithmSpecification"]
+    static = {**(training.get("HyperParameters") or {}), "sagemaker_program": START}
+    static["sagemaker_submit_directory"] = str(Paths().payload)
+    # The value of the trial's events is the metric that counts. It is found by what follows it, since a parameter may
+    # be called "value" too, and parameters come first.
+    pattern = re.escape('"kind": "trial", ').replace("\\ ", " ") + f'.*?"value": ({NUMBER}), "metrics": \\{{'
+    parents = [{"HyperParameterTuningJobName": parent} for parent in options.parents]
+    request = present(
+        HyperParameterTuningJobName=name,
+        HyperParameterTuningJobConfig=_config(sweep, options),
+        TrainingJobDefinition={
+            "StaticHyperParameters": static,
+            "AlgorithmSpecification": {
+                "TrainingImage": algorithm["TrainingImage"],
+                "TrainingInputMode": algorithm["TrainingInputMode"],
+                "MetricDefinitions": [{"Name": sweep.metric, "Regex": pattern}],
+            },
+            **{key: training[key] for key in KEPT if key in training},
+        },
+        # TransferLearning lets ranges and data change between the two.
+        WarmStartConfig={"ParentHyperParameterTuningJobs": parents, "WarmStartType": "TransferLearning"}
+        if parents
+        else None,
+        Tags=training.get("Tags"),
+    )
+    for violation in violations("CreateHyperParameterTuningJob", request, takes_files=takes_files):
+        where = ".".join(map(str, violation.path))
+        raise InvalidRequest(f"a tuning job cannot have {where}={violation.value!r} ({violation.rule})")
+    return request
+
+
+def _config(sweep: SweepWorkload, options: TuningOptions) -> dict[str, Any]:
+    is_grid = sweep.chosen_search == "grid"
+    budget_s = sweep.time_budget_s
+    return present(
+        Strategy=STRATEGIES[sweep.chosen_search],
+        HyperParameterTuningJobObjective={
+            "Type": "Minimize" if sweep.mode == "min" else "Maximize",
+            "MetricName": sweep.metric,
+        },
+        ResourceLimits=present(
+            # The service refuses a number for a grid, whose ranges have it.
+            MaxNumberOfTrainingJobs=None if is_grid else sweep.trials,
+            MaxParallelTrainingJobs=options.parallel,
+            MaxRuntimeInSeconds=None if budget_s is None else round(budget_s),
+        ),
+        ParameterRanges=_ranges(sweep, is_grid),
+        TrainingJobEarlyStoppingType="Off" if sweep.stop is None else sweep.stop.service_rule,
+        RandomSeed=sweep.seed,
+    )
+
+
+def _ranges(sweep: SweepWorkload, is_grid: bool) -> dict[str, list[dict[str, Any]]]:
+    ranges: dict[str, list[dict[str, Any]]] = {}
+    for name, parameter in sweep.space.items():
+        # The service's grids take no numbers: a grid lists each value.
+        kind, item = parameter.listed() if is_grid else parameter.tuned()
+        ranges.setdefault(kind, []).append({"Name": name, **item})
+    return ranges
+
+
+def _check(sweep: SweepWorkload, options: TuningOptions) -> None:
+    if sweep.draws_itself:
+        raise InvalidRequest(
+            "tune: the service draws by ranges, {'lr': raysm.loguniform(1e-4, 1e-1)}: a function that draws goes with "
+            "raysm.submit(raysm.Sweep(…))"
+        )
+    if sweep.stop is not None and sweep.stop.service_rule is None:
+        raise InvalidRequest(
+            f"tune: stop={sweep.stop.kind!r} is not the service's: take stop='median' (its early stopping), None, or "
+            "raysm.submit(raysm.Sweep(…))"
+        )
+    if sweep.warm_start:
+        raise InvalidRequest("tune: warm_start is of sweeps on one cluster; name earlier tuning jobs: parents=[…]")
+    if sweep.concurrency is not None:
+        raise InvalidRequest(
+            f"tune: concurrency={sweep.concurrency} is of trials on one cluster; of a tuning job say parallel=…"
+        )
+    if type(options.parallel) is not int or options.parallel < 1:
+        raise InvalidRequest(f"tune: parallel must be a whole number of at least 1, got {options.parallel!r}")
+    if sweep.time_budget_s is not None and sweep.time_budget_s < MIN_TIME_S:
+        raise InvalidRequest(
+            f"tune: time_budget_s is at least {MIN_TIME_S} for the service, got {sweep.time_budget_s:g}"
+        )
+
+
+MAX_NAME = 32
+"""Characters of a tuning job's name, by the service's model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedTuning:
+    """A tuning job that is ready to be sent."""
+
+    name: str
+    sweep: SweepWorkload
+    request: Mapping[str, Any]
+    """The call that ``send`` makes."""
+    job: Prepared
+    """The sweep as one job, of which each trial's is made."""
+
+    def send(self) -> Tuning:
+        """Upload what has changed, send the call, and return the handle.
+
+        Raises:
+            ServiceError: The service refused; nothing of the tuning job is left but data that can be used again.
+        """
+        service = self.job.service
+        with self.job.brought():
+            service.call("sagemaker", "create_hyper_parameter_tuning_job", **self.request)
+        return Tuning(self.name, sought_by(self.sweep), service)
+
+
+def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
+    """Make a tuning job from a sweep that was prepared as one job; nothing is sent.
+
+    Raises:
+        InvalidRequest: The service cannot do what is asked for.
+    """
+    request, sweep = job.request, require_sweep(job.request.workload)
+    if request.kind != "training":
+        raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
+    # A definition has no key for either: they would be dropped silently.
+    if request.checkpoint_uri is not None:
+        raise InvalidRequest(
+            "tune: all trials of a tuning job would have one checkpoint_uri; drop it, and let the trials be short, or "
+            "send the sweep as a job"
+        )
+    if request.limits.max_restarts:
+        raise InvalidRequest(
+            f"tune: max_restarts={request.limits.max_restarts} is of a job that raysm follows, and the trials of a "
+            "tuning job are launched by the service; drop it, or give them more time (limits.max_runtime_s)"
+        )
+    # A warning only: it may be in the project's file for other jobs.
+    if request.tracking is not None and not request.is_tracked_by_head:
+        _log.warning(
+            "tune: the trials are not copied to %s, a file of this machine, which a tuning job does not reach; an "
+            "MLflow server (http://…, or an ARN) gets a run of each",
+            request.tracking,
+        )
+    # A tuning job's name is shorter than a job's, because the names of its trials begin with it.
+    suffix = f"{time.strftime('%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    begin = re.sub(r"[^a-zA-Z0-9-]", "-", job.task)[: MAX_NAME - len(suffix) - 1].strip("-")
+    name = f"{begin}-{suffix}"
+    call = request_of(name, sweep, job.plan.request, options, takes_files=job.service.target.takes_files)
+    return PreparedTuning(name=name, sweep=sweep, request=call, job=job)
+
+
+def tune(
+    sweep: Sweep,
+    *,
+    parallel: int = 1,
+    parents: "Sequence[str | Tuning]" = (),
+    on: "Target | Service | None" = None,
+    **options: Unpack[SubmitOptions],
+) -> Tuning:
+    """Have the service search: a tuning job, whose trials are training jobs with a cluster each.
+
+    For trials of half an hour and more, or a search that outlives this machine; many short trials are faster on the one
+    cluster of ``raysm.submit(sweep)``. ``search="optuna"``, the default, is the service's Bayesian search; ``stop`` may
+    be ``"median"``. A trial's image has to begin with raysm's bootstrap, as those of ``containers/`` do, or be one of
+    AWS's framework images; neither was seen on AWS.
+
+    Args:
+        sweep: What is tried; its space are ranges.
+        parallel: Trials at a time, at most.
+        parents: Earlier tuning jobs, up to five, from which the search learns before it begins.
+        on: As for ``submit``.
+        options: As for ``submit``; of each trial's job.
+
+    Raises:
+        InvalidRequest: The service cannot do what is asked for; nothing was uploaded.
+        ServiceError: The service refused, or cannot be reached.
+    """
+    if not isinstance(sweep, Sweep):
+        raise InvalidRequest(f"tune takes raysm.Sweep(…), got {sweep!r}")
+    names = tuple(str(getattr(parent, "name", parent)) for parent in parents)
+    tuning = TuningOptions(parallel=parallel, parents=names)
+    return prepare_tuning(prepare(sweep, on=on, **options), tuning).send()
