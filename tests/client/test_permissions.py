@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 
-from raysm.client.account.permissions import ROLE, USER, Grant, policy, resources_of, trust
+from raysm.client.account.permissions import ROLE, USER, policy
 from raysm.client.doctor.rights import placeholders
 from raysm.contract import mirror
 from tests.support.permissions import covered
@@ -26,23 +26,11 @@ def test_a_statement_falls_away_with_what_it_is_about():
     assert {"Objects", "Image", "Logs"} <= sids
 
 
-def test_a_resource_stands_once_for_each_name():
-    grant = Grant(
-        purpose="A", meaning="", actions=("s3:GetObject",), resources=("arn:{partition}:s3:::{input_prefix}*",)
-    )
-    names = {"partition": ("aws",), "input_prefix": ("a/", "b/", "a/")}
-    assert resources_of(grant, names) == ["arn:aws:s3:::a/*", "arn:aws:s3:::b/*"]
-
-
 def test_sids_are_letters_and_digits_and_policies_are_json_within_iams_limit():
     for grants in (USER, ROLE):
         assert all(grant.purpose.isalnum() for grant in grants)
         # A managed policy has at most 6,144 characters without blanks.
         assert len(json.dumps(policy(grants, NAMES), separators=(",", ":"))) <= 6144
-
-
-def test_the_trust_policy_lets_sagemaker_take_the_role_on():
-    assert trust()["Statement"][0]["Action"] == "sts:AssumeRole"
 
 
 def test_the_role_may_do_in_mlflow_what_the_copy_of_the_metrics_calls_and_nothing_else():

@@ -6,10 +6,9 @@ import pytest
 
 from raysm.client.submit import submit
 from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest
 from raysm.request import Script, Security
 from tests.support.client_jobs import M5
-from tests.support.sagemaker import refusal
 
 
 def running(remote, job, status="Training"):
@@ -38,12 +37,6 @@ def test_what_has_no_network_or_no_such_thing_is_refused(remote, script):
     processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
     with pytest.raises(InvalidRequest, match="Processing job, which has no remote debugging"):
         switch_remote_debugging(processing.chain, enabled=True)
-
-
-def test_an_account_that_guards_it_is_told_of_as_such(remote, job):
-    remote.fail("update_training_job", refusal("AccessDeniedException", "not authorized"))
-    with pytest.raises(ServiceError, match="only where sagemaker:EnableRemoteDebug is false"):
-        switch_remote_debugging(running(remote, job).chain, enabled=True)
 
 
 def test_the_ports_of_the_second_command_are_what_the_session_document_takes():

@@ -2,12 +2,8 @@
 
 import itertools
 
-import pytest
-
 from raysm.client.account.quotas import listed_quotas
-from raysm.errors import ServiceError
 from tests.support.quotas import QuotaPages
-from tests.support.sagemaker import refusal
 
 OWN, DEFAULTS = [("a", 4.0), ("b", 1.0)], [("a", 0.0), ("c", 9.0)]
 
@@ -26,13 +22,3 @@ def test_no_page_is_read_that_nobody_asks_for():
     assert client.pages == 0
     assert listed(client, most=2) == OWN
     assert client.pages == 2
-
-
-def test_an_account_without_values_of_its_own_has_the_defaults():
-    assert listed(QuotaPages([], DEFAULTS)) == DEFAULTS
-
-
-def test_who_may_not_read_them_is_told_so():
-    client = QuotaPages([], [], error=refusal("AccessDeniedException", "no", "ListServiceQuotas"))
-    with pytest.raises(ServiceError, match="AccessDenied"):
-        listed(client)

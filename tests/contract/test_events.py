@@ -1,7 +1,6 @@
 """Tests of ``raysm.contract.events``."""
 
 import io
-import json
 
 import pytest
 from hypothesis import given
@@ -20,14 +19,6 @@ EVENTS = [
 def test_an_event_survives_its_line(event):
     assert parse(line(event)) == event
     assert "\n" not in line(event)
-
-
-def test_an_event_is_found_behind_a_prefix_of_the_log():
-    assert parse("2026-01-01T00:00:00 algo-1 | " + line(EVENTS[0])) == EVENTS[0]
-
-
-def test_a_line_is_json_that_other_tools_can_read():
-    assert json.loads(line(EVENTS[1]))["phase"] == "similarity"
 
 
 @given(st.text() | st.builds(lambda tail: '{"raysm": 1, ' + tail, st.text()))
@@ -61,11 +52,6 @@ def test_a_bar_shows_one_line_a_second_and_its_last_state(clock):
     assert shown.split() == [b"%d%%" % percent for percent in range(0, 101, 4)]
 
 
-def test_a_line_after_a_bar_is_a_line_of_its_own(clock):
-    lines = ProgressLines(clock)
-    assert lines.feed(b"\r10%\r20%\rdone\nnext\n") == b"10%\ndone\nnext\n"
-
-
 def test_a_bar_that_is_closed_by_a_line_end_alone_keeps_its_last_state(clock):
     lines = ProgressLines(clock)
     assert lines.feed(b"10%\r20%\r30%\r\r\n") == b"10%\n30%\n"
@@ -76,26 +62,10 @@ def test_windows_line_ends_are_line_ends_also_when_they_come_in_two_pieces(clock
     assert lines.feed(b"one\r\ntwo\r") + lines.feed(b"\nthree\n") == b"one\ntwo\nthree\n"
 
 
-def test_empty_lines_stay(clock):
-    assert ProgressLines(clock).feed(b"a\n\n\nb\r\n\r\n") == b"a\n\n\nb\n\n"
-
-
-def test_what_has_no_line_end_comes_at_the_end(clock):
-    lines = ProgressLines(clock)
-    assert lines.feed(b"a\nb") == b"a\n"
-    assert lines.rest() == b"b"
-
-
 def test_a_line_without_end_is_cut(clock):
     lines = ProgressLines(clock)
     assert lines.feed(b"x" * (MAX_LINE_BYTES + 5)) == b"x" * MAX_LINE_BYTES + b"\n"
     assert lines.rest() == b"x" * 5
-
-
-@given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"", b"\xff"]), max_size=30))
-def test_output_without_carriage_returns_is_unchanged(pieces):
-    lines = ProgressLines()
-    assert b"".join(map(lines.feed, pieces)) + lines.rest() == b"".join(pieces)
 
 
 def test_tqdm_is_readable(clock):

@@ -28,12 +28,6 @@ def test_a_type_with_disks_of_its_own_is_known_by_its_family(name):
     assert has_local_storage(f"ml.{name}")
 
 
-@pytest.mark.parametrize("name", ["ml.m5.large", "ml.c5n.large", "ml.p3.2xlarge", "ml.r6i.large", "local", "m5d.large"])
-def test_all_others_have_a_volume(name):
-    assert not has_local_storage(name)
-    assert local_storage_gb(name) is None
-
-
 def test_the_room_on_all_disks_of_an_instance_is_told_where_it_is_known():
     assert local_storage_gb("ml.g4dn.xlarge") == 125
     assert local_storage_gb("ml.g5.48xlarge") == 7600

@@ -1,16 +1,12 @@
 """Tests of ``raysm.contract.job_api``."""
 
 import json
-import re
-from typing import get_args, get_type_hints
 
 import pytest
 from botocore.session import Session
 
-from raysm.contract.job_api import APIS, TRAINING, InputManifest, api_of, preferred, selected, settled
-from raysm.contract.paths import Paths
+from raysm.contract.job_api import APIS, InputManifest, api_of, preferred, selected, settled
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.request import JobRequest
 
 pytestmark = pytest.mark.smoke
 
@@ -41,26 +37,9 @@ def test_the_way_to_the_instances_is_one_of_the_service_model(api):
     assert ("InstanceGroups" in shape.members) == api.has_groups
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
-def test_an_arn_is_one_that_the_service_takes(api):
-    pattern = MODEL.shape_for(f"{api.title}JobArn").metadata["pattern"]
-    assert re.fullmatch(pattern, api.arn(region="eu-west-1", account="123456789012", name="a-job"))
-
-
-def test_a_request_can_ask_for_every_api_and_for_no_other():
-    kinds = get_args(get_type_hints(JobRequest)["kind"])
-    assert set(kinds) == {api.kind for api in APIS}
-    assert [api_of(kind) for kind in kinds] == list(APIS)
-
-
 def test_a_kind_that_is_none_is_refused_with_those_that_are():
     with pytest.raises(InvalidRequest, match="'training' or 'processing', got 'transform'"):
         api_of("transform")
-
-
-def test_every_api_has_a_layout_of_its_own_and_training_is_the_usual_one():
-    assert len({api.layout for api in APIS}) == len(APIS)
-    assert Paths() == Paths(api=TRAINING)
 
 
 PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 2}
@@ -82,10 +61,6 @@ def test_it_is_the_first_until_the_service_has_chosen(resources):
     assert settled(resources)["InstanceType"] == "ml.p5.48xlarge"
     chosen = settled(selected(resources, *preferred(resources)[1]))
     assert (chosen["InstanceType"], chosen["InstanceCount"]) == ("ml.p4d.24xlarge", 2)
-
-
-def test_without_a_choice_it_stays_as_it_is():
-    assert settled(PLAIN) is PLAIN
 
 
 def test_what_was_written_is_read():

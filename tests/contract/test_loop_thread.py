@@ -28,18 +28,6 @@ async def wait_for_ever(ended):
         ended.set()
 
 
-def test_work_is_done_there_and_its_result_is_here(there):
-    assert asyncio.run(there.carry_out(name_of_thread())) == "there"
-
-
-def test_what_work_raises_is_raised_here(there):
-    async def fail():
-        raise ConnectionRefusedError("nobody listens")
-
-    with pytest.raises(ConnectionRefusedError, match="nobody listens"):
-        asyncio.run(there.carry_out(fail()))
-
-
 def test_calls_come_in_their_order_and_back_in_the_loop_that_asked(there):
     heard = []
 
@@ -91,13 +79,6 @@ def test_who_gives_up_waiting_ends_the_work(there):
     assert ended.wait(90)
 
 
-def test_what_is_told_to_a_loop_that_is_closed_is_heard_by_nobody():
-    async def bind():
-        return bound_to_this_loop(lambda: pytest.fail("called"))
-
-    asyncio.run(bind())()
-
-
 def test_closing_ends_what_runs_there():
     thread, ended = LoopThread("closing"), threading.Event()
 
@@ -107,34 +88,9 @@ def test_closing_ends_what_runs_there():
     assert ended.is_set()
 
 
-def test_a_thread_waits_for_work_there(there):
-    assert there.run(name_of_thread()) == "there"
-
-
 def test_work_that_takes_too_long_is_ended(there):
     ended = threading.Event()
 
     with pytest.raises(TimeoutError):
         there.run(wait_for_ever(ended), 0.05)
     assert ended.wait(60)
-
-
-def test_a_connection_that_is_lost_in_a_call_is_no_error_there(there, capfd):
-    def fail():
-        raise ConnectionResetError("gone")
-
-    there.call(fail)
-    assert there.run(name_of_thread()) == "there"
-    assert capfd.readouterr() == ("", "")
-
-
-def test_it_can_be_closed_twice_and_from_within():
-    thread = LoopThread("closing")
-
-    async def close():
-        thread.close()
-
-    thread.run(close())
-    thread.close()
-    thread.close()
-    assert thread.is_closed

@@ -16,8 +16,6 @@ from raysm.contract.packages import (
     kept_library,
     library,
     name_of,
-    ray_will_do,
-    release_of,
     without_credentials,
 )
 
@@ -61,16 +59,6 @@ def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_ad
     assert len(kept(package)) == 1
 
 
-def test_what_cannot_be_kept_is_packed_all_the_same(package):
-    (package / "__pycache__").write_text("no folder")
-    assert names_of(kept_library(package)) == ["package/__init__.py", "package/room/b.py"]
-
-
-def test_who_wants_nothing_to_be_kept_is_left_nothing(package):
-    assert kept_library(package, keep=False)
-    assert not kept(package)
-
-
 def test_what_c_files_include_travels_with_them():
     with zipfile.ZipFile(io.BytesIO(library())) as archive:
         names = set(archive.namelist())
@@ -91,16 +79,6 @@ def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
     assert all(f'"{requirement}"' in text for requirement in NEEDS.values())
 
 
-@pytest.mark.parametrize("version", ["2.60.0", "2.60.9", "2.60", "2.60.1.post1", "2.60.0+local"])
-def test_every_ray_of_the_release_will_do(version):
-    assert ray_will_do(version)
-
-
-@pytest.mark.parametrize("version", ["2.59.9", "2.61.0", "2.6.0", "3.0.0.dev0", "2.600.0", "nightly"])
-def test_any_other_ray_will_not(version):
-    assert not ray_will_do(version)
-
-
 @pytest.mark.parametrize(
     ("line", "name"),
     [
@@ -115,11 +93,6 @@ def test_any_other_ray_will_not(version):
 )
 def test_the_package_that_a_line_names(line, name):
     assert name_of(line) == name
-
-
-def test_the_numbers_of_a_version():
-    assert release_of("2.60.1rc2+cpu") == (2, 60, 1)
-    assert release_of("nightly") == ()
 
 
 def test_pip_says_which_index_it_asks_and_where_its_files_lie():

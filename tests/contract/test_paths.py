@@ -1,13 +1,11 @@
 """Tests of ``raysm.contract.paths``."""
 
-import os
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from raysm.contract.job_api import APIS, PROCESSING
-from raysm.contract.paths import Paths, kernels_folder
+from raysm.contract.paths import Paths
 
 
 def test_a_training_jobs_files_lie_where_sagemaker_puts_them():
@@ -46,19 +44,3 @@ def test_the_layout_that_the_service_made_says_of_which_api_the_job_is(tmp_path,
         file.write_text("{}")
     assert Paths.found_in(tmp_path) == made
     assert Paths.found_in(tmp_path).api is api
-
-
-def test_where_nothing_was_written_yet_the_layout_is_a_training_jobs(tmp_path):
-    assert Paths.found_in(tmp_path) == Paths(tmp_path)
-
-
-def test_an_instance_s_own_things_lie_where_it_has_chosen_and_else_below_the_base(tmp_path):
-    assert Paths().scratch == Path("/opt/ml/scratch")
-    chosen = Paths(scratch_root=tmp_path)
-    assert chosen.scratch == tmp_path
-    assert chosen.records(lasting=False).is_relative_to(tmp_path)
-    assert chosen.records(lasting=True).is_relative_to(chosen.checkpoints)
-
-
-def test_each_user_has_a_folder_of_his_own():
-    assert str(kernels_folder()) == f"{tempfile.gettempdir()}/raysm-kernels-{os.getuid()}"

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from raysm.contract.events import Trial, Trials, best_of, line, parse
+from raysm.contract.events import Trial, Trials, best_of
 from raysm.contract.result import (
     MAX_REASON,
-    SERVICE_REASON,
     Failure,
     Manifest,
     ResultFile,
@@ -45,25 +44,6 @@ def test_a_failed_block_says_which_and_how_often_and_why_in_the_first_line():
     first = "BlockFailed: block (0, 20) failed 3 times, the last time: ValueError: no ValueError: no such layer"
     assert reason.startswith(f"{first}\n…t")
     assert len(reason) == MAX_REASON
-
-
-def test_a_reason_leaves_room_for_what_sagemaker_puts_around_it():
-    reason = Failure(error_type="ValueError", message="m", remote_traceback="t" * 2000).reason()
-    assert len(f"AlgorithmError: {reason}, exit code: 137") <= SERVICE_REASON
-
-
-def test_a_short_failure_is_its_exception_alone():
-    assert Failure(error_type="KeyError", message="").reason() == "KeyError"
-
-
-def test_a_failure_without_a_text_is_its_class_alone_wherever_it_is_said():
-    assert Failure(error_type="rank 3 on algo-2: killed by SIGKILL", message="").headline.endswith("SIGKILL")
-
-
-def test_a_failure_survives_its_file(tmp_path):
-    failure = Failure(error_type="OSError", message="ä\n", remote_traceback="t", exit_code=3)
-    failure.write(tmp_path / "failure.json")
-    assert Failure.read(tmp_path / "failure.json") == failure
 
 
 def test_a_manifest_survives_its_file(tmp_path):
@@ -108,11 +88,6 @@ def test_what_is_written_is_read_again(tmp_path):
     )
     trials.write(tmp_path)
     assert Trials.read(tmp_path) == trials
-
-
-def test_a_trial_is_an_event_of_one_line():
-    one = trial(3, 0.5)
-    assert parse(line(one)) == one
 
 
 def test_the_best_is_the_first_of_equal_ones_and_never_a_failed_one():

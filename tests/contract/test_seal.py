@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from raysm.contract.seal import DIGESTS, START, Seal, digests_of, sha256_of_content, verify
+from raysm.contract.seal import DIGESTS, START, Seal, digests_of, verify
 from raysm.errors import InvalidPayload
 
 SEAL = Seal(start=hashlib.sha256(b"print('begun')").hexdigest(), digests="1" * 64)
@@ -30,21 +30,6 @@ def run(folder):
     # The test's own Python, in place of the one that an image has first on its path.
     _, *arguments = SEAL.command(folder, folder.parent / "failure")
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
-
-
-def test_the_digests_are_of_every_file_but_their_own(folder):
-    assert digests_of(folder) == {
-        START: SEAL.start,
-        "source/user.py": hashlib.sha256(b"one").hexdigest(),
-    }
-
-
-def test_a_content_and_the_file_that_has_it_have_one_digest(folder):
-    assert sha256_of_content(b"one") == sha256_of_content(folder / "source" / "user.py")
-
-
-def test_a_whole_folder_is_told_by_its_digests(folder):
-    assert verify(folder, START) == digests_of(folder)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from raysm.client.checks import check
 from raysm.client.plan import Plan
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING
-from raysm.contract.service_model import violations
 from raysm.contract.service_rules import RULES, breaches
 from raysm.errors import InvalidRequest
 from raysm.local.server.validation import ApiError, check_rules
@@ -186,22 +185,3 @@ def test_every_rule_is_broken_by_one_of_these_requests(api):
 )
 def test_what_is_close_to_a_rule_and_breaks_none_passes(changes):
     assert list(breaches(TRAINING, {**training_parameters(), **changes})) == []
-
-
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
-def test_a_plain_request_breaks_no_rule(api):
-    parameters = {TRAINING: training_parameters, PROCESSING: processing_parameters}[api]()
-    assert list(breaches(api, parameters)) == []
-
-
-def test_only_what_the_account_limits_is_a_quota():
-    past = {**training_parameters(), "StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}
-    assert [breach.is_quota for breach in breaches(TRAINING, past)] == [True]
-    without = {**training_parameters(), "ResourceConfig": {}}
-    assert [breach.is_quota for breach in breaches(TRAINING, without)] == [False]
-
-
-def test_how_long_a_processing_job_may_run_stands_in_the_model_itself():
-    past = {**processing_parameters(), "StoppingCondition": {"MaxRuntimeInSeconds": 9 * DAY_S + 1}}
-    (found,) = violations(PROCESSING.create, past, takes_files=False)
-    assert found.most == 9 * DAY_S

@@ -1,6 +1,5 @@
 """Tests of ``raysm.contract.source``."""
 
-import json
 import os
 import warnings
 
@@ -12,13 +11,12 @@ from raysm.contract.source import (
     find_module,
     imported_modules,
     imports_its_package_late,
-    is_code,
     late_modules,
     read_tree,
     source_of,
 )
 from raysm.errors import InvalidRequest
-from raysm.request import JobRequest, Script, TorchScript
+from raysm.request import JobRequest, Script
 
 
 @pytest.mark.parametrize(
@@ -39,14 +37,6 @@ def test_a_module_is_named_wherever_its_import_stands(tmp_path, source, expected
     assert imported_modules([tmp_path / "a.py"]) == set(expected)
 
 
-def test_an_import_inside_a_function_is_a_late_one(tmp_path):
-    file = tmp_path / "a.py"
-    file.write_text("import now\ndef f():\n    import later\nasync def g():\n    from later2 import x\n")
-    file.write_text(file.read_text() + "h = lambda: __import__('later3')\nclass C:\n    import at_once\n")
-    assert late_modules([file]) == {"later", "later2", "later3"}
-    assert imported_modules([file]) == {"now", "at_once", "later", "later2", "later3"}
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -58,16 +48,6 @@ def test_an_import_inside_a_function_is_a_late_one(tmp_path):
 def test_an_import_by_dots_is_late_inside_a_function_alone(tmp_path, source, expected):
     (tmp_path / "a.py").write_text(source)
     assert imports_its_package_late(tmp_path / "a.py") is expected
-
-
-def test_a_file_that_has_changed_is_read_anew(tmp_path):
-    file = tmp_path / "a.py"
-    file.write_text("import one")
-    assert imported_modules([file]) == {"one"}
-    file.write_text("import other")
-    assert imported_modules([file]) == {"other"}
-    file.unlink()
-    assert imported_modules([file]) == set()
 
 
 def test_what_stands_deeper_in_a_function_is_late_too_and_of_a_module_both_kinds_count(tmp_path):
@@ -109,11 +89,6 @@ def test_a_folder_without_init_loses_to_an_installed_package_of_its_name_as_in_p
     assert find_module("pytest", tmp_path) == tmp_path / "pytest"
 
 
-def test_code_is_told_from_data_by_its_suffix(tmp_path):
-    assert is_code(tmp_path / "a.py")
-    assert not is_code(tmp_path / "a.csv")
-
-
 @pytest.fixture
 def project(tmp_path):
     """Return how to write files of a project, by their names and contents, and get its folder."""
@@ -135,14 +110,6 @@ def travelling(workload, tmp_path):
     payload.pack(JobRequest(name="a", workload=workload), tmp_path / "payload")
     source = payload.load(tmp_path / "payload").source
     return {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("workload", [Script, TorchScript])
-def test_a_module_that_the_script_imports_travels_with_it_and_others_stay(project, tmp_path, workload):
-    folder = project(
-        {"train.py": "from model import Net", "model.py": "class Net: ...", "other.py": "", "data.csv": "1"}
-    )
-    assert travelling(workload(str(folder / "train.py")), tmp_path) == {"train.py", "model.py"}
 
 
 @pytest.mark.parametrize(
@@ -194,21 +161,6 @@ def test_a_package_travels_whole_without_what_is_hidden_cached_or_large(project,
     )
 
 
-def test_a_folder_without_init_travels_where_python_would_import_it(project, tmp_path):
-    folder = project({"main.py": "import tools.a, json", "tools/a.py": "", "json/notes.py": "", "data/x.csv": ""})
-    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "tools/a.py"}
-
-
-def test_a_module_named_like_an_installed_package_travels_as_python_would_import_it(project, tmp_path):
-    folder = project({"main.py": "import numpy, yaml, random", "numpy.py": "", "random.py": ""})
-    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "numpy.py", "random.py"}
-
-
-def test_raysm_itself_travels_already(project, tmp_path):
-    folder = project({"main.py": "import raysm", "raysm/__init__.py": ""})
-    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py"}
-
-
 def test_a_script_that_python_cannot_read_is_refused_and_a_module_that_it_cannot_is_not(project, tmp_path):
     folder = project({"main.py": "import old", "old.py": "print 'hello'", "torn.py": "def f(:"})
     with warnings.catch_warnings():
@@ -216,11 +168,6 @@ def test_a_script_that_python_cannot_read_is_refused_and_a_module_that_it_cannot
         assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "old.py"}
     with pytest.raises(InvalidRequest, match=r"torn.py, line 1: invalid syntax"):
         source_of(Script(str(folder / "torn.py")))
-
-
-def test_an_odd_escape_in_a_script_is_no_warning_of_the_command(project):
-    folder = project({"main.py": "x = '\\d'"})
-    assert source_of(Script(str(folder / "main.py"))).files
 
 
 def test_neighbours_of_a_script_are_those_of_the_file_that_a_link_names(project, tmp_path):
@@ -292,16 +239,6 @@ def test_what_lies_beside_the_script_and_did_not_travel_is_named_where_it_was_mi
     assert "pkg/ lies beside" in source.remedy_for("ModuleNotFoundError: No module named 'pkg.sub'")
     assert source.remedy_for("ModuleNotFoundError: No module named 'torch'") is None
     assert source.remedy_for("ValueError: plugin") is None
-
-
-def test_the_files_keep_their_modes_and_contents(project, tmp_path):
-    folder = project({"main.py": "import helpers", "helpers.py": "x = 1"})
-    os.chmod(folder / "helpers.py", 0o750)
-    payload.pack(JobRequest(name="a", workload=Script(str(folder / "main.py"))), tmp_path / "payload")
-    loaded = payload.load(tmp_path / "payload")
-    assert (loaded.source / "helpers.py").read_text() == "x = 1"
-    assert (loaded.source / "helpers.py").stat().st_mode & 0o777 == 0o750
-    assert json.loads((tmp_path / "payload" / "request.json").read_text())["workload"]["source_dir"] is None
 
 
 def test_a_source_folder_of_very_many_files_or_bytes_is_sent_with_a_warning(tmp_path):

@@ -32,35 +32,8 @@ def test_the_folder_that_has_to_be_there_is_not_made(tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
-def test_where_none_has_to_be_there_all_are_made(tmp_path):
-    make_folder(tmp_path / "a" / "b", within=None)
-    assert (tmp_path / "a" / "b").is_dir()
-
-
-def test_a_folder_that_lies_elsewhere_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="not in the subpath"):
-        make_folder(tmp_path / "a", within=tmp_path / "b")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_in_the_way_is_told(tmp_path):
-    (tmp_path / "a").touch()
-    with pytest.raises(FileExistsError):
-        make_folder(tmp_path / "a", within=tmp_path)
-
-
 def names_below(folder):
     return [path.relative_to(folder).as_posix() for path in files_below(folder)]
-
-
-def test_the_files_of_a_folder_come_before_those_of_the_folders_in_it_by_their_names(tmp_path):
-    for name in ("b", "a", "z/b", "z/a", "c/x"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    assert names_below(tmp_path) == ["a", "b", "c/x", "z/a", "z/b"]
-    assert list(files_below(tmp_path / "a")) == [tmp_path / "a"]
-    assert list(files_below(tmp_path / "nowhere")) == []
 
 
 def test_what_a_link_leads_to_is_below_a_folder_too(tmp_path):
@@ -101,12 +74,6 @@ def test_a_folder_that_cannot_be_read_for_want_of_descriptors_is_not_one_without
     (tmp_path / "file").touch()
     command = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "Too many open files\n"
-
-
-def test_a_file_appears_whole_with_its_mode(tmp_path):
-    put(tmp_path / "deep" / "secret", "text", mode=0o600)
-    assert (tmp_path / "deep" / "secret").read_text() == "text"
-    assert stat.S_IMODE((tmp_path / "deep" / "secret").stat().st_mode) == 0o600
 
 
 def test_a_folder_that_has_to_be_there_is_not_made(tmp_path):
@@ -156,11 +123,6 @@ def test_a_file_that_is_no_json_is_refused_by_name(tmp_path, content, message):
         read_json(tmp_path / "config.json")
     assert "config.json" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_folder_in_place_of_a_file_is_refused_by_name(tmp_path):
-    with pytest.raises(InvalidConfig, match="cannot be read"):
-        read_json(tmp_path)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o007])

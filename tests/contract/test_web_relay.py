@@ -67,16 +67,6 @@ def test_a_request_goes_on_as_it_was_quoted_with_its_body_and_without_what_tells
     assert headers["X-Own"] == "1"
 
 
-def test_a_redirection_is_the_browsers_to_follow(tmp_path):
-    status, headers, _ = asked(tmp_path, "GET", "/base/away")
-    assert (status, headers["Location"]) == (302, "/base/lab")
-
-
-def test_where_nobody_answers_that_is_said(tmp_path):
-    status, _, body = asked(tmp_path, "GET", "/base/", there=False)
-    assert (status, body[:21]) == (502, b"nobody answers there:")
-
-
 def test_a_websocket_goes_both_ways_by_the_protocol_that_both_know_and_ends_with_either(tmp_path):
     async def go():
         async with relaying(tmp_path) as url, aiohttp.ClientSession() as session:

@@ -3,11 +3,10 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.request.batch import READ, BatchInference
+from raysm.request.batch import BatchInference
 from raysm.request.codec import from_json, to_json
 from raysm.request.options import decisive_json
 from raysm.request.workload import Workload
-from raysm.workloads.batch.formats import FORMATS
 
 pytestmark = pytest.mark.smoke
 
@@ -36,15 +35,6 @@ def test_it_travels_as_json():
 def test_what_cannot_be_is_refused_by_its_name(fields, message):
     with pytest.raises(InvalidRequest, match=message):
         batch(**fields)
-
-
-def test_how_records_are_cut_does_not_depend_on_the_cluster():
-    assert batch().rows_of_a_piece == 16 * 8
-    assert batch(piece_rows=100).rows_of_a_piece == 100
-
-
-def test_whatever_can_be_read_has_a_format():
-    assert READ == tuple(FORMATS)
 
 
 def test_the_only_input_is_read_unless_one_is_named():

@@ -23,11 +23,6 @@ def test_ports_that_cannot_be_are_refused(chosen, message):
         Ports(**chosen)
 
 
-def test_several_ports_may_be_left_to_the_system():
-    free = Ports(node_manager=0, object_manager=0, metrics_export=0)
-    assert (free.node_manager, free.object_manager) == (0, 0)
-
-
 def test_no_fixed_port_lies_in_the_range_of_the_workers():
     ports = Ports()
     fixed = [getattr(ports, item.name) for item in fields(Ports) if not item.name.startswith("worker")]
@@ -36,15 +31,6 @@ def test_no_fixed_port_lies_in_the_range_of_the_workers():
 
 HEAD = InstanceGroup("head", "ml.m5.large", 1)
 WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
-
-
-def test_the_size_of_a_cluster_is_that_of_its_groups_together():
-    assert Cluster(groups=[HEAD, WORK]).size == 3
-    assert Cluster("ml.c5.4xlarge", count=10).size == 10
-
-
-def test_a_list_of_groups_is_kept_as_a_tuple():
-    assert Cluster(groups=[HEAD, WORK]).groups == (HEAD, WORK)
 
 
 @pytest.mark.parametrize(

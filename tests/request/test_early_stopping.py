@@ -2,7 +2,6 @@
 
 import pytest
 
-import raysm
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 from raysm.request.early_stopping import Asha, Median, Pbt, rule_of
@@ -12,13 +11,6 @@ from raysm.request.early_stopping import Asha, Median, Pbt, rule_of
 def test_a_rule_travels_as_json(rule):
     assert rule_of(to_json(rule)) == rule
     assert rule_of(rule) is rule
-
-
-def test_a_name_is_the_rule_with_its_default_numbers():
-    assert rule_of("asha") == raysm.Asha()
-    assert rule_of("median") == raysm.Median()
-    assert rule_of("pbt") == raysm.Pbt()
-    assert rule_of(None) is None
 
 
 @pytest.mark.parametrize(

@@ -22,19 +22,10 @@ def test_a_limit_that_cannot_be_is_refused_with_its_value(fields, message):
         Limits(**fields)
 
 
-def test_the_longest_run_and_a_wait_of_the_same_length_are_allowed():
-    assert Limits(max_runtime_s=MAX_RUNTIME_S, spot=True, max_wait_s=MAX_RUNTIME_S).spot
-
-
 @pytest.mark.parametrize("fields", [{"subnets": ["subnet-1"]}, {"security_groups": ["sg-1"]}])
 def test_half_a_network_is_refused(fields):
     with pytest.raises(InvalidRequest, match="go together; give both or neither"):
         Security(**fields)
-
-
-def test_a_network_in_lists_is_the_same_as_in_tuples():
-    listed = Security(subnets=["subnet-1"], security_groups=["sg-1"])
-    assert listed == Security(subnets=("subnet-1",), security_groups=("sg-1",))
 
 
 def test_a_shell_into_an_isolated_job_is_refused():

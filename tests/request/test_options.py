@@ -29,7 +29,7 @@ from raysm.request import (
     Security,
     Workload,
 )
-from raysm.request.options import KEY, check_names, decides, decisive, keys_taken_over, options_of
+from raysm.request.options import KEY, check_names, decides, decisive, options_of
 from tests.support.sagemaker import IMAGE, aws, places_of
 
 BASE = JobRequest(
@@ -197,10 +197,6 @@ def test_what_processing_has_is_accepted_and_changes_its_call():
         assert changed(*map(call_of, pair)), f"{path} is neither refused nor part of the Processing job"
 
 
-def test_to_say_no_to_what_processing_lacks_is_no_reason_to_be_refused():
-    call_of(dataclasses.replace(BASE, kind="processing", security=Security(remote_debug=False)))
-
-
 def whole(**fields):
     """Return a request that asks for all that can be had at once."""
     return dataclasses.replace(
@@ -231,11 +227,6 @@ def test_a_follow_up_is_the_same_call_under_the_next_name():
     assert {"Key": "team", "Value": "a"} in following["Tags"]
 
 
-def test_every_key_of_a_call_is_taken_over_but_the_name():
-    call = call_of(whole())
-    assert call.keys() - keys_taken_over(JobRequest, AWS, Local) == {"TrainingJobName"}
-
-
 def test_of_a_target_only_what_runs_the_job_is_decisive():
     assert decisive(aws()) == {"image": IMAGE}
     assert decisive(Local(instances=3, home="/x")) == {"instance_kind": "process", "image": None}
@@ -257,22 +248,6 @@ def test_every_field_says_what_it_decides_or_holds_a_value_whose_fields_do(kind)
     for field in dataclasses.fields(kind):
         inner = [hints[field.name], *typing.get_args(hints[field.name])]
         assert KEY in field.metadata or any(dataclasses.is_dataclass(choice) for choice in inner), field.name
-
-
-def test_an_option_that_is_added_at_its_field_alone_is_known_to_all():
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Extended(JobRequest):
-        accelerator: str | None = dataclasses.field(
-            default=None, metadata=decides(result=True, create="AcceleratorConfig", processing_lacks="accelerators")
-        )
-
-    fields = {field.name: getattr(BASE, field.name) for field in dataclasses.fields(BASE)}
-    request = Extended(**fields | {"accelerator": "x"})
-    assert decisive(request)["accelerator"] == "x"
-    assert digest_of(request, aws()) != digest_of(Extended(**fields), aws())
-    assert "AcceleratorConfig" in keys_taken_over(Extended)
-    with pytest.raises(InvalidRequest, match=r"a Processing job has no accelerators \(accelerator\); drop it"):
-        call_of(dataclasses.replace(request, kind="processing"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,10 +22,6 @@ def test_it_is_called_as_its_function_and_says_who_pickled_it(workload):
     assert not hasattr(workload, "__dict__")
 
 
-def test_what_is_not_pickled_names_nobody_who_did():
-    assert Script("a.py").pickled_by is None
-
-
 BOTH = pytest.mark.parametrize("kind", [Script, TorchScript])
 
 
@@ -42,24 +38,9 @@ def test_arguments_in_one_text_are_refused_with_the_list_that_was_meant(kind):
 
 
 @BOTH
-def test_arguments_become_texts(kind):
-    assert kind("train.py", args=["--lr", 0.1]).args == ("--lr", "0.1")
-
-
-@BOTH
 def test_a_script_in_a_payload_has_no_folder_of_its_own_any_more(kind):
     moved = kind("train.py", source_dir="src", args=["1"]).moved_to("sub/train.py")
     assert moved == kind("sub/train.py", args=["1"])
-
-
-def test_a_job_is_named_after_the_script():
-    assert Script("folder/my_train.py").title == "my_train"
-
-
-def test_a_function_says_which_python_can_read_it_and_what_it_is_called():
-    function = PickledFunction(name="module.work", python="3.11")
-    assert (function.pickled_by, function.title) == ("3.11", "module.work")
-    assert function.wrapper.name == "Function"
 
 
 LOOP = {"name": "module.loop", "python": "3.11"}
@@ -84,8 +65,3 @@ def test_a_script_that_spawns_has_one_worker_for_each_instance():
     assert TorchScript("a.py", spawns=True, workers_per_instance=1).spawns
     with pytest.raises(InvalidRequest, match="drop workers_per_instance=2, or spawns"):
         TorchScript("a.py", spawns=True, workers_per_instance=2)
-
-
-def test_both_leave_the_cores_to_the_workers():
-    assert TorchScript("a.py").ray_variables == TrainLoop(**LOOP).ray_variables
-    assert TorchScript("a.py").ray_variables["RAY_worker_niceness"] == "0"

@@ -8,7 +8,7 @@ import raysm
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest
 from raysm.request.codec import from_json, to_json
-from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, require_sweep
+from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
 
 LR = {"lr": raysm.loguniform(1e-4, 1e-1)}
 
@@ -56,18 +56,6 @@ def test_texts_and_objects_of_files_and_flags_become_values():
     assert sweep.space == LR
     assert sweep.stop == raysm.Asha(grace=2)
     assert sweep.warm_start == (Earlier(params={"lr": 0.01}, value=2.0),)
-
-
-def test_a_script_is_named_and_moved_as_scripts_are():
-    sweep = script(script="/home/me/train.py", source_dir="/home/me")
-    assert sweep.title == "train"
-    assert sweep.entry_script is sweep
-    assert sweep.moved_to("train.py") == script()
-    assert sweep.pickled_by is None
-
-
-def test_a_function_says_who_pickled_it():
-    assert (function().pickled_by, function().title, function().entry_script) == ("3.11", "train", None)
 
 
 def test_the_search_follows_from_the_rule_where_nobody_chose_it():
@@ -124,9 +112,3 @@ def test_of_a_grid_no_more_is_tried_than_it_has():
 def test_what_cannot_be_is_refused(make, said):
     with pytest.raises(InvalidRequest, match=said):
         make()
-
-
-def test_the_service_tunes_sweeps_and_nothing_else():
-    assert require_sweep(sweep := script()) is sweep
-    with pytest.raises(InvalidRequest, match="tune: the service tunes sweeps, and this is the script"):
-        require_sweep(raysm.Script("train.py"))

@@ -3,8 +3,6 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.local.instances import SITES, Site, site_class
-from raysm.request import Cluster
 from raysm.request.targets import AWS, INSTANCE_KINDS, Local, instance_kind, kind_of_image
 
 
@@ -15,16 +13,6 @@ def test_a_kind_is_found_by_its_name_and_by_the_image_that_names_it(name):
     assert kind_of_image(kind.image) is kind
 
 
-def test_every_kind_has_a_site():
-    assert list(SITES) == list(INSTANCE_KINDS)
-    assert all(issubclass(site_class(kind), Site) for kind in SITES)
-
-
-@pytest.mark.parametrize("image", ["raysm/other:latest", "busybox", "registry/raysm/process:latest", "raysm/process/x"])
-def test_any_other_image_names_no_kind(image):
-    assert kind_of_image(image) is None
-
-
 def test_an_unknown_kind_is_refused_with_those_that_there_are():
     with pytest.raises(InvalidRequest, match=f"'pod' is not a kind of instance: {', '.join(INSTANCE_KINDS)}"):
         instance_kind("pod")
@@ -33,12 +21,6 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are():
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
 ARN = "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/a job"
-
-
-def test_an_image_that_nobody_has_chosen_yet_is_none():
-    assert AWS(role=ROLE, image=IMAGE).job_image() == IMAGE
-    with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*AWS's own image of the region"):
-        AWS(role=ROLE).job_image()
 
 
 @pytest.mark.parametrize("python", ["3", "py312", "3.12.1", "2.7"])
@@ -64,12 +46,6 @@ def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():
     assert (docker.job_image(), docker.instance_kind_told()) == (IMAGE, "docker")
     with pytest.raises(InvalidRequest, match="instances of the kind docker need the image"):
         Local(instance_kind="docker").job_image()
-
-
-def test_only_this_machine_has_a_default_cluster():
-    assert Local(instances=3).default_cluster() == Cluster(count=3)
-    with pytest.raises(InvalidRequest, match="AWS needs a cluster"):
-        AWS(role=ROLE).default_cluster()
 
 
 def test_the_type_of_this_machine_is_none_of_aws():
@@ -100,11 +76,6 @@ def test_a_target_says_where_it_is(target, words):
 def test_a_target_says_what_it_is_in_another_region():
     assert AWS(role="arn:aws:iam::1:role/r").in_region("eu-west-1").region == "eu-west-1"
     assert Local(regions=("us-east-1", "eu-west-1")).in_region("eu-west-1").regions == ("eu-west-1",)
-
-
-def test_a_region_that_this_machine_does_not_play_is_refused():
-    with pytest.raises(InvalidRequest, match="has no region 'eu-west-1'"):
-        Local().in_region("eu-west-1")
 
 
 def test_every_region_can_be_asked_of_a_target_that_is_told_of_it():

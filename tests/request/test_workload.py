@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -12,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import raysm
 from raysm.client.results.result import Result
-from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import Script, Similarity, TorchScript, TrainLoop, Workload
 from raysm.request.batch import BatchInference
@@ -41,10 +38,6 @@ from raysm.workloads.runner import Runner
 )
 def test_the_arguments_of_a_script_have_their_names(args, parameters):
     assert of_command_line(args) == parameters
-
-
-def test_the_last_of_two_arguments_of_one_name_counts_as_argparse_has_it():
-    assert of_command_line(["--lr", "1", "--lr", "2"]) == {"lr": 2}
 
 
 def test_members_of_a_configuration_have_names_of_their_own():
@@ -116,8 +109,6 @@ def test_each_workload_says_its_own():
     assert PickledFunction(name="f", python="3.11", arguments={"lr": 0.1}).parameters == {"lr": 0.1}
 
 
-PACKAGE = Path(raysm.__file__).parent
-
 EXAMPLES = {
     "script": Script("train.py", args=["--lr", "1"]),
     "function": PickledFunction(name="module.work", python="3.11"),
@@ -147,10 +138,6 @@ class Runless(Workload):
     pass
 
 
-def test_every_registered_kind_has_an_example_here():
-    assert EXAMPLES.keys() == KINDS.keys()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_a_frozen_dataclass_that_goes_by_its_registered_name(kind):
     found = Workload.named(kind)
@@ -158,19 +145,6 @@ def test_a_kind_is_a_frozen_dataclass_that_goes_by_its_registered_name(kind):
     assert found is type(EXAMPLES[kind])
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(EXAMPLES[kind], dataclasses.fields(found)[0].name, 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_says_everything_that_others_ask_for(kind):
-    workload = EXAMPLES[kind]
-    assert workload.keeps != Workload.keeps or workload.label != Workload.label
-    assert set(workload.packages) <= NEEDS.keys()
-    assert isinstance(workload.title, str)
-    assert workload.title
-    assert workload.workers_ahead(0) in (None, 1)
-    assert all(isinstance(value, str) for pair in workload.ray_variables.items() for value in pair)
-    # A value comes back as a pickle, so somebody has to have said which Python's.
-    assert workload.pickled_by is not None or not workload.returns_value
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -190,40 +164,6 @@ def test_what_a_kind_names_by_its_import_path_is_there(kind):
     if found.reader:
         module, _, name = found.reader.partition(":")
         assert issubclass(getattr(importlib.import_module(module), name), Result)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_a_runner_that_prepares_is_asked_to(kind):
-    module, _, name = Workload.named(kind).runner.partition(":")
-    runner = getattr(importlib.import_module(module), name)
-    assert Workload.named(kind).prepares_ahead == (runner.prepare is not Runner.prepare)
-
-
-def test_what_holds_of_one_kind_alone_stands_at_that_kind():
-    scripts = ["script", "torch_script", "script_sweep"]
-    assert [kind for kind, example in EXAMPLES.items() if example.entry_script] == scripts
-    pickled = ["function", "data_parallel", "function_sweep", "batch"]
-    assert [kind for kind, example in EXAMPLES.items() if example.pickled_by] == pickled
-    assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
-    assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity", "session"]
-    assert [kind for kind in KINDS if Workload.named(kind).relays_output] == ["torch_script"]
-    assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == [
-        "script",
-        "function",
-        "session",
-        "function_sweep",
-        "script_sweep",
-        "batch",
-    ]
-    readers = ["similarity", "function_sweep", "script_sweep", "batch"]
-    assert [kind for kind in KINDS if Workload.named(kind).reader] == readers
-
-
-def test_as_many_workers_are_started_ahead_as_will_have_work():
-    assert TorchScript("train.py").workers_ahead(gpus=8) == 1
-    assert Similarity(top_k=1).workers_ahead(gpus=8) == 8
-    assert Similarity(top_k=1).workers_ahead(gpus=0) is None
-    assert Script("main.py").workers_ahead(gpus=8) is None
 
 
 def test_a_kind_of_ones_own_goes_by_its_import_path():

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raysm.client.costs.bill import bill_of, dollars, lines
+from raysm.client.costs.bill import bill_of, lines
 from raysm.client.costs.prices import Price
 from raysm.client.job.description import read
 from raysm.contract.job_api import PROCESSING, TRAINING
@@ -56,19 +56,6 @@ def test_follow_up_jobs_are_part_of_it():
     jobs = [training("Stopped", BillableTimeInSeconds=100), training(BillableTimeInSeconds=50)]
     assert bill_of(jobs, "us-east-1", priced).usd == pytest.approx(2 * 150 * 0.001)
     assert bill_of([], "us-east-1") is None
-
-
-def test_a_job_that_goes_on_has_no_bill_yet():
-    assert bill_of([training("InProgress")], "us-east-1", priced) is None
-
-
-def test_what_is_not_known_is_unknown_and_never_nothing():
-    no_price = bill_of([training(kind="ml.g5.xlarge", BillableTimeInSeconds=100)], "us-east-1", priced)
-    assert (no_price.usd, no_price.instance_s) == (None, 200)
-    assert lines(no_price)[0][1].startswith("unknown: 2 x ml.g5.xlarge, each billed for 100 s at an unknown price")
-    no_time = bill_of([training("Failed")], "us-east-1", priced)
-    assert (no_time.usd, no_time.as_dict()["usd"]) == (None, None)
-    assert "an unknown time" in lines(no_time)[0][1]
 
 
 def test_of_instance_groups_each_has_its_own_price_and_one_that_is_missing_hides_the_sum():
@@ -124,10 +111,3 @@ def test_as_json_it_has_the_price_with_its_date():
             }
         ],
     }
-
-
-@pytest.mark.parametrize(
-    ("usd", "text"), [(1234.5, "1,234.50 USD"), (0.0234, "0.023 USD"), (0.00005, "0.000050 USD"), (0, "0.00 USD")]
-)
-def test_amounts_have_digits_that_say_something(usd, text):
-    assert dollars(usd) == text

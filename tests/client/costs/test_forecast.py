@@ -37,10 +37,6 @@ def test_the_money_is_that_of_all_instances_at_best_and_at_worst():
     assert job.usd == (pytest.approx(4 * 0.001 * job.billed.least_s), pytest.approx(4 * 0.001 * job.billed.most_s))
 
 
-def test_an_image_that_may_have_ray_may_need_no_packages():
-    assert expected(lacks_ray=False).phases["packages"] == Span(0, PACKAGES.most_s)
-
-
 def test_a_size_that_nobody_knows_makes_the_worst_unknown_and_not_nothing():
     job = expected(output_bytes=None)
     assert job.billed.most_s is None
@@ -48,43 +44,6 @@ def test_a_size_that_nobody_knows_makes_the_worst_unknown_and_not_nothing():
     billed, money = (text for _, text in job.lines("ml.g5.xlarge"))
     assert billed.startswith("at least 2 min of each instance (")
     assert money.startswith("at least 0.57 USD: 4 x 3.6 USD/h (a test's)")
-
-
-def test_a_price_that_nobody_knows_is_unknown():
-    job = expected(price=None)
-    assert job.usd is None
-    assert job.lines("ml.g5.xlarge")[1] == (
-        "money",
-        "unknown: no price of ml.g5.xlarge is at hand; give --price-per-hour",
-    )
-
-
-def test_a_warm_pool_is_named_with_what_it_costs_at_most():
-    job = expected(Cluster("ml.g5.xlarge", count=4, keep_alive_s=1800))
-    assert job.lines("ml.g5.xlarge")[-1] == (
-        "warm",
-        "up to 7.20 USD more, while the instances wait 1,800 s for the next job",
-    )
-
-
-def test_volumes_are_counted_where_their_price_is_known_and_else_said_to_be_missing():
-    with_volume = expected(Cluster("ml.m5.large", volume_gb=730))
-    assert with_volume.usd[0] == pytest.approx((3.6 + 0.14) / 3600 * with_volume.billed.least_s)
-    assert "volumes not counted" in expected(Cluster("ml.m5.large"), region="sa-east-1").lines("ml.m5.large")[1][1]
-
-
-@pytest.mark.parametrize(
-    ("span", "text"),
-    [
-        (Span(5, 5.2), "5 s"),
-        (Span(5, 90), "5 s to 90 s"),
-        (Span(90, 600), "90 s to 10 min"),
-        (Span(600, None), "at least 10 min"),
-        (Span(0, 36000), "0 s to 10.0 h"),
-    ],
-)
-def test_a_span_is_shown_in_the_unit_that_fits(span, text):
-    assert str(span) == text
 
 
 def most(cluster, region="us-east-1", price=price_of, **limits):

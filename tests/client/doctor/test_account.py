@@ -1,11 +1,10 @@
 """Endpoint, region, credentials, instance types, quotas, the plan and the plugin."""
 
 import pytest
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import NoCredentialsError
 
 from raysm.client.doctor import Intent, State
 from raysm.client.submit import prepare
-from raysm.errors import InvalidRequest
 from raysm.request import Cluster, InstanceGroup, Limits, Script
 from tests.support import aws_account
 from tests.support.sagemaker import SESSION, refusal
@@ -26,13 +25,6 @@ def test_calls_that_go_elsewhere_are_said_with_the_variable_to_unset(account):
     assert finding.state is State.BAD
     assert "s3 to http://127.0.0.1:5000" in finding.text
     assert "unset AWS_ENDPOINT_URL" in finding.remedy
-
-
-def test_a_vpc_endpoint_and_another_partition_are_aws(account):
-    for url in ("https://vpce-1.sts.eu-west-1.vpce.amazonaws.com", "https://sts.cn-north-1.amazonaws.com.cn"):
-        client = SESSION.client("sts", region_name="eu-west-1", endpoint_url=url)
-        account.clients["sts"] = aws_account.Caller(client, aws_account.USER)
-        assert account.findings()["endpoint"][0].state is State.GOOD
 
 
 @pytest.mark.parametrize(
@@ -61,30 +53,11 @@ def test_credentials_that_are_no_good_are_said_with_how_to_get_them_and_nothing_
     assert findings["instance type"][0].state is State.GOOD
 
 
-def test_a_network_that_is_down_says_nothing_of_the_credentials(account):
-    account.fail("get_caller_identity", EndpointConnectionError(endpoint_url="https://sts.eu-west-1.amazonaws.com"))
-    assert account.findings()["credentials"][0].state is State.UNKNOWN
-
-
 def test_a_type_that_is_newer_than_botocore_is_unknown_and_a_slip_is_bad(account):
     assert types(account, "ml.m99i.48xlarge").state is State.UNKNOWN
     assert "boto3" in types(account, "ml.m99i.48xlarge").remedy
     assert types(account, "m5.large").state is State.BAD
     assert "ml.m5.large" in types(account, "m5.large").remedy
-
-
-def test_a_type_is_looked_up_for_the_api_that_makes_the_job(account):
-    assert types(account, "ml.trn1.32xlarge").state is State.GOOD
-    assert types(account, "ml.trn1.32xlarge", kind="processing").state is State.UNKNOWN
-
-
-def test_each_type_of_a_choice_is_looked_at(account):
-    cluster = Cluster("ml.m5.large", alternatives=("ml.m5.lage",))
-    looked_at = account.findings(Intent(cluster=cluster))["instance type"]
-    assert [(finding.state, "ml.m5.lage" in finding.text) for finding in looked_at] == [
-        (State.GOOD, False),
-        (State.BAD, True),
-    ]
 
 
 def quotas(account, cluster, **more):
@@ -106,19 +79,9 @@ def test_spot_and_processing_have_quotas_of_their_own(account):
     assert quotas(account, one, kind="processing")[0].state is State.GOOD
 
 
-def test_what_is_not_applied_is_looked_up_among_the_defaults(account):
-    account.quotas.defaults["ml.c5.large for training job usage"] = 7
-    (finding,) = quotas(account, Cluster("ml.c5.large"))
-    assert finding.text == "ml.c5.large for training job usage: 7, the job takes 1"
-
-
 def test_an_applied_value_wins_over_the_default(account):
     account.quotas.defaults["ml.m5.large for training job usage"] = 100
     assert quotas(account, Cluster("ml.m5.large", count=5))[0].state is State.BAD
-
-
-def test_a_quota_that_nobody_lists_is_unknown(account):
-    assert quotas(account, Cluster("ml.c5.large"))[0].state is State.UNKNOWN
 
 
 def test_who_may_not_list_quotas_could_not_look(account):
@@ -126,22 +89,11 @@ def test_who_may_not_list_quotas_could_not_look(account):
     assert account.findings()["quota"][0].state is State.UNKNOWN
 
 
-def test_without_an_instance_type_nothing_can_be_compared(account):
-    assert "--instance-type" in account.findings(Intent())["quota"][0].remedy
-
-
 def test_groups_of_one_type_are_counted_together_and_warm_pools_beside(account):
     groups = (InstanceGroup("a", "ml.m5.large", 2), InstanceGroup("b", "ml.m5.large", 3))
     assert quotas(account, Cluster(groups=groups))[0].state is State.BAD
     warm = quotas(account, Cluster("ml.m5.large", count=2, keep_alive_s=60))
     assert "ml.m5.large for training warm pool usage" in warm[1].text
-
-
-def test_the_quotas_of_a_whole_account_and_of_the_runtime_count_where_they_are_listed(account):
-    account.quotas.applied["Number of instances across all training jobs"] = 1
-    account.quotas.applied["Longest run time for a training job"] = 3600
-    found = quotas(account, Cluster("ml.m5.large", count=2))
-    assert [finding.state for finding in found] == [State.GOOD, State.BAD, State.BAD]
 
 
 def test_a_training_plan_has_its_capacity(account):
@@ -174,17 +126,6 @@ def test_a_job_of_which_all_is_known_is_planned(account, tmp_path):
 
     (finding,) = account.findings(plan=plan)["plan"]
     assert (finding.state, finding.text) == (State.GOOD, "CreateTrainingJob keeps to the API's rules")
-
-
-def test_what_the_plan_refuses_is_bad(account):
-    def plan():
-        raise InvalidRequest("FastFile is not available", remedy="drop it")
-
-    assert account.findings(plan=plan)["plan"][0].remedy == "drop it"
-
-
-def test_without_a_workload_there_is_no_plan(account):
-    assert "plan" not in account.findings()
 
 
 def plugin(folder, monkeypatch, version=None):

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from raysm.client.doctor import Intent, State
-from raysm.client.doctor.rights import names_of, placeholders
+from raysm.client.doctor.rights import names_of
 from raysm.contract.job_api import InputManifest
 from raysm.request import Cluster, Input, Security
 from tests.support import aws_account
@@ -39,11 +39,6 @@ def test_a_role_that_is_not_there_is_said_with_the_commands_that_make_it(account
     assert statements[0]["Principal"] == {"Service": "sagemaker.amazonaws.com"}
 
 
-def test_who_may_not_ask_for_the_role_is_not_told_that_it_is_bad(account):
-    account.refuse("get_role", "AccessDenied")
-    assert account.findings()["role"][0].state is State.UNKNOWN
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -62,13 +57,6 @@ def test_a_role_that_sagemaker_may_not_take_on_is_bad_and_the_remedy_keeps_whom_
     assert statements[1]["Principal"]["Service"] == "sagemaker.amazonaws.com"
 
 
-def test_one_of_several_services_that_a_role_trusts_will_do(account):
-    services = ["lambda.amazonaws.com", "sagemaker.amazonaws.com"]
-    statement = {"Effect": "Allow", "Principal": {"Service": services}, "Action": ["sts:AssumeRole", "sts:TagSession"]}
-    account.iam.update_assume_role_policy(RoleName="jobs", PolicyDocument=trusting([statement]))
-    assert account.findings()["role"][0].state is State.GOOD
-
-
 def test_what_the_role_may_not_do_is_said_with_the_policy_that_allows_just_that(account):
     account.deny("s3:PutObject")
     (finding,) = account.findings()["role's rights"]
@@ -76,18 +64,6 @@ def test_what_the_role_may_not_do_is_said_with_the_policy_that_allows_just_that(
     (statement,) = document(finding.remedy, "--policy-document")["Statement"]
     assert statement["Action"] == ["s3:PutObject"]
     assert statement["Resource"] == "arn:aws:s3:::my-bucket/raysm/*"
-
-
-def test_a_denial_that_somebody_wrote_is_told_from_one_that_nobody_lifted(account):
-    account.deny("logs:PutLogEvents", "explicitDeny")
-    assert "a policy denies it" in account.findings()["role's rights"][0].text
-
-
-def test_who_may_not_simulate_is_told_that_the_rights_could_not_be_looked_at(account):
-    account.refuse("simulate_principal_policy", "AccessDenied")
-    findings = account.findings()
-    assert findings["role's rights"][0].state is State.UNKNOWN
-    assert findings["your rights"][0].state is State.UNKNOWN
 
 
 def test_the_role_is_asked_about_networks_and_keys_only_of_a_job_that_has_them(account):
@@ -116,18 +92,6 @@ def test_a_caller_who_has_taken_a_role_on_is_asked_about_by_that_role_with_its_p
         made.iam.create_role(RoleName="scientists", Path="/aws-reserved/", AssumeRolePolicyDocument="{}")
         assert made.findings()["your rights"][0].state is State.GOOD
         assert f"arn:aws:iam::{ACCOUNT}:role/aws-reserved/scientists" in made.permissions.asked
-
-
-def test_a_caller_whose_role_cannot_be_looked_up_is_asked_about_by_its_name():
-    arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/scientists/me"
-    with aws_account.account(caller=arn) as made:
-        made.findings()
-        assert f"arn:aws:iam::{ACCOUNT}:role/scientists" in made.permissions.asked
-
-
-def test_a_federated_user_has_no_policies_that_iam_simulates():
-    with aws_account.account(caller=f"arn:aws:sts::{ACCOUNT}:federated-user/me") as made:
-        assert made.findings()["your rights"][0].state is State.UNKNOWN
 
 
 def test_the_root_user_may_do_everything():
@@ -184,18 +148,6 @@ def test_of_a_manifest_its_own_address_counts_and_that_of_what_it_lists(account)
     names = names_of(account.case(Intent(inputs={"x": Input("s3://lists/m", manifest=True)})))
     assert names["input_bucket"] == ("lists", "images")
     assert names["input_prefix"] == ("lists/m", "images/a/")
-
-
-def test_what_nobody_tells_stays_a_word_in_capitals(account):
-    account.refuse("get_caller_identity", "ExpiredToken")
-    names = names_of(account.case(role=None))
-    assert names["account"] == ("ACCOUNT",)
-    assert names["role"] == placeholders()["role"]
-    assert names["repository"] == placeholders()["repository"]
-
-
-def test_every_placeholder_is_a_name(account):
-    assert names_of(account.case()).keys() == placeholders().keys()
 
 
 @pytest.mark.parametrize(

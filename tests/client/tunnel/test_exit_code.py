@@ -35,12 +35,6 @@ def test_without_a_terminal_the_command_reads_nothing():
     assert marked.code == 0
 
 
-def test_a_shell_reads_the_line_as_one_command_too():
-    marked = MarkedCommand(["echo", "a b", "$HOME", "'"], has_terminal=True)
-    output = subprocess.run(["sh", "-c", marked.line()], capture_output=True, timeout=60).stdout
-    assert shown(marked, output, 100) == b"a b $HOME '\n"
-
-
 @given(st.lists(st.sampled_from([b"\x1e", b"a", b"\x1eab:", b"0:1\x1e"]), max_size=30), st.integers(1, 40))
 def test_output_that_resembles_a_mark_is_shown(parts, size):
     marked = MarkedCommand(["true"], has_terminal=True)
@@ -55,7 +49,3 @@ def marks(marked):
     output = output_of(marked)
     middle = output.index(b"\x1e", 1) + 1
     return output[:middle], output[middle:]
-
-
-def test_each_command_has_marks_of_its_own():
-    assert MarkedCommand([], has_terminal=True).line() != MarkedCommand([], has_terminal=True).line()

@@ -49,18 +49,6 @@ def running(remote, job, status="Training"):
     return job
 
 
-def test_the_head_is_the_first_instance(remote, job, ssm):
-    assert target(ssm, running(remote, job)) == f"sagemaker-training-job:{job.name}_algo-1"
-
-
-def test_another_instance_is_named(remote, script, ssm):
-    job = submit(Script(str(script)), cluster=Cluster("ml.m5.large", count=3), on=remote.service)
-    assert target(ssm, running(remote, job), "algo-3").endswith("_algo-3")
-    for host in ("algo-4", "algo-0", "head", "3"):
-        with pytest.raises(InvalidRequest, match=f"there is no instance {host!r}: {job.name} has algo-1 to algo-3"):
-            open_tunnel(job.chain, 80, on=host)
-
-
 def test_the_instance_of_a_job_with_groups_has_to_be_named(remote, script, ssm):
     groups = [InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 1)]
     job = submit(Script(str(script)), cluster=Cluster(groups=groups), on=remote.service)
@@ -96,12 +84,6 @@ def test_a_processing_job_and_an_isolated_one_let_nobody_in(remote, script):
     isolated = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="no network"):
         open_tunnel(running(remote, isolated).chain, 80)
-
-
-def test_an_account_that_lets_nobody_in_is_told_of(remote, job):
-    remote.fail("update_training_job", refusal("AccessDeniedException", "not authorized"))
-    with pytest.raises(ServiceError, match="EnableRemoteDebug"):
-        open_tunnel(running(remote, job).chain, 80)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from raysm.client.service import Service
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.client.tunnel.terminal import Terminal
-from raysm.errors import InvalidRequest, MissingDependency, ServiceError
+from raysm.errors import MissingDependency, ServiceError
 from tests.support.echo import exchange
 from tests.support.sagemaker import aws, refusal
 
@@ -158,31 +158,12 @@ def ask(address, data):
         return b""
 
 
-def test_a_session_that_cannot_be_started_again_closes_the_visitors_connection_and_is_logged(plugin, caplog):
-    caplog.set_level("INFO", logger="raysm")
-    ssm = Ssm(None, refusal("AccessDeniedException", "not any more"))
-    with plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0) as tunnel:
-        os.kill(plugin.calls()[0][0], 9)
-        deadline_s = time.monotonic() + DEADLINE_S
-        while "not any more" not in caplog.text:
-            assert ask(("127.0.0.1", tunnel.port), b"a") in (b"", b"a")
-            assert time.monotonic() < deadline_s
-
-
 def test_a_plugin_that_opens_no_port_is_reported_with_its_words_and_its_session_is_terminated(plugin):
     plugin.write(program="import sys; print({version!r} if '--version' in sys.argv else 'cannot open', {calls!r})")
     ssm = Ssm()
     with pytest.raises(ServiceError, match="opened no port: cannot open"):
         plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0)
     assert ssm.terminated == ["s-1"]
-
-
-def test_a_local_port_that_is_taken_costs_no_session(plugin):
-    ssm = Ssm()
-    with plugin.access().open_tunnel("job", "algo-1", 8265, 0) as taken:
-        with pytest.raises(InvalidRequest, match=f"127.0.0.1:{taken.port} cannot be listened on"):
-            plugin.access(ssm).open_tunnel("job", "algo-1", 8265, taken.port)
-    assert ssm.started == []
 
 
 def test_an_agent_that_is_not_connected_yet_is_waited_for(plugin):
