@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from raysm.client.account.images import (
     default_image,
     has_cuda_13,
     images,
+    is_arm,
     processor_of,
     python_of,
     registry_of,
@@ -134,9 +134,6 @@ def test_a_python_that_raysm_does_not_run_on_is_refused_before_an_instance_is():
     old = f"{AWS_OWN}/pytorch-training:2.2.0-cpu-py310-ubuntu20.04-sagemaker"
     with pytest.raises(InvalidRequest, match=r"has Python 3\.10, and raysm needs 3\.11 or later"):
         check_python(Script("a.py"), aws(image=old))
-
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_there_is_an_image_for_both_processors_of_every_torch():
