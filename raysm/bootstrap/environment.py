@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.bootstrap.hosts import ConfigValue, Host, ResourceConfig, read_resource_config, shown
+from raysm.bootstrap.hosts import ConfigValue, Host, read_resource_config, shown
 from raysm.contract import names
 from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.store import read_json
@@ -35,17 +35,14 @@ class Environment:
     """Everything that this instance was told, checked."""
 
     paths: Paths
-    """Where everything is; they know of which API's jobs."""
     job_name: str
-    """The job's name; ``job`` if it is not known."""
+    """``job`` if it is not known."""
     current_host: str
-    """The name of this instance."""
     hosts: tuple[Host, ...]
     """All instances in natural order: ``algo-2`` before ``algo-10``."""
     network_interface: str | None
     """The interface that the instances share."""
     hyperparameters: Mapping[str, str]
-    """As the service passes them: every value a text."""
     channels: tuple[str, ...]
     """Names of the user's channels, sorted; the payload's is not among them."""
     has_checkpoints: bool
@@ -55,7 +52,6 @@ class Environment:
     input_data_config: Mapping[str, Any]
     """``inputdataconfig.json`` as it was; empty in a Processing job."""
     payload: Path
-    """Folder of the payload: the channel ``raysm``, unless a variable names another."""
     port_overrides: Mapping[str, int]
     """Ports that replace those of the request, by the names of ``Ports``."""
     addresses: Mapping[str, str]
@@ -153,7 +149,10 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
         input_data_config=inputs,
         payload=Path(environ.get(names.PAYLOAD) or paths.payload),
-        **_host_fields(resources),
+        current_host=resources.current_host,
+        hosts=resources.hosts,
+        network_interface=resources.network_interface,
+        resource_config=resources.raw,
         **_own_variables(environ),
     )
 
@@ -180,15 +179,6 @@ def measures(environ: Mapping[str, str] = os.environ) -> bool:
 def tell(variables: Mapping[str, str]) -> None:
     """Set variables of this process, for libraries that can be told by nothing else."""
     os.environ.update(variables)
-
-
-def _host_fields(resources: ResourceConfig) -> dict[str, Any]:
-    return {
-        "current_host": resources.current_host,
-        "hosts": resources.hosts,
-        "network_interface": resources.network_interface,
-        "resource_config": resources.raw,
-    }
 
 
 def _optional_object(path: Path) -> ConfigValue:
