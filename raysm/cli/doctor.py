@@ -21,7 +21,9 @@ from raysm.cli.sending import follow, prepared, send
 from raysm.cli.this_machine import local_checks
 from raysm.client.account.permissions import ROLE, USER, policy
 from raysm.client.costs.forecast import most_expensive
-from raysm.client.doctor import Case, Finding, State, examine, intent_of, probe
+from raysm.client.doctor import probe
+from raysm.client.doctor.case import Case, Finding, State, intent_of
+from raysm.client.doctor.checks import examine
 from raysm.client.doctor.rights import names_of
 from raysm.client.service import Service
 from raysm.client.settings import Settings

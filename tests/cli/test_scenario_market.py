@@ -3,8 +3,7 @@
 import pytest
 
 from raysm.cli.scenario_market import look_at_market
-from raysm.client.doctor import State
-from raysm.client.doctor.case import Intent
+from raysm.client.doctor.case import Intent, State
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import parse
 from raysm.request import Cluster, Limits

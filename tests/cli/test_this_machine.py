@@ -1,7 +1,7 @@
 """What jobs on this machine need, and what is said where it is not there."""
 
 from raysm.cli.this_machine import local_checks, train_check
-from raysm.client.doctor import State
+from raysm.client.doctor.case import State
 
 
 def test_this_machine_has_what_local_jobs_need():

@@ -10,7 +10,7 @@ from botocore import xform_name
 import raysm.client
 from raysm.client.account.permissions import USER
 from raysm.client.costs.prices import fetch_prices
-from raysm.client.doctor import Intent
+from raysm.client.doctor.case import Intent
 from raysm.client.job.handle import attach
 from raysm.client.job.listing import jobs
 from raysm.client.service import Service

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.cli.arguments import parse
 from raysm.cli.this_machine import local_checks
-from raysm.client.doctor import State
+from raysm.client.doctor.case import State
 from raysm.client.plan import plan
 from raysm.errors import InvalidRequest
 from raysm.local.instances import SITES, best_kind, missing_for, open_site

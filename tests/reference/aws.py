@@ -3,7 +3,7 @@
 import json
 
 from raysm.client.account.permissions import ROLE, USER, policy, trust
-from raysm.client.doctor import CHECKS
+from raysm.client.doctor.checks import CHECKS
 from raysm.client.doctor.rights import placeholders
 from tests.reference.docstrings import cell, code, read, table
 

@@ -9,7 +9,8 @@ import json
 
 from moto import mock_aws
 
-from raysm.client.doctor import Case, Intent, examine
+from raysm.client.doctor.case import Case, Intent
+from raysm.client.doctor.checks import examine
 from raysm.client.service import Service
 from raysm.request import Cluster
 from tests.support.permissions import covered

@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import NoCredentialsError
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor.case import Intent, State
 from raysm.client.submit import prepare
 from raysm.request import Cluster, InstanceGroup, Limits, Script
 from tests.support import aws_account

@@ -2,8 +2,8 @@
 
 import pytest
 
-from raysm.client.doctor import Check, State, carry_out
-from raysm.client.doctor.case import bad, good, one_suffices, unknown
+from raysm.client.doctor.case import State, bad, good, one_suffices, unknown
+from raysm.client.doctor.checks import Check, carry_out
 from raysm.errors import InvalidRequest, ServiceError
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor.case import Intent, State
 from raysm.client.doctor.network import check_subnets
 from raysm.request import Cluster, Security
 from tests.support.sagemaker import REGION

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor.case import Intent, State
 from raysm.client.doctor.rights import names_of
 from raysm.contract.job_api import InputManifest
 from raysm.request import Cluster, Input, Security

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor.case import Intent, State
 from raysm.request import Input, Security
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET
