@@ -20,7 +20,7 @@ from raysm.cli.report import brought, print_result
 from raysm.cli.sending import follow, prepared, send
 from raysm.cli.this_machine import local_checks
 from raysm.client.account.permissions import ROLE, USER, policy
-from raysm.client.costs.forecast import most_expensive
+from raysm.client.costs.bill import most_expensive
 from raysm.client.doctor import probe
 from raysm.client.doctor.case import Case, Finding, State, intent_of
 from raysm.client.doctor.checks import examine

@@ -17,7 +17,7 @@ from raysm.cli.config import read_settings
 from raysm.cli.sending import cluster
 from raysm.client.account.images import Processor, processor_of
 from raysm.client.checks import check_instance_type
-from raysm.client.costs.forecast import Forecast, forecast
+from raysm.client.costs.bill import Forecast, forecast
 from raysm.client.costs.prices import price_of, price_of_user
 from raysm.client.settings import Settings
 from raysm.contract.store import files_below

@@ -19,7 +19,7 @@ from raysm.cli.config import read_settings
 from raysm.cli.console import Console, interruptible, say_last
 from raysm.cli.display import Display, Times
 from raysm.cli.report import brought, described, print_result
-from raysm.client.costs.forecast import most_expensive
+from raysm.client.costs.bill import most_expensive
 from raysm.client.job.handle import Job, attach
 from raysm.client.logs.pending import Silence, reasons_told
 from raysm.client.options import default_of

@@ -1,7 +1,10 @@
-"""What a job and its follow-ups have cost, from what the service says once they have ended.
+"""What a job and its follow-ups have cost, and what a job will cost. Unknown prices and times stay unknown, never 0.
 
-AWS's formula is billable seconds times instances; the saving of spot capacity is one minus billable by training time
-(https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html).
+AWS bills Downloading, Training and Uploading, each second of each instance
+(https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html, notes 1 to 3): billable seconds times
+instances. Spot capacity has fewer billable seconds
+(https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html). The rates of a forecast are
+wide ranges that people report; none was measured on AWS.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +13,7 @@ from typing import Any
 
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.client.job.description import Description
+from raysm.request import Cluster, JobRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,31 +21,27 @@ class Share:
     """The instances of one type, of one job."""
 
     instance_type: str
-    """As SageMaker names it."""
     count: int
-    """How many."""
     billed_s: float | None
-    """Seconds that each of them is billed for; None where the service does not say yet."""
+    """Seconds that each instance is billed for; None if the service does not say yet."""
     is_exact: bool
-    """Whether the service says so itself; a Processing job's are from its begin to its end."""
+    """False for a Processing job, whose seconds are counted from its start to its end."""
     price: Price | None
-    """Of one instance; None where it is not known."""
+    """Price of one instance; None if unknown."""
     volume_usd_per_hour: float | None
-    """Of the volume of one instance; None where it is not known."""
+    """Price of the volume of one instance; None if unknown."""
 
     @property
     def usd(self) -> float | None:
-        """What they cost, volumes where their price is known; None where it is not known."""
+        """Costs of the instances, with the volumes if their price is known; None if unknown."""
         if self.billed_s is None or self.price is None:
             return None
         return self.count * self.usd_per_second * self.billed_s
 
     @property
     def usd_per_second(self) -> float:
-        """What one instance costs, with its volume where that is known; its price has to be."""
-        assert self.price is not None
-        # A volume without a price does not hide the instance's: the line says that volumes are not counted.
-        return (self.price.usd_per_hour + (self.volume_usd_per_hour or 0.0)) / 3600
+        """Price of one instance, which must be known, with its volume if that is known."""
+        return _usd_per_hour(self.price, self.volume_usd_per_hour) / 3600
 
     def __str__(self) -> str:
         price = "at an unknown price" if self.price is None else f"at {self.price}"
@@ -55,25 +55,25 @@ class Bill:
     """A job and its follow-ups."""
 
     shares: tuple[Share, ...]
-    """By job, and by type of instance."""
+    """One for each job and type of instance."""
     spot_saving: float | None
-    """Of a job on spot capacity, 0 to 1: how much less is billed than its training took; None of others."""
+    """Share of the training time that is not billed on spot capacity, 0 to 1; None for other jobs."""
     warm_s: float
-    """Seconds for which the instances stay, and are billed, after the job, unless another one takes them: those that
-    the service has counted, else those that were asked for."""
+    """Seconds that the instances are billed for after the job, unless another job takes them: those that the service
+    has counted, else those that were requested."""
     is_warm_time_over: bool
-    """Whether the service has counted them."""
+    """True if the service has counted them."""
     warm_usd: float | None
-    """What they cost in that time; None where their price is not known."""
+    """Costs of that time; None if unknown."""
 
     @property
     def usd(self) -> float | None:
-        """What it has cost, without what the warm instances cost; None where a price or a time is not known."""
+        """Costs without those of warm instances; None if a price or a time is unknown."""
         return _sum(share.usd for share in self.shares)
 
     @property
     def instance_s(self) -> float | None:
-        """Billed seconds of all instances together; None where the service does not say yet."""
+        """Billed seconds of all instances together; None if the service does not say yet."""
         return _sum(None if share.billed_s is None else share.count * share.billed_s for share in self.shares)
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,7 +109,6 @@ def bill_of(
         price: Returns the price of a type in a region.
     """
     described = list(jobs)
-    # The last alone: a follow-up is sent once the one before it has ended.
     if not described or not described[-1].status.is_terminal:
         return None
     by_job = [tuple(_share(job, name, count, region, price) for name, count in job.instances) for job in described]
@@ -129,16 +128,7 @@ def bill_of(
 def usd_so_far(
     job: Description, region: str, now_s: float, price: Callable[[str, str], Price | None] = price_of
 ) -> float | None:
-    """Return about what a job that has not ended has cost until now; None where a price is not known.
-
-    From the start of its instances on: what the service will bill it tells at the end.
-
-    Args:
-        job: As it is.
-        region: Where it runs.
-        now_s: Seconds since the epoch.
-        price: Returns the price of a type in a region.
-    """
+    """Estimate what a running job has cost since the start of its instances; None if a price is unknown."""
     if job.started is None:
         return 0.0
     spent_s = max(0.0, now_s - job.started.timestamp())
@@ -147,7 +137,7 @@ def usd_so_far(
 
 
 def lines(bill: Bill) -> list[tuple[str, str]]:
-    """Return the bill for people: a label and a text for each line."""
+    """Return the bill as text: a label and a text for each line."""
     total = "unknown" if bill.usd is None else dollars(bill.usd)
     volumes = "" if all(share.volume_usd_per_hour is not None for share in bill.shares) else "; volumes not counted"
     rows = [("money", f"{total}: {' + '.join(map(str, bill.shares))}{volumes}")]
@@ -165,8 +155,13 @@ def lines(bill: Bill) -> list[tuple[str, str]]:
 
 def dollars(usd: float) -> str:
     """Return an amount with digits that say something, however small it is."""
-    # Nothing is nothing: six digits of it would look like an amount.
     return f"{usd:,.2f} USD" if usd >= 0.1 or not usd else f"{usd:.2g} USD" if usd >= 0.001 else f"{usd:.6f} USD"
+
+
+def _usd_per_hour(price: Price | None, volume_usd_per_hour: float | None) -> float:
+    assert price is not None
+    # An unknown price of the volume does not hide the instance's: the text says that volumes are not counted.
+    return price.usd_per_hour + (volume_usd_per_hour or 0.0)
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:
@@ -180,17 +175,16 @@ def _share(
     job: Description, instance_type: str, count: int, region: str, price: Callable[[str, str], Price | None]
 ) -> Share:
     billed_s: float | None = job.billable_s
-    # Of a Processing job, which has no secondary status, Describe tells no billable time.
+    # Describe has no billable time for Processing jobs, which have no secondary status.
     if billed_s is None and job.started is not None and job.ended is not None and not job.api.has_secondary_status:
         billed_s = (job.ended - job.started).total_seconds()
     elif billed_s is None and job.started is None:
-        # It never had an instance: what waits for capacity is not billed.
+        # Waiting for capacity is not billed.
         billed_s = 0.0
     return Share(
         instance_type=instance_type,
         count=count,
         billed_s=billed_s,
-        # That nothing is billed without an instance is no estimate.
         is_exact=job.billable_s is not None or job.started is None,
         price=price(instance_type, region),
         volume_usd_per_hour=volume_usd_per_hour(instance_type, _volume_gb(job), region),
@@ -198,7 +192,6 @@ def _share(
 
 
 def _volume_gb(job: Description) -> int:
-    # Where a job is described, a Processing job's cluster lies one level deeper than a Training job's.
     cluster: Mapping[str, Any] = job.answer
     for key in job.api.cluster_keys:
         cluster = cluster.get(key, {})
@@ -206,7 +199,169 @@ def _volume_gb(job: Description) -> int:
 
 
 def _saving(jobs: list[Description]) -> float | None:
-    # Left out of both sums: a job that tells one of the two would make its chain's saving too large, or too small.
+    # A job with only one of the two numbers would distort the saving.
     spot = [job for job in jobs if job.answer.get("EnableManagedSpotTraining") and job.training_s and job.billable_s]
     training_s = sum(job.training_s or 0 for job in spot)
     return 1 - sum(job.billable_s or 0 for job in spot) / training_s if training_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Seconds, from the best to the worst case."""
+
+    least_s: float
+    """At best."""
+    most_s: float | None
+    """At worst; None if unknown."""
+
+    def __str__(self) -> str:
+        if self.most_s is None:
+            return f"at least {_duration(self.least_s)}"
+        # What would be shown alike is shown once.
+        if round(self.least_s) == round(self.most_s):
+            return _duration(self.least_s)
+        return f"{_duration(self.least_s)} to {_duration(self.most_s)}"
+
+
+IMAGE = Span(0.0, 300.0)
+"""To pull the image: some GB, from a registry in the same region. At best the instances have it, in a warm pool."""
+PACKAGES = Span(60.0, 300.0)
+"""For pip to install Ray and what it needs where the image lacks it, as AWS's own images do."""
+FORMING = Span(10.0, 60.0)
+"""For the instances to find each other and to start Ray."""
+STORAGE_BYTES_PER_S = (50e6, 500e6)
+"""Between S3 and one instance's volume, at worst and at best."""
+CORES = (0.7, 1.5)
+"""How long the work may take on the instances, by how long it takes on as many of this machine's cores."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """What will be billed for a job."""
+
+    phases: Mapping[str, Span]
+    """Time of each phase of an instance, in their order."""
+    count: int
+    """Number of instances."""
+    price: Price | None
+    """Price of one instance; None if unknown."""
+    volume_usd_per_hour: float | None
+    keep_alive_s: int = 0
+    """Seconds that the instances stay warm afterwards, unless another job takes them."""
+
+    @property
+    def billed(self) -> Span:
+        """Time of each instance, without its time in a warm pool."""
+        worst = [span.most_s for span in self.phases.values()]
+        bounded = [seconds for seconds in worst if seconds is not None]
+        least_s = sum(span.least_s for span in self.phases.values())
+        return Span(least_s, sum(bounded) if len(bounded) == len(worst) else None)
+
+    @property
+    def usd(self) -> tuple[float, float | None] | None:
+        """At best and at worst (None if unknown); None if the price is unknown."""
+        if self.price is None:
+            return None
+        billed = self.billed
+        return self._usd(billed.least_s), None if billed.most_s is None else self._usd(billed.most_s)
+
+    @property
+    def warm_usd(self) -> float | None:
+        """Maximum costs of the warm pool; None if the price is unknown."""
+        return None if self.price is None else self._usd(self.keep_alive_s)
+
+    def _usd(self, seconds: float) -> float:
+        return self.count * _usd_per_hour(self.price, self.volume_usd_per_hour) * seconds / 3600
+
+    def lines(self, instance_type: str) -> list[tuple[str, str]]:
+        """Return it as text: a label and a text for each line."""
+        phases = ", ".join(f"{name} {span}" for name, span in self.phases.items())
+        rows = [("billed", f"{self.billed} of each instance ({phases}); assumed but for the computing, not measured")]
+        if self.usd is None:
+            money = f"unknown: no price of {instance_type} is at hand; give --price-per-hour"
+        else:
+            least, most = self.usd
+            span = f"at least {dollars(least)}" if most is None else f"{dollars(least)} to {dollars(most)}"
+            volumes = "" if self.volume_usd_per_hour is not None else ", volumes not counted"
+            money = f"{span}: {self.count} x {self.price}{volumes}"
+        rows.append(("money", money))
+        if self.keep_alive_s:
+            cost = "an unknown price" if self.warm_usd is None else dollars(self.warm_usd)
+            rows.append(
+                ("warm", f"up to {cost} more, while the instances wait {self.keep_alive_s:,} s for the next job")
+            )
+        return rows
+
+
+def forecast(
+    cluster: Cluster,
+    *,
+    region: str,
+    price: Price | None,
+    computing_s: float,
+    input_bytes: int | None,
+    output_bytes: int | None,
+    lacks_ray: bool,
+) -> Forecast:
+    """Forecast the bill of a job that computes for ``computing_s`` seconds on as many of this machine's cores.
+
+    Args:
+        cluster: Instances of one type.
+        region: Where they are.
+        price: The price of one instance; None if unknown.
+        computing_s: Seconds from the formed cluster to the end.
+        input_bytes: What each instance downloads; None if unknown.
+        output_bytes: What the head uploads; None if unknown.
+        lacks_ray: True if the image is known to lack Ray.
+    """
+    return Forecast(
+        phases={
+            "image": IMAGE,
+            "packages": PACKAGES if lacks_ray else Span(0.0, PACKAGES.most_s),
+            "download": _moved(input_bytes),
+            "forming": FORMING,
+            "computing": Span(CORES[0] * computing_s, CORES[1] * computing_s),
+            "upload": _moved(output_bytes),
+        },
+        count=cluster.count,
+        price=price,
+        volume_usd_per_hour=volume_usd_per_hour(cluster.instance_type, cluster.volume_gb, region),
+        keep_alive_s=cluster.keep_alive_s,
+    )
+
+
+def most_expensive(request: JobRequest, region: str, price: Callable[[str, str], Price | None] = price_of) -> str:
+    """Return, as text, the maximum costs of a job of which only the time limit is known."""
+    cluster, limits = request.cluster, request.limits
+    prices = {name: price(name, region) for name in cluster.types}
+    volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types}
+    unknown = [name for name, one in prices.items() if one is None]
+    unknown += [f"the volume of {name}" for name, one in volumes.items() if one is None and name not in unknown]
+    if unknown:
+        return f"unknown: no price of {' or '.join(unknown)} in {region} is at hand"
+
+    def usd_per_hour(choice: Mapping[str, int]) -> float:
+        return sum(count * _usd_per_hour(prices[name], volumes[name]) for name, count in choice.items())
+
+    # The service chooses one of the types.
+    dearest = max(cluster.choices, key=usd_per_hour)
+    # Each follow-up may run as long again, and takes over the warm pool, which counts once.
+    seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
+    included = " with the volumes" if any(volumes[name] for name in dearest) else ""
+    warm = ", its warm pool included" if cluster.keep_alive_s else ""
+    shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
+    amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
+    return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}"
+
+
+def _moved(size_bytes: int | None) -> Span:
+    if size_bytes is None:
+        return Span(0.0, None)
+    worst, best = STORAGE_BYTES_PER_S
+    return Span(size_bytes / best, size_bytes / worst)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -3,7 +3,7 @@
 import pytest
 
 from raysm import Cluster, InstanceGroup, JobRequest, Limits, Script
-from raysm.client.costs.forecast import FORMING, IMAGE, PACKAGES, Span, forecast, most_expensive
+from raysm.client.costs.bill import FORMING, IMAGE, PACKAGES, Span, forecast, most_expensive
 from raysm.client.costs.prices import Price, price_of
 
 PRICE = Price(usd_per_hour=3.6, origin="a test's")
