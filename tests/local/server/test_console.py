@@ -11,8 +11,7 @@ import pytest
 
 from raysm.client.job.handle import attach
 from raysm.client.service import Service
-from raysm.client.tunnel.direct import DirectAccess
-from raysm.client.tunnel.opening import run_command
+from raysm.client.tunnel.opening import DirectAccess, run_command
 from raysm.client.tunnel.terminal import Terminal
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.local.server.console import Console
