@@ -138,7 +138,7 @@ _HOMES = {
     "raysm.client.source.function": ("Function",),
     "raysm.client.job.handle": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
-    "raysm.client.tunnel.ray_address": _RAY_ADDRESS,
+    "raysm.client.tunnel.dashboard": _RAY_ADDRESS,
     "raysm.client.results.result": ("Result",),
     "raysm.client.source.remote": ("remote",),
     "raysm.client.session.handle": ("Session",),

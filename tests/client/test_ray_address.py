@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 import raysm
-from raysm.client.tunnel.ray_address import ClientBuilder, get_job_submission_client_cluster_info
+from raysm.client.tunnel.dashboard import ClientBuilder, get_job_submission_client_cluster_info
 from raysm.errors import InvalidRequest
 
 

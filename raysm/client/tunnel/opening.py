@@ -23,9 +23,6 @@ from raysm.contract.connections import connect_to_own
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Ports
 
-__all__: list[str] = []
-
-
 CONNECT_S = 30.0
 MAX_HEAD_BYTES = 1 << 14
 
