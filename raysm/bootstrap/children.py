@@ -50,7 +50,6 @@ class Child:
     """A child process in a session and process group of its own."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", ended: "asyncio.Future[int]") -> None:
-        """Keep the process; ``Children.start`` makes it."""
         self._popen, self.ended = popen, ended
         self.pid = popen.pid
         self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
@@ -81,7 +80,6 @@ class Children:
     """All child processes of this process; made inside the event loop that reaps them."""
 
     def __init__(self) -> None:
-        """Begin to reap."""
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
         self._groups: list[int] = []

@@ -182,7 +182,6 @@ def tell(variables: Mapping[str, str]) -> None:
 
 
 def _optional_object(path: Path) -> ConfigValue:
-    """Read a JSON object from a file that may be absent."""
     return ConfigValue(read_json(path) if path.exists() else {}, str(path))
 
 

@@ -52,7 +52,6 @@ class NodeWatcher:
     """Watches the registration of nodes, through a socket, while it is open."""
 
     def __init__(self, path: Path) -> None:
-        """Prepare to connect to the socket at ``path``, see ``nodes_socket``."""
         self._path = path
         self._task: asyncio.Task[None] | None = None
 

@@ -63,7 +63,6 @@ class Head:
     """One head, for one job."""
 
     def __init__(self, instance: Instance, children: Children) -> None:
-        """Prepare; ``run`` does everything."""
         self._instance, self._children = instance, children
         # Now, not when Ray has been started: the deadline counts from the instance's begin, as every worker's does.
         self._started_s = time.monotonic()

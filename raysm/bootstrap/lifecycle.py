@@ -316,7 +316,6 @@ class Inbox:
     """The queue; its clock is ``time.monotonic``."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._events: asyncio.Queue[Happening] = asyncio.Queue()
 
     def put(self, event: Happening) -> None:

@@ -30,7 +30,6 @@ class Owners:
     """The instance that owns each output file: the first one that claims it; the head comes first."""
 
     def __init__(self, head: str, keys: Iterable[str]) -> None:
-        """Assign the head's files to it."""
         self._owners = dict.fromkeys(keys, head)
 
     def claim(self, host: str, keys: Iterable[str]) -> list[str]:

@@ -205,8 +205,6 @@ def _last_error(output: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where packages come from."""
-
     pip: Pip
     options: tuple[str, ...]
 

@@ -51,7 +51,6 @@ class Line:
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes) -> None:
-        """Take over a connection whose two sides have proved themselves."""
         self._reader, self._writer, self._key = reader, writer, key
         # By direction, so that a line that is sent back to who wrote it does not verify.
         self._out, self._in = (b"head", b"worker") if side == b"head" else (b"worker", b"head")

@@ -62,7 +62,6 @@ class Worker:
     """One worker, for one job."""
 
     def __init__(self, instance: Instance, children: Children) -> None:
-        """Prepare; ``run`` does everything."""
         self._instance, self._children = instance, children
         rules = WorkerRules(
             name=instance.name, head=instance.head, cluster=instance.cluster, grace_s=instance.request.chosen_grace_s

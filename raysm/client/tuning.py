@@ -97,7 +97,6 @@ class Tuning:
     """
 
     def __init__(self, name: str, sought: Sought, service: Service) -> None:
-        """Hold a tuning job that the service knows."""
         self.name, self.metric, self.mode = name, sought.metric, sought.mode
         self._sought = sought
         self._service = service

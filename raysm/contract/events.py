@@ -204,7 +204,6 @@ class ProgressLines:
     r"""Turns output with carriage returns into whole lines that end in ``\n``."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with nothing; ``clock`` returns seconds."""
         self._clock = clock
         self._shown_s = -INTERVAL_S
         self._held = b""

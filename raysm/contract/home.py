@@ -67,7 +67,6 @@ class Clock:
     """When it began to run at this speed, in seconds since the epoch; before, it was everybody's."""
 
     def __post_init__(self) -> None:
-        """Check the speed."""
         if not self.speed > 0:
             raise InvalidRequest(
                 f"a clock's speed is above 0, got {self.speed:g}; 1 is everybody's, 60 an hour a minute"

@@ -22,7 +22,6 @@ class LoopThread:
     """A running event loop, until it is closed."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread."""
         self._loop = asyncio.new_event_loop()
         # A daemon: a program whose user has forgotten close() still ends.
         self._thread = threading.Thread(target=self._live, daemon=True, name=name)

@@ -232,7 +232,6 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
 
 
 def _own_files() -> dict[str, bytes | Path]:
-    """Return what raysm brings to every payload."""
     return {
         START: (Path(raysm.__file__).parent / "bootstrap" / START).read_bytes(),
         LIBRARY: library(),

@@ -57,8 +57,6 @@ def breaches(api: JobApi, parameters: Parameters) -> Iterator[Breach]:
 
 
 def _rule(*apis: JobApi, source: str, remedy: str = "", is_quota: bool = False) -> Callable[[Check], Check]:
-    """Return a decorator that adds a rule."""
-
     def add(check: Check) -> Check:
         for api in apis:
             RULES[api].append(_Rule(check=check, source=source, remedy=remedy, is_quota=is_quota))

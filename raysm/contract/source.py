@@ -81,8 +81,6 @@ def imports_its_package_late(file: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What one file imports."""
-
     all: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()
     is_late_by_dots: bool = False
@@ -175,7 +173,6 @@ class Source:
     """Links in the folder that lead out of it, and to where: what lies there travels too."""
 
     def __post_init__(self) -> None:
-        """Check the names."""
         for name in self.files:
             try:
                 name.encode()

@@ -61,7 +61,6 @@ class BatchInference(PickledWorkload):
     """The same; None is 1 where an instance has any, else 0."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         # A text can be walked over, too: keep="id" would be the columns i and d.
         if isinstance(self.keep, str) or not isinstance(self.keep, Iterable):
             raise InvalidRequest(f"Batch: keep is a list of columns, got {self.keep!r}")

@@ -43,7 +43,6 @@ class Input:
     ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``, which are all that the channel has."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         # A list alone: of a text, tuple() would make its letters, where the codec refuses it by its name.
         if isinstance(self.groups, list):
             object.__setattr__(self, "groups", tuple(self.groups))

@@ -41,7 +41,6 @@ class Ports:
     """Every instance: last port of the workers' range."""
 
     def __post_init__(self) -> None:
-        """Check the range of each port, and that no two are the same."""
         seen: dict[int, str] = {}
         for item in fields(self):
             port = getattr(self, item.name)
@@ -86,7 +85,6 @@ class InstanceGroup:
     """Number of instances, at least 1."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         if not 1 <= len(self.name) <= 64:
             raise InvalidRequest(f"an instance group's name has 1 to 64 characters, got {self.name!r}")
         if self.count < 1:
@@ -155,7 +153,6 @@ class Cluster:
     at once."""
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         # Users write a list, which can be changed and has no hash: as a tuple the request stays what was checked.
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "alternatives", tuple(self.alternatives))

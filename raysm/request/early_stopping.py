@@ -10,8 +10,6 @@ from raysm.request.codec import from_json
 
 
 class _Rule:
-    """Facts about a rule."""
-
     __slots__ = ()
 
     searches: ClassVar[tuple[str, ...]] = ("optuna", "random", "grid")

@@ -165,7 +165,6 @@ class JobRequest:
     """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is one of the project and name."""
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         texts = {name: hyperparameter_text(name, value) for name, value in self.hyperparameters.items()}
         object.__setattr__(self, "hyperparameters", texts)
         if self.hyperparameters_as_args and self.workload.entry_script is None:
@@ -250,7 +249,6 @@ class JobRequest:
         return SPOT_GRACE_S if self.limits.spot else GRACE_S
 
     def _check_groups(self) -> None:
-        """Channels name groups of the cluster: all of them, or none."""
         # The service would say so too, after the upload.
         group_names = [group.name for group in self.cluster.groups]
         for channel, source in self.inputs.items():

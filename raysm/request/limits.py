@@ -53,7 +53,6 @@ class Limits:
     """How often a job that exceeded ``max_runtime_s`` goes on from its checkpoint in a follow-up job."""
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         # A Processing job may have less, which the service model says where the call is made.
         if not 1 <= self.max_runtime_s <= MAX_RUNTIME_S:
             raise InvalidRequest(
@@ -112,7 +111,6 @@ class Security:
     ``ssmmessages``. ``raysm debug JOB`` switches it while the job runs."""
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         for name in ("subnets", "security_groups"):
             # A list alone: of a text, tuple() would make its letters, where the codec refuses it by its name.
             if isinstance(getattr(self, name), list):
@@ -137,7 +135,6 @@ class MetricDefinition:
     """Its first group is the number; 1 to 500 characters."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         if not 1 <= len(self.name) <= 255:
             raise InvalidRequest(f"MetricDefinition: a name has 1 to 255 characters, got {self.name!r}")
         if not 1 <= len(self.regex) <= 500:

@@ -49,7 +49,6 @@ class ScriptWorkload(Workload):
     the script with the modules and packages beside it that it imports."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         name = type(self).__name__
         # tuple() would make an argument of each letter.
         if isinstance(self.args, str):
@@ -201,7 +200,6 @@ class TorchScript(ScriptWorkload):
     ``Cluster(on_instance_loss="continue")`` allows do not count."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         ScriptWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced
         check_workers("TorchScript", self.workers_per_instance, self.max_restarts)
         if self.spawns and self.workers_per_instance not in (None, 1):
@@ -239,7 +237,6 @@ class TrainLoop(PickledWorkload):
     """How often all workers are started anew after one of them failed."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         check_workers("DataParallel", self.workers_per_instance, self.max_restarts, self.workers)
         if self.precision not in get_args(Precision):
             raise InvalidRequest(f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}")

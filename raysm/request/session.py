@@ -44,7 +44,6 @@ class SessionWorkload(Workload):
     """What all its instances together cost; None is not known."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         for name in ("idle_timeout_s", "idle_timeout_detached_s"):
             value = getattr(self, name)
             if not _is_above_0(value):

@@ -74,7 +74,6 @@ class Similarity(Workload):
     """Rows of one task; None lets raysm choose. The result does not depend on it."""
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self._check_columns()
         real = (int, float)
         for name, kind in (("top_k", int), ("threshold", real), ("parts", int), ("block_rows", int)):

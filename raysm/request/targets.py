@@ -129,7 +129,6 @@ class AWS:
     """Profile of the AWS configuration; None is the default."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         # China and GovCloud begin with arn:aws, too: arn:aws-cn, arn:aws-us-gov.
         if not (self.role.startswith("arn:aws") and ":role/" in self.role):
             raise InvalidRequest(
@@ -247,7 +246,6 @@ class Local:
     """Of kind docker: the image."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         if not self.regions or any(not REGION.fullmatch(region) for region in self.regions):
             raise InvalidRequest(
                 f"Local: regions are one or more names of regions, ('us-east-1', 'eu-west-1'), got {self.regions!r}"

@@ -255,7 +255,6 @@ class Workload:
     """Whether the log has what its processes wrote, a traceback too, line by line: then a failure is not told twice."""
 
     def __init_subclass__(cls, **named: Any) -> None:
-        """Name the kind."""
         super().__init_subclass__(**named)
         path = f"{cls.__module__}:{cls.__qualname__}"
         # Each time: dataclass(slots=True) makes the class anew, and so comes here twice.

@@ -115,7 +115,6 @@ class Case:
     def __init__(
         self, service: Service, intent: Intent, *, role: str | None = None, plan: Callable[[], Plan] | None = None
     ) -> None:
-        """Ask nothing yet."""
         self.service = service
         self.intent = intent
         self.role = role

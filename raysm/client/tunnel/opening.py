@@ -31,7 +31,6 @@ class DirectAccess(InstanceAccess):
     """Instances of jobs of the embedded SageMaker."""
 
     def __init__(self, service: Service) -> None:
-        """Ask the server of ``service``."""
         self._service = service
 
     def check(self) -> None:

@@ -96,7 +96,6 @@ class Terminal:
     """
 
     def __init__(self, stdin: int = 0, stdout: int = 1) -> None:
-        """Read from ``stdin`` and write to ``stdout``."""
         self.stdin = stdin
         self.stdout = stdout
         self.is_one = os.isatty(stdin) and os.isatty(stdout)
