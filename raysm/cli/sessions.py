@@ -212,6 +212,6 @@ def _told(session: Session, source: str, filename: str, args: tuple[str, ...]) -
         notes = getattr(error, "__notes__", None) or [f"{type(error).__name__}: {error}"]
         print(*notes, sep="\n", file=sys.stderr)
         return 1
-    if shown is not None and not filename:
-        print(repr(shown))
+    if shown.result is not None and not filename:
+        print(repr(shown.result))
     return 0

@@ -96,6 +96,7 @@ RAY_RANGE = ">=2.60,<2.61"
 NEEDS = {
     # Without default there is no dashboard, and without train Ray Train lacks pandas.
     "ray": f"ray[default,train]{RAY_RANGE}",
+    "IPython": "ipython>=8.18",
     "cloudpickle": "cloudpickle>=3",
     "numpy": "numpy>=1.26",
     "optuna": "optuna>=4",

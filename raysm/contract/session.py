@@ -51,6 +51,10 @@ WAITING = "waiting"
 RUNNING = "running"
 DONE = "done"
 
+DISPLAY = "display"
+"""The stream of rich output: each piece is one display as JSON, with ``data``, ``metadata``, ``transient`` and
+``update`` as in Jupyter's messages, or ``clear``."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versions:
@@ -215,14 +219,16 @@ class Outcome:
     """Why it failed; None where it did not."""
     pickled: bytes = b""
     """Its value; of one that failed the exception, or nothing where that cannot be pickled."""
-    shown: Mapping[str, str] = field(default_factory=dict)
-    """Of a cell: its last expression's value for people, by MIME type."""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """The value of a cell's last line as it shows itself, by MIME type; JSON."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """IPython's metadata for ``shown``, by MIME type."""
 
     def encode(self) -> bytes:
         """Return it as bytes."""
         # The value stays a pickle within the frame: whoever passes it on need not be able to read it.
         error = None if self.error is None else to_json(self.error)
-        return frame({"error": error, "shown": dict(self.shown)}, self.pickled)
+        return frame({"error": error, "shown": dict(self.shown), "metadata": dict(self.metadata)}, self.pickled)
 
     @staticmethod
     def decode(content: bytes) -> "Outcome":
@@ -233,7 +239,7 @@ class Outcome:
         """
         head, pickled = unframe(content)
         error = None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
-        return Outcome(error=error, pickled=pickled, shown=head.get("shown", {}))
+        return Outcome(error=error, pickled=pickled, shown=head.get("shown", {}), metadata=head.get("metadata", {}))
 
 
 def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:

@@ -22,7 +22,7 @@ class SessionWorkload(Workload):
     label: ClassVar[str] = "the session"
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
     # The server's aiohttp comes with ray[default].
-    packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "IPython")
     # Nobody has asked for it who could drop it: it is how calls come in where instances have a network of their own.
     without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
     # A namespace lives in the memory of the head, and ends with it.

@@ -121,7 +121,7 @@ def test_a_call_in_a_sleep_is_cancelled(digits):
 
 
 def test_cells_share_a_namespace_print_here_and_show_their_last_value(digits, capsys):
-    assert digits.exec("x = 20\nprint('in the cell')") is None
+    assert digits.exec("x = 20\nprint('in the cell')").result is None
     assert repr(digits.exec("x + 1")) == "21"
     assert "in the cell" in capsys.readouterr().out.splitlines()
 

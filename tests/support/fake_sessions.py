@@ -2,6 +2,7 @@
 
 import types
 
+from raysm.client.session.calls import CellResult
 from raysm.client.session.handle import Session
 from raysm.contract.session import Outcome
 from raysm.errors import SessionEnded
@@ -14,7 +15,7 @@ class FakeCall:
         self.value, self.error, self.told = value, error, told
         self.is_interrupted, self.printed, self.is_cancelled = interrupted, printed, False
 
-    def show(self, out=None, err=None):
+    def show(self, out=None, err=None, display=None):
         if self.is_interrupted:
             raise KeyboardInterrupt
         print(self.printed, end="", file=out)
@@ -25,7 +26,7 @@ class FakeCall:
     def result(self):
         if self.error is not None:
             raise self.error
-        return self.value
+        return CellResult([], self.value)
 
     def outcome(self):
         if self.error is not None and self.told is None:

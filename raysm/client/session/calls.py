@@ -3,39 +3,121 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import json
 import pickle
 import queue
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
 from raysm.client.session.wire import NoSuchCall, Wire
 from raysm.client.units import deadline
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, RemoteError, unframe
+from raysm.contract.session import DISPLAY, DONE, WAITING, CallRequest, CallStatus, Outcome, RemoteError, unframe
 from raysm.errors import CallCancelled, CallFailed, NotDone, RaysmError
 from raysm.request.codec import from_json
 
-__all__ = ["Call", "Line", "Shown", "error_of", "value_of"]
+__all__ = ["Call", "CellResult", "Line", "Shown", "cell_result", "error_of", "show_display", "value_of"]
 
 
 class Shown:
     """What the last line of a cell shows: its text by ``str``, and in a notebook as the value would show itself.
 
     Attributes:
-        data: By MIME type; ``text/plain`` always, pictures in base64.
+        data: By MIME type; pictures in base64.
+        metadata: IPython's, by MIME type.
     """
 
-    def __init__(self, data: dict[str, str]) -> None:
-        self.data = data
+    def __init__(self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
+        self.data, self.metadata = dict(data), dict(metadata or {})
 
     def __repr__(self) -> str:
-        return self.data.get("text/plain", "")
+        return str(self.data.get("text/plain", ""))
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return self.data
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self.data, self.metadata
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What a cell printed and showed; as the last line of a notebook's cell it shows ``result``."""
+
+    outputs: list[dict[str, Any]]
+    """All of it in order, as nbformat has outputs: ``stream``, ``display_data`` and ``execute_result``."""
+    result: Shown | None
+    """The value of the last line, as it shows itself; None if it has none."""
+
+    @property
+    def text(self) -> str:
+        """All of it as plain text."""
+        return "".join(
+            each["text"] if each["output_type"] == "stream" else f"{each['data'].get('text/plain', '')}\n"
+            for each in self.outputs
+        )
+
+    def __repr__(self) -> str:
+        return "" if self.result is None else repr(self.result)
+
+    def _ipython_display_(self) -> None:
+        if self.result is not None:
+            show_display({"data": self.result.data, "metadata": self.result.metadata}, sys.stdout)
+
+
+def cell_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResult:
+    """Return the result of a cell.
+
+    Args:
+        pieces: What it printed and displayed: streams and texts.
+        outcome: How it ended.
+    """
+    outputs: list[dict[str, Any]] = []
+    is_to_clear = False
+    for stream, text in pieces:
+        bundle = json.loads(text) if stream == DISPLAY else {}
+        if "clear" in bundle and bundle["clear"]:  # when the next output comes
+            is_to_clear = True
+            continue
+        if is_to_clear or "clear" in bundle:
+            outputs, is_to_clear = [], False
+        id = bundle.get("transient", {}).get("display_id")
+        if "clear" in bundle:
+            continue
+        if bundle.get("update"):
+            for each in outputs:
+                if each.get("transient", {}).get("display_id") == id:
+                    each.update(data=bundle["data"], metadata=bundle["metadata"])
+        elif bundle:
+            shown = {name: bundle[name] for name in ("data", "metadata", "transient")}
+            outputs.append({"output_type": "display_data", **shown})
+        elif outputs and outputs[-1].get("name") == stream:
+            outputs[-1]["text"] += text
+        else:
+            outputs.append({"output_type": "stream", "name": stream, "text": text})
+    for each in outputs:
+        each.pop("transient", None)
+    if not outcome.shown:
+        return CellResult(outputs, None)
+    shown = {"data": dict(outcome.shown), "metadata": dict(outcome.metadata)}
+    outputs.append({"output_type": "execute_result", "execution_count": None, **shown})
+    return CellResult(outputs, Shown(outcome.shown, outcome.metadata))
+
+
+def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
+    """Show rich output in the notebook, or its text in ``out`` where there is none."""
+    # Not imported: without a notebook, nobody has.
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is not None and "clear" in bundle:
+        shell.display_pub.clear_output(wait=bundle["clear"])
+    elif shell is not None:
+        how = {"transient": bundle.get("transient") or {}, "update": bundle.get("update", False)}
+        shell.display_pub.publish(bundle["data"], bundle["metadata"], **how)
+    elif "clear" not in bundle and not bundle.get("update"):
+        out.write(f"{bundle['data'].get('text/plain', '')}\n")
+        out.flush()
 
 
 def value_of(outcome: Outcome, name: str, loads: Callable[[bytes], Any] = pickle.loads) -> Any:
@@ -49,8 +131,6 @@ def value_of(outcome: Outcome, name: str, loads: Callable[[bytes], Any] = pickle
     Raises:
         CallFailed: It cannot be read here.
     """
-    if outcome.shown:
-        return Shown(dict(outcome.shown))
     # None, which most calls return, is sent as nothing.
     if not outcome.pickled:
         return None
@@ -114,6 +194,9 @@ LATE_S = 0.5
 # Between two looks for a call whose request is under way on the same connection: that takes milliseconds.
 ON_ITS_WAY_S = 0.02
 
+KEPT_CHARACTERS = 32 << 20
+"""Output of a cell that is kept for its result, the last part."""
+
 INTERRUPTED_S = 10.0
 """How long Ctrl-C waits for the call's end."""
 
@@ -138,13 +221,14 @@ class Call(Generic[T]):
         name: For people: the function's.
     """
 
-    def __init__(self, id: str, name: str, line: Line, *, has_ended: bool = False) -> None:
+    def __init__(self, id: str, name: str, line: Line, *, is_cell: bool = False, has_ended: bool = False) -> None:
         """Know of it; ``send`` or ``follow`` begins.
 
         Args:
             id: By which the session knows it.
             name: For people.
             line: The connection.
+            is_cell: Whether its value is a ``CellResult``.
             has_ended: Whether the session said that it has ended; its outcome is still fetched.
         """
         self.id, self.name = id, name
@@ -152,6 +236,8 @@ class Call(Generic[T]):
         self._line = line
         self._ended: concurrent.futures.Future[tuple[CallStatus, Outcome]] = concurrent.futures.Future()
         self._news: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._pieces: deque[tuple[str, str]] | None = deque() if is_cell else None
+        self._kept = 0
         # Of the output, in characters since the call began: so a piece is known again, whichever connection brings it.
         self._position = 0
         self._more = asyncio.Event()
@@ -207,7 +293,13 @@ class Call(Generic[T]):
         if start + len(text) <= self._position:
             return
         # The first part of a piece may have come by the connection before.
-        self._news.put((stream, text[max(0, self._position - start) :]))
+        piece = (stream, text[max(0, self._position - start) :])
+        self._news.put(piece)
+        if self._pieces is not None:
+            self._pieces.append(piece)
+            self._kept += len(piece[1])
+            while self._kept > KEPT_CHARACTERS and len(self._pieces) > 1:
+                self._kept -= len(self._pieces.popleft()[1])
         self._position = start + len(text)
         self._more.set()
 
@@ -244,8 +336,13 @@ class Call(Generic[T]):
         _, outcome = self._await(timeout)
         if outcome.error is not None:
             raise self._error(outcome.error, outcome.pickled)
-        value: T = value_of(outcome, self.name, self._line.loads)
-        return value
+        value: Any = (
+            value_of(outcome, self.name, self._line.loads)
+            if self._pieces is None
+            else cell_result(list(self._pieces), outcome)
+        )
+        result: T = value
+        return result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for its end, and return why it failed; None where it did not."""
@@ -324,21 +421,32 @@ class Call(Generic[T]):
             answer = self._line.loop.run(self._line.wire.json("GET", f"{self._path}/output"))
         except NoSuchCall:
             return ""
-        return "".join(piece["text"] for piece in answer["pieces"])
+        pieces = [(piece["stream"], piece["text"]) for piece in answer["pieces"]]
+        return cell_result(pieces, Outcome()).text
 
     def add_done_callback(self, fn: "Callable[[Call[T]], object]") -> None:
         """Call ``fn(call)`` once it has ended; at once where it has."""
         self._ended.add_done_callback(lambda _: fn(self))
 
-    def show(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        """Print what it prints, here, until it has ended; Ctrl-C interrupts it.
+    def show(
+        self,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        display: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        """Print what it prints, and show what it shows, until it has ended; Ctrl-C interrupts it.
 
         Args:
             out: None is stdout.
             err: None is stderr.
+            display: Takes each display; None shows it in the notebook, or prints its text.
         """
         try:
             while (piece := self._news.get()) is not None:
+                if piece[0] == DISPLAY:
+                    bundle = json.loads(piece[1])
+                    show_display(bundle, out or sys.stdout) if display is None else display(bundle)
+                    continue
                 # Each time: a notebook and a test put others in their place.
                 stream = (out or sys.stdout) if piece[0] == "stdout" else (err or sys.stderr)
                 stream.write(piece[1])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from raysm.client.session.arguments import check_instance, check_text, check_whole
-from raysm.client.session.calls import Call, Shown
+from raysm.client.session.calls import Call, CellResult
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import MapOptions, Mapped
 from raysm.client.source.function import Function, pickled_call
@@ -128,17 +128,17 @@ class SessionFunctions(ConnectedSession):
 class SessionNamespace(ConnectedSession):
     """A session that runs source in namespaces that stay."""
 
-    def exec(self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None) -> Shown | None:
-        """Run source in a namespace that stays, and print here what it prints there; Ctrl-C interrupts it.
+    def exec(self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None) -> CellResult:
+        """Run a cell in a namespace that stays, and show here what it prints and displays; Ctrl-C interrupts it.
 
         Args:
-            source: Python, of whatever version: it is read there.
+            source: As in a notebook: Python, magics such as ``%timeit``, ``!`` commands, ``name?``, ``await``.
             args: ``sys.argv[1:]``, where it is a file.
             filename: What tracebacks call it.
             on: The instance, ``algo-2``, each of which has a namespace of its own; None is the head.
 
         Returns:
-            What its last line shows, where that is an expression with a value; None else.
+            Its ``text``, its ``outputs`` with pictures and HTML, and as ``result`` what the last line shows.
 
         Raises:
             Exception: What it raised, with the remote traceback among its notes.
@@ -150,7 +150,7 @@ class SessionNamespace(ConnectedSession):
 
     def cell(
         self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None
-    ) -> "Call[Shown | None]":
+    ) -> "Call[CellResult]":
         """Do what ``exec`` does, but do not wait, and print nothing.
 
         Raises:

@@ -27,7 +27,7 @@ from raysm.client.source.function import pickled_value
 from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
-from raysm.contract.session import DONE, CallRequest, CallStatus, SessionState, Versions
+from raysm.contract.session import CELL, DONE, CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import from_json
 
@@ -256,7 +256,7 @@ class Opened:
     def call(self, request: CallRequest, body: bytes) -> "Call[Any]":
         """Have something executed; return the future."""
         # The id is made here, so that a request that is repeated is known as the same call.
-        call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line)
+        call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line, is_cell=request.kind == CELL)
         self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
         return call
 
@@ -266,7 +266,8 @@ class Opened:
         followed = self._calls.get(status.id)
         if followed is not None:
             return followed
-        call: Call[Any] = Call(status.id, status.name, self.line, has_ended=status.state == DONE)
+        how = {"is_cell": status.kind == CELL, "has_ended": status.state == DONE}
+        call: Call[Any] = Call(status.id, status.name, self.line, **how)
         self._begin(call, call.follow())
         return call
 

@@ -18,7 +18,14 @@ from raysm.request import JobRequest, Local
 
 __all__ = ["LocalConnection"]
 
-EXTRAS = {"mlflow": "mlflow", "optuna": "sweep", "safetensors": "train", "sagemaker_mlflow": "mlflow", "torch": "train"}
+EXTRAS = {
+    "IPython": "interactive",
+    "mlflow": "mlflow",
+    "optuna": "sweep",
+    "safetensors": "train",
+    "sagemaker_mlflow": "mlflow",
+    "torch": "train",
+}
 """The extra of raysm that installs each package of a workload which the extra ``local`` does not."""
 POLL_S = 20
 """Seconds for which it is asked to say when a job ends, before it is asked again."""

@@ -1,13 +1,14 @@
 """Run one cell in a session, on one instance or on several, and show in the notebook how it ended."""
 
 import contextlib
+import functools
 import io
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, TextIO
 
-from raysm.client.session.calls import Call
+from raysm.client.session.calls import Call, Shown, show_display
 from raysm.client.session.handle import Session
 from raysm.errors import CallFailed, InvalidRequest, RaysmError
 
@@ -22,6 +23,14 @@ class PerInstance(dict[str, Any]):
     def __repr__(self) -> str:
         return "\n".join(f"{host}: {value!r}" for host, value in self.items())
 
+    def _ipython_display_(self) -> None:
+        for host, value in self.items():
+            if isinstance(value, Shown) and len(value.data) > 1:
+                print(f"{host}:")  # noqa: T201
+                show_display({"data": value.data, "metadata": value.metadata}, sys.stdout)
+            else:
+                print(f"{host}: {value!r}")  # noqa: T201
+
 
 class Labelled(io.TextIOBase):
     """Writes a label before each line."""
@@ -34,7 +43,8 @@ class Labelled(io.TextIOBase):
         """Write ``text``, which may be a part of a line, or several lines."""
         for line in text.splitlines(keepends=True):
             self._stream.write(f"[{self._label}] {line}" if self._is_new else line)
-            self._is_new = line.endswith("\n")
+            # A progress bar draws its line anew after a carriage return.
+            self._is_new = line.endswith(("\n", "\r"))
         return len(text)
 
     def end(self) -> None:
@@ -123,7 +133,7 @@ def await_cell(session: Session, future: Any) -> Any:
         return _await_all(session, future)
     try:
         future.show()
-        return future.result()
+        return future.result().result
     except KeyboardInterrupt:
         raise _interrupted(session) from None
     except Exception as error:
@@ -135,12 +145,12 @@ def _await_all(session: Session, calls: PerInstance) -> PerInstance:
     try:
         for host, call in calls.items():
             out, err = Labelled(host, sys.stdout), Labelled(host, sys.stderr)
-            call.show(out, err)
+            call.show(out, err, functools.partial(_show_labelled, host, out))
             out.end()
             err.end()
             # Wait for all instances: the output of the others may explain a failure.
             try:
-                value = call.result()
+                value = call.result().result
             except Exception as error:
                 failures.append((host, call, error))
             else:
@@ -154,6 +164,13 @@ def _await_all(session: Session, calls: PerInstance) -> PerInstance:
         _, call, first = failures[0]
         raise _remote(call, first) from None
     return PerInstance({host: value for host, value in values.items() if value is not None})
+
+
+def _show_labelled(host: str, out: Labelled, bundle: Mapping[str, Any]) -> None:
+    out.end()
+    if "clear" not in bundle and not bundle.get("update"):
+        out.write("\n")
+    show_display(bundle, sys.stdout)
 
 
 # IPython asks an exception for _render_traceback_() before it draws its own traceback, whose frames would be raysm's.

@@ -10,8 +10,8 @@ from raysm.errors import RaysmError
 
 __all__ = ["MAGIC", "Completer", "RemoteMode"]
 
-HERE = ("%", "!", "?")
-"""Cells that begin so are IPython's own and run here."""
+HERE = ("%raysm", "%%raysm")
+"""Cells that begin so run here; other magics are the session's."""
 
 NAME = re.compile(r"(?<![\w.)\]}'\"])[^\W\d]\w*(\.\w*)*$")
 """A name with dots, which can be completed without executing anything."""
@@ -39,7 +39,7 @@ class RemoteMode:
     def __call__(self, lines: list[str]) -> list[str]:
         """Return the lines of a cell, with the magic's line if the cell runs in the session."""
         first = next((line.strip() for line in lines if line.strip()), "")
-        if not self.is_on or not first or first.startswith(HERE) or first.endswith("?"):
+        if not self.is_on or not first or first.startswith(HERE):
             return lines
         return [f"{MAGIC} --whole\n", *lines]
 

@@ -30,6 +30,7 @@ from raysm.workloads.session.processes import CallProcesses
 from raysm.workloads.session.relay import Printing
 from raysm.workloads.session.remote_calls import ByInstance, InstanceCells, RemoteCalls
 from raysm.workloads.session.server import SessionServer
+from raysm.workloads.session.shell import show_figures_inline
 
 __all__ = ["SessionRunner"]
 
@@ -56,6 +57,7 @@ class SessionRunner(Runner[SessionWorkload]):
         leave_on_sigterm(lambda: shutil.rmtree(private, ignore_errors=True))
         os.chdir(folder)
         sys.path.insert(0, str(folder))
+        show_figures_inline()
         cells = Cells(self.environment.current_host)
         serving = _Serving(self, cells, folder, private)
         try:

@@ -1,19 +1,24 @@
 """What calls print: the end of each call's output, and the streams that send it there."""
 
+import builtins
 import contextlib
+import getpass
 import io
+import json
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, NoReturn, TextIO
 
 from raysm.contract import events
+from raysm.contract.session import DISPLAY
+from raysm.errors import InvalidRequest
 
-__all__ = ["KEPT_CHARACTERS", "Output", "Piece", "RoutedStream", "StandIn", "events_apart", "routed"]
+__all__ = ["KEPT_CHARACTERS", "Output", "Piece", "RoutedStream", "StandIn", "events_apart", "refusing_input", "routed"]
 
-KEPT_CHARACTERS = 1 << 20
+KEPT_CHARACTERS = 4 << 20
 """Of each call, the last ones."""
 
 
@@ -24,7 +29,7 @@ class Piece:
     start: int
     """Position of its first character in all that the call has printed."""
     stream: str
-    """``stdout`` or ``stderr``."""
+    """``stdout``, ``stderr`` or ``display``."""
     text: str
 
     @property
@@ -60,7 +65,7 @@ class Output:
         with self._lock:
             last = self._pieces[-1] if self._pieces else None
             # print() writes its newline by itself: pieces of one character would be most of the memory.
-            if last is not None and last.stream == stream and len(last.text) < 4096:
+            if last is not None and last.stream == stream != DISPLAY and len(last.text) < 4096:
                 self._pieces[-1] = Piece(last.start, stream, last.text + text)
             else:
                 self._pieces.append(Piece(self._end, stream, text))
@@ -70,6 +75,10 @@ class Output:
                 self._pieces.popleft()
         # Outside of the lock: whoever is woken may read at once.
         self._wake()
+
+    def show(self, bundle: Mapping[str, Any]) -> None:
+        """Add a display."""
+        self.write(DISPLAY, json.dumps(bundle))
 
     def since(self, position: int) -> list[Piece]:
         """Return what was printed from ``position`` on; the first piece begins later where the text is gone."""
@@ -150,3 +159,22 @@ def routed(route: Route) -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+@contextlib.contextmanager
+def refusing_input() -> Iterator[None]:
+    """Make ``input()`` and ``getpass()`` raise InvalidRequest: no keyboard is connected to a session."""
+
+    def refuse(prompt: object = "", *_: Any, **__: Any) -> NoReturn:
+        asked = f" (it asked {str(prompt).strip()!r})" if str(prompt).strip() else ""
+        raise InvalidRequest(
+            f"input() does not work in a session, where no keyboard is connected{asked}; send the value as an "
+            "argument, or with session.push(name=value)"
+        )
+
+    before = builtins.input, getpass.getpass
+    builtins.input, getpass.getpass = refuse, refuse
+    try:
+        yield
+    finally:
+        builtins.input, getpass.getpass = before

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
+from raysm.contract.session import DISPLAY
 from raysm.workloads.session.calls import Call
-from raysm.workloads.session.output import StandIn, events_apart
+from raysm.workloads.session.output import StandIn, events_apart, refusing_input
 
 __all__ = ["Place", "Printed", "Printing", "SocketLine", "Standing"]
 
@@ -70,7 +71,7 @@ class Standing:
         """Run the body as the call ``id``: in the folder, its output relayed, interrupted by SIGINT."""
         printed = Printed(id, self._send)
         # Interruptible last: a signal that comes before would hit raysm's own code.
-        with contextlib.chdir(self._folder), _relayed(printed), _interruptible():
+        with contextlib.chdir(self._folder), _relayed(printed), refusing_input(), _interruptible():
             yield printed
 
 
@@ -97,6 +98,12 @@ class Printed:
             # Counted behind: one that an interrupt cuts short is not waited for.
             self._send({"call": self._call, **message})
             self.messages += 1
+
+    def show(self, bundle: Mapping[str, Any]) -> None:
+        """Send a display, after what was printed before it."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self.send(display=json.dumps(bundle))
 
 
 @contextlib.contextmanager
@@ -231,7 +238,10 @@ class Printing:
             sys.stdout.write(message["event"] + "\n")
             sys.stdout.flush()
         elif heard is not None:
-            heard.call.output.write(message["stream"], message["text"])
+            if "display" in message:
+                heard.call.output.write(DISPLAY, message["display"])
+            else:
+                heard.call.output.write(message["stream"], message["text"])
         if heard is not None:
             heard.messages += 1
             heard.more.set()

@@ -18,9 +18,8 @@ from typing import IO, Any
 
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
-from raysm.workloads.session.cells import Namespace
 from raysm.workloads.session.outcomes import outcome_of, outcome_of_error
-from raysm.workloads.session.relay import Place, SocketLine, Standing
+from raysm.workloads.session.relay import Place, Printed, SocketLine, Standing
 
 __all__ = [
     "ActorLine",
@@ -170,7 +169,12 @@ class NamespaceProcess:
             host: This instance.
             forwarder: The actor on the head that passes on what cells print.
         """
-        self._host, self._namespace = host, Namespace()
+        # Here, and not above: processes that only call functions need no IPython, whose import takes 0.1 s.
+        from raysm.workloads.session.shell import Namespace, show_figures_inline
+
+        show_figures_inline()
+        self._host, self._namespace = host, Namespace(self._show)
+        self._printed: Printed | None = None
         # In whatever folder Ray's processes have here: the folder of the calls is the head's alone.
         self._standing = Standing(".", ActorLine(forwarder).send)
 
@@ -182,11 +186,16 @@ class NamespaceProcess:
         """Run a cell, or put values in, or bring them out; return what ``CallProcess.call`` does."""
         call: CallRequest = from_json(CallRequest, request, "call")
         with self._standing.call(id) as printed, self._namespace.as_main():
+            self._printed = printed
             try:
                 outcome = self._namespace.do(call, body)
             except BaseException as error:  # SystemExit too: a cell that leaves must not take the namespace along
                 outcome = outcome_of_error(error, host=self._host)
         return outcome.encode(), outcome.error is not None, printed.messages
+
+    def _show(self, bundle: Mapping[str, Any]) -> None:
+        if self._printed is not None:
+            self._printed.show(bundle)
 
 
 class Forwarder:

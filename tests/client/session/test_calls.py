@@ -1,15 +1,17 @@
 """Calls as futures, and their outcomes."""
 
 import io
+import json
 import pickle
+import sys
 import threading
 import time
 
 import cloudpickle
 import pytest
 
-from raysm.client.session.calls import Call, Shown, error_of, value_of
-from raysm.contract.session import CALL, CallRequest, Outcome, RemoteError, Versions
+from raysm.client.session.calls import Call, cell_result, error_of, show_display, value_of
+from raysm.contract.session import CALL, DISPLAY, CallRequest, Outcome, RemoteError, Versions
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone
 from tests.support.sessions import served, until, wired
 
@@ -187,11 +189,33 @@ def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
         value_of(Outcome(pickled=pickled), "train")
 
 
-def test_what_a_cell_shows_is_shown_as_it_would_be_there():
-    shown = value_of(Outcome(shown={"text/plain": "21", "text/html": "<b>21</b>"}), "a cell")
-    assert isinstance(shown, Shown)
-    assert repr(shown) == "21"
-    assert shown._repr_mimebundle_()["text/html"] == "<b>21</b>"
+def display(text, **more):
+    return DISPLAY, json.dumps({"data": {"text/plain": text}, "metadata": {}, "transient": {}, "update": False} | more)
+
+
+def test_the_result_of_a_cell_has_all_that_it_printed_and_showed_in_order():
+    pieces = [("stdout", "one\n"), display("a figure"), ("stderr", "two"), ("stderr", "\n")]
+    result = cell_result(pieces, Outcome(shown={"text/plain": "21", "text/html": "<b>21</b>"}, metadata={"m": 1}))
+    assert [each["output_type"] for each in result.outputs] == ["stream", "display_data", "stream", "execute_result"]
+    assert result.text == "one\na figure\ntwo\n21\n"
+    assert repr(result) == repr(result.result) == "21"
+    assert result.result._repr_mimebundle_() == ({"text/plain": "21", "text/html": "<b>21</b>"}, {"m": 1})
+
+
+def test_a_display_is_updated_in_its_place_and_outputs_are_cleared():
+    id = {"transient": {"display_id": "x"}}
+    pieces = [display("old", **id), ("stdout", "printed"), display("new", update=True, **id)]
+    assert cell_result(pieces, Outcome()).text == "new\nprinted"
+    cleared = [*pieces, (DISPLAY, '{"clear": true}')]
+    assert cell_result(cleared, Outcome()).text == "new\nprinted"
+    assert cell_result([*cleared, ("stdout", "after")], Outcome()).text == "after"
+    assert cell_result([*pieces, (DISPLAY, '{"clear": false}')], Outcome()).outputs == []
+
+
+def test_outside_of_a_notebook_a_display_is_its_text(capsys):
+    show_display({"data": {"text/plain": "<b>&"}, "metadata": {}}, sys.stdout)
+    show_display({"data": {"text/plain": "again"}, "metadata": {}, "update": True}, sys.stdout)
+    assert capsys.readouterr().out == "<b>&\n"
 
 
 def test_an_exception_is_made_anew_with_the_remote_frames_as_its_note():

@@ -22,7 +22,7 @@ def session(tmp_path_factory):
 
 def test_cells_share_their_names_and_show_their_last_value(session, capsys):
     assert isinstance(session, SessionNamespace)
-    assert session.exec("x = 20\nprint('in the cell')") is None
+    assert session.exec("x = 20\nprint('in the cell')").result is None
     assert repr(session.exec("x + 1")) == "21"
     assert capsys.readouterr().out == "in the cell\n"
 

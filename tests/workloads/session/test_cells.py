@@ -10,7 +10,8 @@ import pytest
 
 from raysm.contract.session import CELL, PULL, PUSH, CallRequest, Outcome
 from raysm.workloads.session.calls import Call
-from raysm.workloads.session.cells import Cells, Namespace, shown
+from raysm.workloads.session.cells import Cells
+from raysm.workloads.session.shell import Namespace
 
 
 def cell(namespace, source, **fields):
@@ -57,29 +58,6 @@ def test_it_stands_for_the_program_for_as_long_as_is_wanted():
         assert namespace.names["Model"].__module__ == "__main__"
         assert sys.modules["__main__"].Model is namespace.names["Model"]
     assert (sys.modules["__main__"], sys.argv) == (main, argv)
-
-
-class Table:
-    def _repr_html_(self):
-        return "<table></table>"
-
-    def _repr_png_(self):
-        return b"\x89PNG"
-
-    def _repr_markdown_(self):
-        raise ValueError("its own fault")
-
-    def __repr__(self):
-        return "a table"
-
-
-def test_a_value_is_shown_in_every_form_that_it_has():
-    assert shown(Table()) == {"text/plain": "a table", "text/html": "<table></table>", "image/png": "iVBORw=="}
-
-
-@pytest.mark.parametrize("value", [1, "text", Table])
-def test_what_has_no_form_of_its_own_is_text(value):
-    assert shown(value) == {"text/plain": repr(value)}
 
 
 WAIT_S = 60.0

@@ -1,0 +1,327 @@
+"""The namespace of a session's cells: an IPython shell whose rich output travels to the client.
+
+Cells are compiled under the name and with the line numbers that the client shows, and failures keep only the frames of
+the user's code.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import linecache
+import pickle
+import shutil
+import sys
+import tempfile
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from IPython.core import page
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Type
+from traitlets.config import Config
+
+from raysm.bootstrap.environment import inherited, tell
+from raysm.contract.session import CELL, PULL, PUSH, CallRequest, Outcome
+from raysm.errors import InvalidRequest
+from raysm.workloads.failure import pickled_value
+from raysm.workloads.session.output import refusing_input
+
+__all__ = ["Display", "Namespace", "show_figures_inline"]
+
+Display = Callable[[Mapping[str, Any]], None]
+"""Sends one display to the client: ``data``, ``metadata``, ``transient``, ``update``; or ``clear``."""
+
+INLINE = "module://matplotlib_inline.backend_inline"
+IPYTHON = str(Path(page.__file__).parents[1])
+MAX_DISPLAY_BYTES = 32 << 20
+"""A larger display is replaced by its text."""
+
+
+def show_figures_inline() -> None:
+    """Let ``plt.show()`` send pictures, as in a notebook's kernel, unless the user chose another backend."""
+    if "MPLBACKEND" not in inherited():
+        tell({"MPLBACKEND": INLINE})
+
+
+class _Compiler(CachingCompiler):  # type: ignore[misc]
+    """Names the next cell as its client does, and counts its lines from the first one, empty or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self._next: tuple[str, str] | None = None
+        self._current, self._skipped = "", 0
+
+    def expect(self, filename: str, source: str) -> None:
+        self.names.add(filename)
+        self._next = filename, source
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        # Only the cell itself: what it runs through get_ipython() has names of IPython's.
+        if self._next is None:
+            name: str = super().cache(transformed_code, number, raw_code)
+            return name
+        (self._current, source), self._next = self._next, None
+        lines = source.splitlines(keepends=True)
+        code = transformed_code.splitlines(keepends=True)
+        # IPython removes empty lines at the top.
+        self._skipped = next((index for index, line in enumerate(lines) if line.strip()), 0)
+        if len(lines) != len(code) + self._skipped:  # a magic over several lines became one
+            lines = ["\n"] * self._skipped + code
+        # Without a time of change, so that linecache never looks for the file.
+        linecache.cache[self._current] = (len(source), None, lines, self._current)
+        self._filename_map[self._current] = number
+        return self._current
+
+    def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
+        skipped = self._skipped if filename == self._current else 0
+        return super().ast_parse("\n" * skipped + source, filename, symbol)
+
+
+class _Publisher(DisplayPublisher):  # type: ignore[misc]
+    """Sends what ``display()`` and figures show."""
+
+    def publish(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        source: object = None,
+        *,
+        transient: Mapping[str, Any] | None = None,
+        update: bool = False,
+        **_: Any,
+    ) -> None:
+        bundle = {"data": _as_json(data), "metadata": metadata or {}, "transient": transient or {}, "update": update}
+        self.shell.send_display(bundle)
+
+    def clear_output(self, wait: bool = False) -> None:
+        self.shell.send_display({"clear": wait})
+
+
+class _ResultHook(DisplayHook):  # type: ignore[misc]
+    """Keeps the value of a cell's last line, as it shows itself."""
+
+    def write_output_prompt(self) -> None:
+        pass
+
+    def write_format_data(self, format_dict: Mapping[str, Any], md_dict: Mapping[str, Any] | None = None) -> None:
+        self.shell.shown = _as_json(format_dict), dict(md_dict or {})
+
+    def log_output(self, format_dict: Mapping[str, Any]) -> None:
+        pass  # IPython would keep each picture for its history
+
+    def finish_displayhook(self) -> None:
+        self._is_active = False
+
+
+def _as_json(data: Mapping[str, Any]) -> dict[str, Any]:
+    content = {}
+    for mime, value in data.items():
+        if isinstance(value, bytes):
+            value = base64.b64encode(value).decode()
+        elif not isinstance(value, str):
+            value = json.loads(json.dumps(value, default=repr))
+        content[mime] = value
+    return content
+
+
+class _Shell(InteractiveShell):  # type: ignore[misc]
+    compiler_class = Type(_Compiler)
+    display_pub_class = Type(_Publisher)
+    displayhook_class = Type(_ResultHook)
+
+    def __init__(self, display: Display, **traits: Any) -> None:
+        self._display = display
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.shown: tuple[Mapping[str, Any], Mapping[str, Any]] = {}, {}
+        super().__init__(**traits)
+        self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
+        self.loop_runner = self._run_in_loop
+
+    def send_display(self, bundle: Mapping[str, Any]) -> None:
+        """Send a display to the client."""
+        size = sum(len(value) for value in bundle.get("data", {}).values() if isinstance(value, str))
+        if size > MAX_DISPLAY_BYTES:
+            text = f"<a display of {size >> 20} MB, which is too large to send>"
+            bundle = {**bundle, "data": {"text/plain": text}, "metadata": {}}
+        self._display(bundle)
+
+    # The parts of a terminal's shell that a session does not have
+
+    def init_sys_modules(self) -> None:
+        pass  # Namespace.as_main does it, and undoes it
+
+    def init_virtualenv(self) -> None:
+        pass  # it warns
+
+    def init_user_ns(self) -> None:
+        super().init_user_ns()
+        # They end the cell; IPython's would end a terminal.
+        names = dict.fromkeys(("exit", "quit"), sys.exit)
+        self.user_ns.update(names)
+        self.user_ns_hidden.update(names)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        if gui:
+            raise UsageError(f"a session has no screen for {gui!r}; use %matplotlib inline")
+
+    def _format_exception_for_storage(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        # The cell's own failure travels as its outcome. Those of %run and of callbacks are printed.
+        if not (kwargs.get("running_compiled_code") or kwargs.get("exception_only")):
+            super().showtraceback(*args, **kwargs)
+
+    def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None:
+        pass
+
+    def showindentationerror(self) -> None:
+        pass
+
+    def _run_in_loop(self, coroutine: Any) -> Any:
+        if self._loop is None or self._loop.is_closed():
+            self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        task = self._loop.create_task(coroutine)
+        try:
+            return self._loop.run_until_complete(task)
+        finally:
+            # An interrupted cell must not go on when the next one awaits something.
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    self._loop.run_until_complete(task)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+
+class Namespace:
+    """Names and their values, and the cells that run among them."""
+
+    def __init__(self, display: Display = lambda bundle: None) -> None:
+        """Begin with an empty namespace.
+
+        Args:
+            display: Sends what cells show, from the thread that shows it.
+        """
+        self._module = types.ModuleType("__main__")
+        folder = tempfile.mkdtemp(prefix="raysm-ipython-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        # IPython advises on the keys of a terminal when a cell raises SystemExit.
+        warnings.filterwarnings("ignore", "To exit: use")
+        main = sys.modules["__main__"]
+        try:
+            self._shell = _Shell(
+                display,
+                user_module=self._module,
+                ipython_dir=folder,
+                config=Config(HistoryManager={"enabled": False}, HistoryAccessor={"enabled": False}),
+            )
+        finally:
+            sys.modules["__main__"] = main
+        self._number = 0
+        self._kinds: Mapping[str, Callable[[CallRequest, Any], Outcome]] = {
+            CELL: self._cell,
+            PUSH: self._push,
+            PULL: self._pull,
+        }
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What cells see as their globals."""
+        names: dict[str, Any] = self._shell.user_ns
+        return names
+
+    @contextlib.contextmanager
+    def as_main(self) -> Iterator[None]:
+        """Have it stand for the program, and its shell for ``get_ipython()``, while the body runs."""
+        main, argv = sys.modules["__main__"], sys.argv[:]
+        # As the module itself: classes that cells define are pickled by value, as those of a notebook are.
+        sys.modules["__main__"] = self._module
+        kinds = list(_Shell._walk_mro())
+        before = [kind._instance for kind in kinds]
+        for kind in kinds:
+            kind._instance = self._shell
+        try:
+            with refusing_input():
+                yield
+        finally:
+            for kind, instance in zip(kinds, before, strict=True):
+                kind._instance = instance
+            sys.modules["__main__"], sys.argv[:] = main, argv
+
+    def close(self) -> None:
+        """Close the event loop of cells that await."""
+        self._shell.close()
+
+    def do(self, request: CallRequest, body: Any) -> Outcome:
+        """Run a cell, or put values in, or bring them out, as ``request`` says.
+
+        Args:
+            request: What is asked for.
+            body: The source; the pickled values; or the names, as JSON.
+
+        Raises:
+            BaseException: Whatever the cell raises, with the frames of the user's code.
+        """
+        return self._kinds[request.kind](request, body)
+
+    def _cell(self, request: CallRequest, body: Any) -> Outcome:
+        self._number += 1
+        source = bytes(body).decode()
+        filename = request.filename or f"<cell {self._number}>"
+        if request.filename:
+            sys.argv[:] = [filename, *request.args]
+        shell = self._shell
+        shell.compile.expect(filename, source)
+        shell.shown = {}, {}
+        result = shell.run_cell(source, store_history=True)
+        error = result.error_before_exec or result.error_in_exec
+        if error is not None:
+            if isinstance(error, UsageError):  # a magic was called wrongly
+                raise InvalidRequest(str(error))
+            raise error.with_traceback(self._frames_of_user(error))
+        shown, metadata = shell.shown
+        shell.shown = {}, {}
+        return Outcome(shown=shown, metadata=metadata)
+
+    def _frames_of_user(self, error: BaseException) -> types.TracebackType | None:
+        """Return the frames from the cell's on, without those of IPython; None if the cell did not begin."""
+        kept: list[types.TracebackType] = []
+        each = error.__traceback__
+        while each is not None:
+            filename = each.tb_frame.f_code.co_filename
+            if filename in self._shell.compile.names or (kept and not filename.startswith(IPYTHON)):
+                kept.append(each)
+            each = each.tb_next
+        trace = None
+        for each in reversed(kept):
+            trace = types.TracebackType(trace, each.tb_frame, each.tb_lasti, each.tb_lineno)
+        return trace
+
+    def _push(self, request: CallRequest, body: Any) -> Outcome:
+        # Pickled as a call is, so that the user's own modules travel along with the values.
+        _, _, values = pickle.loads(body)
+        self.names.update(values)
+        return Outcome()
+
+    def _pull(self, request: CallRequest, body: Any) -> Outcome:
+        names: list[str] = json.loads(bytes(body))
+        # All of them at once: who asks for three names is not told of one after the other.
+        missing = [name for name in names if name not in self.names]
+        if missing:
+            where = f"{request.host}'s namespace in the session" if request.host else "the session"
+            raise NameError(f"{where} has no {', '.join(map(repr, missing))}")
+        return Outcome(pickled=pickled_value({name: self.names[name] for name in names}, ", ".join(names)))
