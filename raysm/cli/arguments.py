@@ -45,7 +45,7 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
 
 FAMILIES: Mapping[str, Sequence[str]] = {
     "run something": ("demo", "similarity", "run", "train", "sweep", "tune", "submit"),
-    "look after jobs": ("jobs", "status", "logs", "result", "metrics", "dashboard", "stop", "rm"),
+    "look after jobs": ("jobs", "status", "logs", "result", "metrics", "dashboard", "ui", "stop", "rm"),
     "go into a running job": ("shell", "tunnel", "token", "debug"),
     "keep a cluster for many calls": ("session", "exec"),
     "run a job for each row of a table": ("grid",),

@@ -21,13 +21,14 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.options import CHANGE, TARGETS_OWN, WORKLOADS, Flag
 from raysm.client.options import default_of
 from raysm.client.project import Project, find_project_file, read_request
+from raysm.client.service import Service, connect
 from raysm.client.settings import TARGETS, Key, Layer, Settings, check_values, hint_of, nested, schema
 from raysm.errors import InvalidRequest
 from raysm.request import Ports
 from raysm.request.codec import hints_of, to_json
 from raysm.request.similarity import MATRIX
 
-__all__ = ["NO_ROLE", "effective", "flag_layer", "project_file", "read_settings", "run", "toml"]
+__all__ = ["NO_ROLE", "effective", "flag_layer", "project_file", "read_settings", "run", "service_to_read", "toml"]
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
@@ -154,6 +155,11 @@ def read_settings(arguments: Arguments, *files: Layer) -> Settings:
     # Laid over each other once before: a flag of several targets is the one's that the files name.
     flags = flag_layer(arguments, Settings(layers).on.kind)
     return Settings([*layers, _workload_layer(arguments), flags])
+
+
+def service_to_read(arguments: Arguments) -> Service:
+    """Return the service of a command that only reads jobs: the caller's credentials do, without a role."""
+    return connect(read_settings(arguments).target(role=NO_ROLE))
 
 
 def project_file(arguments: Arguments) -> Path | None:

@@ -1,7 +1,8 @@
-"""The command ``raysm dashboard``: shows the dashboard of a job until Ctrl-C."""
+"""The commands that serve a page until Ctrl-C: ``raysm dashboard`` and ``raysm ui``."""
 
 import json
 import threading
+import time
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -10,17 +11,22 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.config import read_settings
+from raysm.cli.config import service_to_read
 from raysm.cli.jobs import find_to_read
-from raysm.client.service import Service, connect
+from raysm.client.service import Service
 from raysm.contract.store import put
+from raysm.errors import RaysmError
 from raysm.views.dashboard.dashboard import open_dashboard
+from raysm.views.experiments.mlflow import MlflowStore, check_mlflow, open_mlflow, records
 
-__all__ = ["run"]
+__all__ = ["run", "run_ui"]
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>raysm</title>
-<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">the dashboard</a>
+<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">the page</a>
 """
+
+UPDATE_S = 15.0
+"""Seconds between two looks for new jobs and values while MLflow's pages are open."""
 
 Browse = Callable[[str], object]
 
@@ -33,36 +39,83 @@ def run(
     browse: Browse = webbrowser.open,
     wait: Callable[[], object] | None = None,
 ) -> None:
-    """Show the dashboard of ``arguments.job`` until Ctrl-C, which ends the showing, not the job.
+    """Show the dashboard of ``arguments.job`` until Ctrl-C; the job keeps running.
 
     Args:
         arguments: The parsed command line.
         console: Where to print.
-        service: Where the job is; None is what the arguments name.
+        service: The job's; None is what the arguments name.
         browse: Opens a browser at a URL.
-        wait: Returns when the dashboard is to end; None waits for Ctrl-C.
+        wait: Returns when the page is to end; None waits for Ctrl-C.
     """
-    # Reading a job needs no role of its own: the caller's credentials do it.
-    target = read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused")
-    service = service or connect(target)
+    service = service or service_to_read(arguments)
     with open_dashboard(find_to_read(arguments.job, service)) as dashboard:
-        if arguments.json:
-            print(json.dumps({"url": dashboard.url}), flush=True)
-        else:
-            console.print(Text(dashboard.url), soft_wrap=True)
-            console.print("Ctrl-C ends it; keep this address secret, it gives access to the cluster", style="dim")
-        page = service.home / "dashboard" / f"open-{dashboard.port}.html"
+        _show(arguments, console, service, dashboard.url, browse, wait or threading.Event().wait)
+
+
+def run_ui(
+    arguments: Arguments,
+    console: Console,
+    service: Service | None = None,
+    *,
+    browse: Browse = webbrowser.open,
+    wait: Callable[[], object] | None = None,
+) -> None:
+    """Copy all jobs into a local MLflow store, and show MLflow's pages until Ctrl-C; arguments as of ``run``."""
+    check_mlflow()
+    service = service or service_to_read(arguments)
+    store = MlflowStore(service.home / "mlflow")
+    errors = Console(stderr=True)
+
+    def update() -> None:
+        # In time a job of a failed look appears: the next one reads it.
+        while not ended.wait(UPDATE_S):
+            try:
+                store.update(records(service, arguments.limit))
+            except (RaysmError, OSError) as error:
+                errors.print(Text(f"raysm: the jobs cannot be read now: {error}"), soft_wrap=True)
+
+    began_s = time.monotonic()
+    found = records(service, arguments.limit)
+    count = store.update(found)
+    said = f"{len(found):,} runs, {count:,} of them new or changed, in {time.monotonic() - began_s:.1f} s"
+    errors.print(f"{said}; starting MLflow", highlight=False)
+    ended = threading.Event()
+    with open_mlflow(store) as url:
+        thread = threading.Thread(target=update, daemon=True, name="raysm ui")
+        thread.start()
         try:
-            if not arguments.no_open:
-                _open(dashboard.url, page, browse)
-            (wait or threading.Event().wait)()
-        except KeyboardInterrupt:
-            pass
+            _show(arguments, console, service, url, browse, wait or threading.Event().wait)
         finally:
-            page.unlink(missing_ok=True)
+            ended.set()
+            thread.join()
+
+
+def _show(
+    arguments: Arguments,
+    console: Console,
+    service: Service,
+    url: str,
+    browse: Browse,
+    wait: Callable[[], object],
+) -> None:
+    if arguments.json:
+        print(json.dumps({"url": url}), flush=True)
+    else:
+        console.print(Text(url), soft_wrap=True)
+        console.print("Ctrl-C ends it. Keep this address secret: it gives access without a password.", style="dim")
+    page = service.home / "dashboard" / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
+    try:
+        if not arguments.no_open:
+            _open(url, page, browse)
+        wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        page.unlink(missing_ok=True)
 
 
 def _open(url: str, page: Path, browse: Browse) -> None:
-    # By way of a file that its owner alone can read: what a browser is started with, every user of the machine can see.
+    # A file that only its owner can read: every user of the machine sees the arguments of a browser.
     put(page, PAGE.format(url=url), mode=0o600)
     browse(page.as_uri())

@@ -6,10 +6,10 @@ import threading
 from rich.console import Console
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.config import read_settings
+from raysm.cli.config import service_to_read
 from raysm.client.job.handle import Job
 from raysm.client.job.listing import find_job
-from raysm.client.service import Service, connect
+from raysm.client.service import Service
 from raysm.client.tunnel.opening import run_command
 
 __all__ = ["run"]
@@ -20,8 +20,7 @@ LOOK_S = 5.0
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:
     """Do what ``arguments.command`` says; return the exit code: of a shell that of the remote command."""
-    # Reading a job needs no role of its own, nor does entering it.
-    service = service or connect(read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused"))
+    service = service or service_to_read(arguments)
     job = find_job(arguments.job, service)
     if arguments.command == "shell":
         # Its code is the command's own, as ssh has it.

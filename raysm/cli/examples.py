@@ -64,6 +64,9 @@ raysm metrics digits --telemetry""",
     "raysm dashboard": """\
 raysm dashboard digits
 raysm dashboard digits --no-open""",
+    "raysm ui": """\
+raysm ui
+raysm ui --limit 5000 --no-open""",
     "raysm stop": """\
 raysm stop digits""",
     "raysm token": """\

@@ -238,6 +238,15 @@ def add_jobs(commands: Any) -> None:
     # With the equals sign: argparse would take -auc for an option.
     jobs.add_argument("--sort", metavar="COLUMN", help="sort by lr, loss, cost_usd …; --sort=-auc: highest first")
     add_reading(jobs)
+    ui = add_command(
+        commands,
+        "ui",
+        "compare all jobs, trials and rows of grids in the browser, in MLflow's pages",
+        run="raysm.cli.dashboard:run_ui",
+    )
+    ui.add_argument("--limit", type=int, default=1000, metavar="N", help="at most so many jobs (default 1000)")
+    _add_dashboard(ui)
+    add_reading(ui)
     remove = add_command(
         commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints", run=JOBS
     )

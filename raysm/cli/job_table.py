@@ -1,11 +1,11 @@
-"""The command ``raysm jobs``: the latest jobs, and, where it is asked for, what they were given and how well they did.
+"""The command ``raysm jobs``: the latest jobs, with their parameters and metrics on request.
 
-Alone it takes one call to list them. With ``--params``, ``--metrics``, ``--sort``, ``--project``, ``--task``,
-``--status``, ``--since``, ``--grid`` or ``--trials`` it is the table of experiments, for which each job is read once.
+Without parameters, metrics or filters it takes one call to list them. Otherwise each job is read once.
 """
 
 import fnmatch
 import json
+import textwrap
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -16,17 +16,19 @@ from raysm.client.job.listing import Listed
 from raysm.client.job.listing import jobs as list_jobs
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
-from raysm.views.experiments.comparison import check_columns, differing, metric_columns, parameter_columns, shown
+from raysm.views.experiments.columns import check_columns, differing, metric_columns, parameter_columns, shown
 from raysm.views.experiments.table import Jobs, jobs
 
 __all__ = ["print_jobs"]
 
 EVERY = "*"
 """``--params`` without names."""
-SHOWN_FACTS = ("created_s", "duration_s", "cost_usd")
-"""Columns that the table of experiments always has, beside the name and the status."""
+FACTS = {"name": "name", "status": "status", "created_s": "sent", "duration_s": "took", "cost_usd": "cost"}
+"""Columns that every job has, and their titles."""
 GAP = "  "
-"""Between two columns."""
+MAX_WIDTH = 120
+MAX_CELL = 24
+"""Characters of a parameter or a metric."""
 
 
 def print_jobs(arguments: Arguments, service: Service, console: Console) -> None:
@@ -39,15 +41,15 @@ def print_jobs(arguments: Arguments, service: Service, console: Console) -> None
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
     choices = ("params", "metrics", "sort", "project", "task", "status", "since", "grid")
     if arguments.trials or any(getattr(arguments, name) is not None for name in choices):
-        _experiments(arguments, service, console)
+        _print_table(arguments, service, console)
     else:
-        _latest(arguments, service, console)
+        _print_list(arguments, service, console)
 
 
-def _latest(arguments: Arguments, service: Service, console: Console) -> None:
+def _print_list(arguments: Arguments, service: Service, console: Console) -> None:
     # One more than is shown tells whether there are more.
     listed = list_jobs(service, contains=arguments.contains, limit=arguments.limit + 1)
-    _say_more(arguments, len(listed))
+    _print_more(arguments, len(listed))
     listed = listed[: arguments.limit]
     if arguments.json:
         print(json.dumps([_as_json(job) for job in listed], indent=1))
@@ -55,22 +57,22 @@ def _latest(arguments: Arguments, service: Service, console: Console) -> None:
     if not listed:
         console.print("no jobs", highlight=False)
         return
-    # Not how long it took: the list does not tell when a job began to run, and from its sending it may have waited.
-    statuses = [f"{job.secondary}: {job.message}" if job.message else str(job.status) for job in listed]
-    rows = [
-        [job.name, f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job), status]
-        for job, status in zip(listed, statuses, strict=True)
-    ]
-    # The status last and whole: it may be a sentence.
-    head = ["name", "sent", "ended", "status"]
-    for number, line in enumerate(_columns([head, *rows])):
-        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
+    # No duration: the list does not tell when a job began to run.
+    rows = [[job.name, f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job), ""] for job in listed]
+    head, *lines = _columns([["name", "sent", "ended", ""], *rows])
+    indent = max(map(len, (head, *lines))) + len(GAP)
+    console.print(Text(f"{head.ljust(indent)}status", style="bold"), soft_wrap=True)
+    for line, job in zip(lines, listed, strict=True):
+        status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
+        # A status can be a sentence, which goes on below.
+        pieces = textwrap.wrap(status, max(40, MAX_WIDTH - indent)) or [""]
+        text = f"\n{' ' * indent}".join(pieces)
+        console.print(Text(f"{line.ljust(indent)}{text}"), soft_wrap=True)
 
 
 def _ended(job: Listed) -> str:
     if job.ended is None:
         return ""
-    # The year, of a job of one day the date too, stands there already, and a terminal has 80 columns.
     return f"{job.ended:%H:%M:%S}" if job.ended.date() == job.created.date() else f"{job.ended:%m-%d %H:%M:%S}"
 
 
@@ -85,7 +87,7 @@ def _as_json(job: Listed) -> dict[str, str | None]:
     }
 
 
-def _experiments(arguments: Arguments, service: Service, console: Console) -> None:
+def _print_table(arguments: Arguments, service: Service, console: Console) -> None:
     chosen = jobs(
         service,
         project=arguments.project,
@@ -96,8 +98,8 @@ def _experiments(arguments: Arguments, service: Service, console: Console) -> No
         grid=arguments.grid,
         limit=arguments.limit + 1,
     )
-    _say_more(arguments, len(chosen))
-    # By time first: what is sorted are the latest jobs, and not those that happen to sort first of one more.
+    _print_more(arguments, len(chosen))
+    # The latest jobs are sorted, so the extra one goes before.
     rows = Jobs(chosen[: arguments.limit], service)
     if arguments.trials:
         rows = rows.with_trials()
@@ -107,9 +109,7 @@ def _experiments(arguments: Arguments, service: Service, console: Console) -> No
     ]
     if arguments.sort:
         sorted_by = arguments.sort.removeprefix("-")
-        # A column by which the rows are ordered is shown.
-        if sorted_by not in (*columns, *SHOWN_FACTS):
-            columns.append(sorted_by)
+        columns = columns if sorted_by in (*columns, *FACTS) else [sorted_by, *columns]
     if rows:
         check_columns(rows, columns)
     if arguments.sort:
@@ -119,12 +119,11 @@ def _experiments(arguments: Arguments, service: Service, console: Console) -> No
     elif not rows:
         console.print("no such jobs", highlight=False)
     else:
-        for line in _aligned(rows, columns):
-            console.print(Text(line), soft_wrap=True)
+        _print_fitting(arguments, rows, columns, console)
 
 
 def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
-    """Return the columns that a comma-separated list chooses: names, or patterns of those that there are."""
+    """Return the columns that a comma-separated list of names and patterns chooses."""
     columns: list[str] = []
     for name in (chosen or "").split(","):
         matching = [each for each in names if fnmatch.fnmatchcase(each, name)] if "*" in name else [name]
@@ -132,11 +131,32 @@ def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
     return columns
 
 
-def _aligned(rows: Jobs, columns: Sequence[str]) -> list[str]:
-    """Return the rows as text; whole, however wide: a terminal's width must not hide a column that was asked for."""
-    table = [["name", "status", *columns, "sent", "took", "cost"]]
-    table += [[row.name, str(row.status), *(shown(row, column) for column in (*columns, *SHOWN_FACTS))] for row in rows]
-    return _columns(table)
+def _print_fitting(arguments: Arguments, rows: Jobs, columns: Sequence[str], console: Console) -> None:
+    """Print the columns that fit: those that were named, then the others in their order."""
+    asked = {*(arguments.params or "").split(","), *(arguments.metrics or "").split(",")}
+    asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
+    order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))
+    cells = {
+        column: [FACTS.get(column, column), *(_cell(shown(row, column), column) for row in rows)] for column in order
+    }
+    widths = {column: max(map(len, texts)) + len(GAP) for column, texts in cells.items()}
+    left = MAX_WIDTH - sum(widths[column] for column in order if column in asked)
+    fitting = []
+    for column in sorted(order, key=lambda column: column == "created_s"):  # a name tells when a job was sent
+        if column in asked or widths[column] <= left:
+            left -= 0 if column in asked else widths[column]
+            fitting.append(column)
+    table = [cells[column] for column in order if column in fitting]
+    for number, line in enumerate(_columns(list(zip(*table, strict=True)))):
+        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
+    hidden = [FACTS.get(column, column) for column in order if column not in fitting]
+    if hidden:
+        note = f"not shown: {', '.join(hidden)}; --params NAMES and --metrics NAMES choose columns, --json has all"
+        Console(stderr=True).print(Text(note), soft_wrap=True)
+
+
+def _cell(text: str, column: str) -> str:
+    return text if column in FACTS or len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
 
 
 def _columns(table: Sequence[Sequence[str]]) -> list[str]:
@@ -144,8 +164,8 @@ def _columns(table: Sequence[Sequence[str]]) -> list[str]:
     return [GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
-def _say_more(arguments: Arguments, count: int) -> None:
+def _print_more(arguments: Arguments, count: int) -> None:
     if count > arguments.limit:
         more = f"the latest {arguments.limit} of more jobs: raysm jobs --limit {2 * arguments.limit}"
-        # stdout is for the list alone, which a program may read.
+        # stderr: a program may read the list from stdout.
         Console(stderr=True).print(more, highlight=False)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.config import read_settings
+from raysm.cli.config import service_to_read
 from raysm.cli.console import Console, say_last
 from raysm.cli.display import Display
 from raysm.cli.report import brought, described, print_metrics, print_result
@@ -20,13 +20,12 @@ from raysm.client.job.handle import Job, attach, token_of
 from raysm.client.job.listing import find_all, find_running
 from raysm.client.job.removal import check, descriptions, remove
 from raysm.client.logs.stream import JobStream
-from raysm.client.service import Service, connect
+from raysm.client.service import Service
 from raysm.client.tuning import Tuning, attach_tuning
 from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
 from raysm.contract import events
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, NotDone, ServiceError
-from raysm.request import Target
 
 __all__ = ["await_end", "find_to_read", "run", "tell_ended"]
 
@@ -96,7 +95,7 @@ CHANGING = ("stop", "debug")
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
     """Do what ``arguments.command`` says, of ``service``; None is the one that the arguments name."""
-    service = service or connect(_reading_target(arguments))
+    service = service or service_to_read(arguments)
     if arguments.command == "jobs":
         # Imported here: the other commands do not need the table of experiments.
         from raysm.cli.job_table import print_jobs
@@ -141,11 +140,6 @@ def _tuning_named(name: str, service: Service) -> Tuning | None:
     except ServiceError:
         # No such tuning job, or no permission to read tuning jobs: either way there is no job of this name.
         return None
-
-
-def _reading_target(arguments: Arguments) -> Target:
-    # Reading a job needs no role: the caller's credentials are enough.
-    return read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused")
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:

@@ -1,10 +1,10 @@
-"""How long the table of experiments takes: 1,000 jobs, read for the first time, and from what is kept.
+"""How long the table of jobs and their copy in MLflow take: 1,000 jobs for the first time, and again.
 
-    python3 tests/benchmarks/experiments.py [--jobs 1000] [--list-ms 0]
+    python3 tests/benchmarks/experiments.py [--jobs 1000] [--list-ms 0] [--mlflow]
 
-What is measured is ours alone: the service is a fake in this process, whose answers cost nothing. ``--list-ms`` is
-what a page of a hundred jobs takes on the service's side: of AWS's, maybe a few hundred milliseconds. Two lists are
-read at a time, and where the times of jobs are known several pages of each.
+The service is a fake in this process, whose answers cost nothing. ``--list-ms`` is the time that a page of a hundred
+jobs takes on the service's side; both lists are read at the same time. ``--mlflow`` also copies the jobs into a new
+MLflow store, as ``raysm ui`` does, and writes 20 of them by MLflow's own client for comparison.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from raysm.contract.events import Metric, line
 from raysm.contract.job_api import TRAINING
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
+from raysm.views.experiments.mlflow import MlflowStore, records
 from raysm.views.experiments.table import Jobs
 
 METRICS = ("loss", "accuracy", "rows_per_s", "lr", "epoch_s")
@@ -76,10 +77,36 @@ def timed(action):
     return time.perf_counter() - began_s, value
 
 
+def by_client(store, found):
+    """Write runs by MLflow's client, as a job with ``tracking=`` does."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric as Value
+    from mlflow.entities import Param
+
+    client = MlflowClient(tracking_uri=store.uri, registry_uri=store.uri)
+    for record in found:
+        run = client.create_run("0", run_name=record.row.name).info.run_id
+        points = [Value(n, v, int(t * 1000), s) for n, curve in record.curves().items() for s, t, v in curve]
+        client.log_batch(run, metrics=points, params=[Param(k, str(v)) for k, v in record.row.parameters.items()])
+        client.set_terminated(run)
+
+
+def copy(folder, fake, jobs):
+    store = MlflowStore(folder / "mlflow")
+    first_s, count = timed(lambda: store.update(records(fake, jobs)))
+    again = [timed(lambda: store.update(records(fake, jobs))) for _ in range(ROUNDS)]
+    assert not any(count for _, count in again)
+    print(f"{count} runs into MLflow     {first_s:7.2f} s, its import and its tables included")
+    print(f"again                    {statistics.median(seconds for seconds, _ in again):7.2f} s (median of {ROUNDS})")
+    client_s, _ = timed(lambda: by_client(store, records(fake, 20)))
+    print(f"20 runs by its client    {client_s:7.2f} s")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--list-ms", type=float, default=0.0)
+    parser.add_argument("--mlflow", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         fake = filled(Path(folder), arguments.jobs, arguments.list_ms / 1000)
@@ -94,6 +121,8 @@ def main():
             f"from what is kept        {statistics.median(seconds for seconds, _ in again):7.2f} s (median of {ROUNDS})"
         )
         print(f"as HTML                  {table_s:7.2f} s, {len(html) / 1000:.0f} kB")
+        if arguments.mlflow:
+            copy(Path(folder), fake, arguments.jobs)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""The table of experiments, a comparison and curves as a notebook's page shows them."""
+"""All runs in MLflow's pages, and the table of jobs, in a real browser."""
 
+import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,12 +10,12 @@ from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
+from raysm.views.experiments.mlflow import MlflowStore, open_mlflow, records
 from raysm.views.experiments.table import Jobs, jobs
-from raysm.views.plots import Plot
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("default")]
 
 HOSTILE = "<script>document.title = 'taken'</script>"
 
@@ -26,7 +28,10 @@ def run(tmp_path):
     script.write_text("")
 
     def run(lr, batch, factor, status="Completed"):
-        lines = [line(Metric(name="loss", value=2 * factor**step + 0.1, step=step)) for step in range(20)]
+        lines = [
+            line(Metric(name="loss", value=2 * factor**step + 0.1, step=step, time_s=1_800_000_000.0 + 7 * step))
+            for step in range(20)
+        ]
         fake.answer("script", Answer(lines=lines, status=status))
         submit(Script(str(script), args=["--lr", lr, "--batch", batch, "--seed", 1]), on=fake, project="digits")
         return jobs(project="digits", on=fake)
@@ -45,34 +50,35 @@ def table(run):
     return Jobs(billed, rows._service)
 
 
-def show(page, *parts):
-    page.set_viewport_size({"width": 1100, "height": 520})
-    html = "".join(f"<div>{part.svg if isinstance(part, Plot) else part._repr_html_()}</div>" for part in parts)
-    # As wide as what is in it, with a margin that its picture has too.
-    look = "background:white;padding:16px;margin:0;font:14px sans-serif;width:max-content"
-    page.set_content(f'<style>th {{ text-align: left }}</style><body style="{look}">{html}</body>')
-
-
-def test_a_table_has_a_row_for_each_job_the_best_first_and_curves(page, table, picture):
-    show(page, table.sorted_by("loss"), table.plot("loss"))
-    expect(page.locator("tbody tr")).to_have_count(3)
+def test_a_notebook_shows_a_table_in_which_whatever_a_parameter_is_is_text(page, run, table):
+    rows = run(HOSTILE, 64, 0.9)
+    page.set_content(rows.sorted_by("loss")._repr_html_())
+    expect(page.locator("tbody tr")).to_have_count(4)
     for text in ("lr", "batch", "loss", "took", "cost"):
         expect(page.get_by_role("columnheader", name=text, exact=True)).to_be_visible()
-    expect(page.locator("tbody tr").first).to_contain_text("0.26 USD")
-    expect(page.locator("tbody tr").first).to_contain_text("0.03")
-    expect(page.locator("svg path")).not_to_have_count(0)
-    picture(page.locator("body"), "experiments")
-
-
-def test_whatever_a_parameter_is_it_is_text(page, run):
-    show(page, run(HOSTILE, 64, 0.9))
     expect(page.get_by_text(HOSTILE)).to_be_visible()
     assert page.title() != "taken"
 
 
-def test_a_comparison_has_what_differs_and_no_more(page, table):
-    first, second = (row.name for row in table if row.status.value == "Completed")
-    show(page, table.compare(first, second))
-    for text in ("lr", "0.1", "0.03", "batch"):
-        expect(page.get_by_text(text, exact=True).first).to_be_visible()
-    expect(page.get_by_text("seed", exact=True)).to_have_count(0)
+def test_mlflow_shows_curves_of_several_runs_in_one_chart(looked, run, table, tmp_path, picture):
+    context, seen = looked
+    rows = run(HOSTILE, 64, 0.95)
+    store = MlflowStore(tmp_path / "mlflow")
+    assert store.update(records(rows._service)) == 4
+    page = context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 800})
+    with open_mlflow(store) as url:
+        page.goto(f"{url}#/experiments/1/runs?compareRunsMode=CHART")
+        for row in rows:
+            expect(page.get_by_text(row.name).first).to_be_visible()
+        expect(page.locator(".js-plotly-plot .scatterlayer .js-line")).not_to_have_count(0)
+        picture(page, "mlflow", later_s=3)
+        page.get_by_text(rows[0].name).first.click()
+        expect(page.get_by_text(f"raysm logs {rows[0].name}").first).to_be_visible()
+        expect(page.get_by_text(HOSTILE).first).to_be_visible()
+        if folder := os.environ.get("RAYSM_PICTURES"):
+            page.screenshot(path=f"{folder}/mlflow-run.png")
+        assert page.title() != "taken"
+        outside = [one for one in seen.urls if not re.match(rf"{re.escape(url)}|data:|blob:", one)]
+        assert outside == []
+        seen.errors.clear()

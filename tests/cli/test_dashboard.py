@@ -33,7 +33,7 @@ def shown(remote, *argv, browse=lambda url: None, wait=lambda: None):
 def test_it_prints_the_address_and_what_it_is_worth(remote, running):
     url, *rest = shown(remote, running.name, "--no-open").splitlines()
     assert urlsplit(url).hostname == "127.0.0.1"
-    assert "it gives access to the cluster" in " ".join(rest)
+    assert "it gives access without a password" in " ".join(rest)
 
 
 def test_the_browser_is_started_with_a_file_that_others_cannot_read(remote, running):

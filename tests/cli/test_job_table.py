@@ -64,18 +64,33 @@ def test_alone_it_tells_when_a_job_ended_and_not_for_how_long_it_also_waited(rem
     assert (ended[three[0]], ended[three[1]]) == (["03:05:05"], ["01-04", "03:05:05"])
 
 
-def test_a_long_status_is_told_whole(remote, tmp_path):
+def test_a_long_status_is_told_whole_in_120_columns(remote, tmp_path):
     (tmp_path / "train.py").touch()
-    name = "a-name-that-says-much-of-what-is-tried"
-    job = submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=remote.service, name=name)
+    job = submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=remote.service)
+    message = "waits for 2 of 2 cores, " * 5
     remote.sagemaker.jobs[job.name]["answer"] |= {
         "SecondaryStatus": "Pending",
         "SecondaryStatusTransitions": [
-            {"Status": "Pending", "StartTime": job.describe().created, "StatusMessage": "waits for 2 of 2 cores, " * 5}
+            {"Status": "Pending", "StartTime": job.describe().created, "StatusMessage": message}
         ],
     }
-    _, line = printed(remote).splitlines()
-    assert line.endswith("  Pending: " + ("waits for 2 of 2 cores, " * 5).rstrip())
+    text = printed(remote)
+    assert max(map(len, text.splitlines())) <= 120
+    assert f"Pending: {message.rstrip()}" in " ".join(text.split())
+
+
+def test_the_table_fits_120_columns_with_what_was_named_and_says_what_it_leaves_out(remote, tmp_path, capsys):
+    (tmp_path / "train.py").touch()
+    for number in range(2):
+        options = [word for name in range(20) for word in (f"--option-{name}", f"{number}-{'x' * 40}")]
+        script = Script(str(tmp_path / "train.py"), args=options)
+        submit(script, cluster=Cluster("ml.m5.large"), on=remote.service)
+    text = printed(remote, "--params", "--sort", "option-17")
+    assert max(map(len, text.splitlines())) <= 120
+    assert "option-17" in text.splitlines()[0]
+    assert "not shown: " in capsys.readouterr().err
+    named = printed(remote, "--params", "option-3,option-4,option-5").splitlines()[0].split()
+    assert named[2:5] == ["option-3", "option-4", "option-5"]
 
 
 def test_parameters_and_metrics_are_columns_and_it_is_sorted_by_one(remote, three):

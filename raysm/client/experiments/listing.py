@@ -77,12 +77,10 @@ class Cache:
         )
         return {name: [tuple(point) for point in curves[name]] for name in names if name in curves}
 
-    def trials(self, arn: str) -> list[Experiment]:
-        """Return the trials of a sweep, by number."""
-        trials: list[str] = next(
-            (json.loads(text) for (text,) in self._select("select trials from jobs where arn = ?", arn)), []
-        )
-        return [Experiment.of_json(row) for row in trials]
+    def trials(self) -> dict[str, list[Experiment]]:
+        """Return the trials of all sweeps by ARN, each sweep's by number."""
+        rows = self._select("select arn, trials from jobs where trials <> '[]'")
+        return {arn: [Experiment.of_json(row) for row in json.loads(trials)] for arn, trials in rows}
 
     def keep(self, jobs: Iterable["Reading"]) -> None:
         """Keep jobs that have ended. Nothing is kept on a full disk or in a home that cannot be written."""
@@ -118,11 +116,11 @@ class Cache:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(sqlite3.connect(self._path, timeout=BUSY_S)) as file, file:
             version = file.execute("pragma user_version").fetchone()[0]
-            # 0 is a new file.
             if version not in (0, VERSION):
                 raise sqlite3.DatabaseError(f"{self._path} is of version {version}")
-            file.execute(SCHEMA)
-            file.execute(f"pragma user_version = {VERSION}")
+            if version == 0:  # a new file
+                file.execute(SCHEMA)
+                file.execute(f"pragma user_version = {VERSION}")
             yield file
 
 
@@ -230,19 +228,19 @@ def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment
         ServiceError: The service cannot be asked for one that has not ended.
     """
     cache = cache_of(service)
-    cached = cache.rows()
+    kept, trials = cache.rows(), cache.trials()
 
     def trials_of(row: Experiment) -> Sequence[Experiment]:
         if row.trial is not None:
             return ()
-        if row.arn in cached:
-            return cache.trials(row.arn)
+        if row.arn in kept:
+            return trials.get(row.arn, ())
         reading = read_job(service, api_of(row.kind), row.name)
         return () if reading is None else reading.trials
 
     every = list(rows)
     of_each = in_parallel(trials_of, every)
-    return [item for row, trials in zip(every, of_each, strict=True) for item in (row, *trials)]
+    return [item for row, own in zip(every, of_each, strict=True) for item in (row, *own)]
 
 
 def _of_api(

@@ -6,18 +6,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from raysm.client.experiments.experiment import Experiment
-from raysm.client.experiments.listing import Choice, cache_of, experiments, parse_since, read_job, with_trials
+from raysm.client.experiments.listing import Choice, experiments, parse_since, with_trials
 from raysm.client.job.description import Status
 from raysm.client.job.text import COLORS
 from raysm.client.service import Service, connect
-from raysm.contract.job_api import api_of
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.grid.local_grids import opened
 from raysm.request import Target
-from raysm.views.experiments.comparison import (
-    Comparison,
+from raysm.views.experiments.columns import (
     check_columns,
-    compare,
     format_seconds,
     metric_columns,
     order,
@@ -25,7 +22,6 @@ from raysm.views.experiments.comparison import (
     shown,
 )
 from raysm.views.grid.experiments import experiments_of
-from raysm.views.plots import Plot, plot_curves
 
 __all__ = ["Jobs", "jobs"]
 
@@ -63,49 +59,6 @@ class Jobs(list[Experiment]):
         A trial has its parameters and the last value of each metric. Its cost is part of its job's.
         """
         return Jobs(with_trials(self._service, self), self._service)
-
-    def named(self, name: str) -> Experiment:
-        """Return the job of this name, or the only one whose name ends or begins with it.
-
-        Raises:
-            InvalidRequest: No job matches, or several do.
-        """
-        # Names begin with the task and the time, and differ at their end.
-        for matches in (str.__eq__, str.endswith, str.startswith):
-            rows = [row for row in self if matches(row.name, name)]
-            if len(rows) == 1:
-                return rows[0]
-            if rows:
-                raise InvalidRequest(f"{name!r} is several of these jobs: {', '.join(row.name for row in rows[:5])}")
-        raise InvalidRequest(f"none of these {len(self)} jobs is named {name!r}; raysm.jobs(limit=…) has more")
-
-    def compare(self, *names: str) -> Comparison:
-        """Return what differs between jobs: parameters, metrics, code, versions, instances, cost.
-
-        Args:
-            names: Two or more names of jobs, or their ends.
-
-        Raises:
-            InvalidRequest: A job does not exist, or fewer than two were named.
-        """
-        if len(names) < 2:
-            raise InvalidRequest(f"compare takes two jobs or more, compare('digits-3', 'digits-7'); got {len(names)}")
-        return compare([self.named(name) for name in names])
-
-    def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (760, 320)) -> Plot:
-        """Return the curves of metrics of all these jobs, in at most 200 points each.
-
-        Args:
-            names: ``"loss"``, or patterns; none is all.
-            log: Whether the y axis is logarithmic.
-            size: Width and height in pixels.
-
-        Raises:
-            InvalidRequest: No job has a metric of such a name.
-        """
-        # The log has no curves of trials; the sweep's result plots them.
-        curves = {row.name: _curves(self._service, row) for row in self if row.metrics and row.trial is None}
-        return plot_curves(curves, names, log=log, size=size)
 
     def to_frame(self) -> Any:
         """Return a ``pandas.DataFrame``: a row for each job, columns ``params.lr``, ``metrics.loss``, and the facts.
@@ -201,15 +154,6 @@ def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
     if len(chosen) < len(names):
         raise InvalidRequest(f"status is one of {', '.join(statuses)}, or several of them; got {status!r}")
     return tuple(chosen)
-
-
-def _curves(service: Service, row: Experiment) -> Any:
-    """Return a job's curves, from the cache or, while it runs, from the service."""
-    cached = cache_of(service).curves(row.arn, row.metrics)
-    if cached or row.ended_s is not None:
-        return cached
-    reading = read_job(service, api_of(row.kind), row.name)
-    return {} if reading is None else reading.curves
 
 
 def _flat(row: Experiment) -> dict[str, Any]:

@@ -39,13 +39,12 @@ def test_what_is_kept_comes_back_in_another_process(cache):
 
 def test_the_trials_of_a_sweep_are_kept_apart_and_forgotten_with_it(cache):
     trials = [row(name=f"digits-1/{number}", arn=f"arn:1/{number}", trial=number) for number in (0, 1, 10)]
-    assert cache.trials("arn:1") == []
+    assert cache.trials() == {}
     cache.keep([read(FULL, trials), read(row(arn="arn:2"))])
     assert cache.rows().keys() == {"arn:1", "arn:2"}
-    assert cache.trials("arn:1") == trials
-    assert cache.trials("arn:2") == []
+    assert cache.trials() == {"arn:1": trials}
     cache.forget(["arn:1"])
-    assert cache.trials("arn:1") == []
+    assert cache.trials() == {}
 
 
 def test_a_job_that_is_kept_again_is_there_once(cache):

@@ -8,15 +8,23 @@ from html.parser import HTMLParser
 import pytest
 
 import raysm
+from raysm.client.experiments.experiment import Summary
+from raysm.client.job.description import Status
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, Trial, line
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
+from raysm.views.experiments.columns import (
+    check_columns,
+    format_seconds,
+    metric_columns,
+    order,
+    parameter_columns,
+    shown,
+)
 from raysm.views.experiments.table import Jobs, jobs
-from tests.support.client_jobs import NOW_MS
 from tests.support.experiments import FULL, row
-from tests.support.sagemaker import fake_aws
 
 
 @pytest.fixture
@@ -99,23 +107,7 @@ def test_without_pandas_a_frame_says_what_is_missing(tmp_path):
     assert f"{MissingDependency.__name__}: to_frame needs pandas: python3 -m pip install pandas" in ended.stderr
 
 
-def test_two_jobs_are_compared_by_the_ends_of_their_names(fake, train):
-    first, second = train(0.1, 0.5), train(0.2, 0.4)
-    table = jobs(fake)
-    comparison = table.compare(first, second[-6:])
-    assert [(each.name, each.values) for each in comparison.differences][:2] == [
-        ("lr", ("0.1", "0.2")),
-        ("loss", ("0.5", "0.4")),
-    ]
-    with pytest.raises(InvalidRequest, match=r"compare takes two jobs or more"):
-        table.compare(first)
-    with pytest.raises(InvalidRequest, match=r"is several of these jobs: train-"):
-        table.compare(first, "train-")
-    with pytest.raises(InvalidRequest, match=r"none of these 2 jobs is named 'nobody'"):
-        table.compare(first, "nobody")
-
-
-def test_trials_are_rows_behind_their_sweep_compared_and_in_a_frame(fake, tmp_path):
+def test_trials_are_rows_behind_their_sweep_and_in_a_frame(fake, tmp_path):
     (tmp_path / "sweep.py").write_text("")
     trials = [
         Trial(number=number, status="done", params={"lr": 0.1 * number}, metrics={"loss": 1.0 / number}, reports=3)
@@ -126,38 +118,10 @@ def test_trials_are_rows_behind_their_sweep_compared_and_in_a_frame(fake, tmp_pa
     table = jobs(fake).with_trials()
     assert [one.name for one in table] == [name, f"{name}/1", f"{name}/2"]
     assert [one.name for one in table.sorted_by("loss")][:2] == [f"{name}/2", f"{name}/1"]
-    assert "0.2" in repr(table.compare(f"{name}/1", f"{name}/2"))
     frame = table.to_frame()
     assert frame["trial"].tolist()[1:] == [1, 2]
     assert frame["params.lr"].tolist()[1:] == [0.1, 0.2]
     assert f"{name}/2" in table._repr_html_()
-
-
-def test_the_curves_of_all_jobs_are_plotted_from_what_is_kept(fake, train):
-    names = [train(lr, 3.0, 2.0, 1.0) for lr in (0.1, 0.2)]
-    table = jobs(fake)
-    fake.lines.clear()  # whoever reads the log again finds nothing
-    (rows,) = jobs(fake).plot("loss", size=(900, 300)).chart.to_dict()["datasets"].values()
-    assert sorted({row["name"] for row in rows}) == sorted(names)
-    with pytest.raises(InvalidRequest, match="no metric is named auc; there are loss"):
-        table.plot("auc")
-
-
-def test_of_a_job_that_runs_the_curve_is_the_one_of_now(tmp_path):
-    (tmp_path / "train.py").touch()
-    with fake_aws() as remote:
-        cluster = raysm.Cluster("ml.m5.large")
-        name = submit(Script(str(tmp_path / "train.py")), cluster=cluster, on=remote.service).name
-        losses = [(NOW_MS + at, line(Metric(name="loss", value=3 - at, step=at))) for at in range(3)]
-        remote.write_log(name, "algo-1", losses[:2])
-        table = jobs(remote.service)
-
-        def count(table):
-            return sum(map(len, table.plot("loss").chart.to_dict()["datasets"].values()))
-
-        assert count(table) == 2
-        remote.write_log(name, "algo-1", losses[2:])
-        assert count(table) == 3
 
 
 def test_a_notebook_shows_a_table_in_which_what_jobs_say_is_text(fake):
@@ -182,3 +146,95 @@ def test_a_terminal_shows_a_line_for_each(fake):
         "  digits-1  Completed  1 min 40 s  lr=0.1 fast=True model=resnet loss 0.5",
     ]
     assert repr(Jobs([], fake)) == "<no jobs>"
+
+
+def summary(value):
+    return Summary(last=value, lowest=value, highest=value, count=1)
+
+
+def test_parameters_that_differ_come_first():
+    rows = [row(parameters={"seed": 1, "lr": 0.1}), row(parameters={"seed": 1, "lr": 0.2, "depth": 3})]
+    assert parameter_columns(rows) == ["lr", "depth", "seed"]
+
+
+def test_metrics_that_most_jobs_have_come_first():
+    rows = [row(metrics={"auc": summary(1)}), row(metrics={"loss": summary(1)}), row(metrics={"loss": summary(2)})]
+    assert metric_columns(rows) == ["loss", "auc"]
+
+
+@pytest.mark.parametrize("column", ["lr", "loss", "loss:best", "loss:min", "status", "cost_usd"])
+def test_a_column_that_a_job_has_is_taken(column):
+    check_columns([FULL], [column])
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("losss", "'losss'; did you mean 'loss'"),
+        ("zzz", "there are fast, loss, lr, model"),
+        ("loss:median", "a metric can be followed by last, min, max, best"),
+    ],
+)
+def test_a_column_that_no_job_has_is_refused_with_the_nearest(column, message):
+    with pytest.raises(InvalidRequest, match=message):
+        check_columns([FULL], [column])
+
+
+def test_who_asks_for_a_trials_parameter_among_sweeps_alone_is_told_how_to_take_the_trials_along():
+    sweep = row(parameters={"space.lr": "loguniform(0.0001, 0.1)", "trials": 6})
+    with pytest.raises(InvalidRequest, match=r"these jobs only have its range, space\.lr; .*raysm jobs --trials"):
+        check_columns([sweep], ["lr"])
+
+
+def test_they_are_ordered_by_a_column_and_those_without_a_value_come_last():
+    rows = [
+        row(name=name, metrics={} if value is None else {"loss": summary(value)})
+        for name, value in (("b", 2.0), ("none", None), ("a", 1.0), ("c", 3.0))
+    ]
+    assert [each.name for each in order(rows, "loss")] == ["a", "b", "c", "none"]
+    assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", "none"]
+
+
+def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
+    values = {"c": 3.0, "lost": float("nan"), "a": 1.0, "gone": float("nan"), "b": 2.0}
+    rows = [row(name=name, metrics={"loss": summary(value)}) for name, value in values.items()]
+    assert [each.name for each in order(rows, "loss")] == ["a", "b", "c", "lost", "gone"]
+    assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", "lost", "gone"]
+
+
+def test_texts_and_numbers_of_one_column_have_an_order():
+    rows = [row(name=str(value), parameters={"depth": value}) for value in ("auto", 3, True, 2.5)]
+    assert [each.name for each in order(rows, "depth")] == ["True", "2.5", "3", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"is_billed": False}, "–"),
+        ({"cost_usd": None}, "unknown"),
+        ({"cost_usd": 1.5}, "1.50 USD"),
+        ({"cost_usd": 1.5, "status": Status.IN_PROGRESS}, "about 1.50 USD so far"),
+        ({"cost_usd": 0.0}, "0.00 USD"),
+    ],
+)
+def test_a_cost_is_unknown_where_nobody_knows_it(fields, text):
+    assert shown(row(**fields), "cost_usd") == text
+
+
+def test_values_are_written_for_people():
+    assert [shown(FULL, column) for column in ("lr", "loss", "created_s", "duration_s", "nothing", "fast")] == [
+        "0.1",
+        "0.5",
+        "2027-01-15 08:00:00",
+        "1 min 40 s",
+        "",
+        "True",
+    ]
+    assert shown(row(code="a" * 64), "code") == "a" * 8
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, ""), (0.4, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7325, "2 h 2 min")]
+)
+def test_a_duration_is_written_for_people(seconds, text):
+    assert format_seconds(seconds) == text

@@ -1,21 +1,16 @@
-"""Columns of the table of experiments, how their values are shown, and what differs between jobs."""
+"""Columns of the table of jobs, and the text of their values."""
 
 import difflib
-import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from raysm.client.costs.bill import dollars
-from raysm.client.experiments.experiment import FACTS, Experiment, Summary, Value
+from raysm.client.experiments.experiment import FACTS, Experiment, Value
 from raysm.client.logs.rendering import metric_value
 from raysm.client.units import duration
 from raysm.errors import InvalidRequest
 
 __all__ = [
-    "Comparison",
-    "Difference",
     "check_columns",
-    "compare",
     "differing",
     "format_seconds",
     "metric_columns",
@@ -128,86 +123,3 @@ def _cost(job: Experiment) -> str:
 def format_seconds(seconds: float | None) -> str:
     """Return a duration as text; empty if it is not known."""
     return "" if seconds is None else duration(seconds)
-
-
-def summary_words(summary: Summary) -> str:
-    """Return a metric's last value, and its range if it changed."""
-    last = metric_value(summary.last)
-    if summary.lowest == summary.highest:
-        return last
-    return f"{last} ({metric_value(summary.lowest)} to {metric_value(summary.highest)})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """One thing in which jobs differ."""
-
-    group: str
-    """``parameter``, ``metric``, ``code``, ``version`` or ``job``."""
-    name: str
-    values: tuple[str, ...]
-    """The text for each job; empty if it has none."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """What differs between some jobs."""
-
-    jobs: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    alike: tuple[str, ...]
-    """Parameters that are equal in all jobs, ``lr=0.1``."""
-
-    def __repr__(self) -> str:
-        table = [("", *self.jobs), *((f"{item.group} {item.name}".strip(), *item.values) for item in self.differences)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-        ]
-        return "\n".join([*lines, *([f"alike: {', '.join(self.alike)}"] if self.alike else [])])
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in ("", "", *self.jobs))
-        rows = "".join(
-            "<tr>"
-            + "".join(f"<td>{html.escape(cell)}</td>" for cell in (item.group, item.name, *item.values))
-            + "</tr>"
-            for item in self.differences
-        )
-        alike = f"<p>alike: {html.escape(', '.join(self.alike))}</p>" if self.alike else ""
-        return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{alike}"
-
-
-def compare(jobs: Sequence[Experiment]) -> Comparison:
-    """Return what differs between jobs."""
-    params = parameter_columns(jobs)
-    rows = [("parameter", name, [shown_parameter(job, name) for job in jobs]) for name in params]
-    alike = tuple(f"{name}={values[0]}" for _, name, values in rows if len(set(values)) == 1)
-    rows += [
-        ("metric", name, [summary_words(job.metrics[name]) if name in job.metrics else "" for job in jobs])
-        for name in metric_columns(jobs)
-    ]
-    # "unknown" counts as a value of its own.
-    rows.append(("code", "", [job.code[:12] or "unknown" for job in jobs]))
-    for name in dict.fromkeys(name for job in jobs for name in job.versions):
-        rows.append(("version", name, [job.versions.get(name, "unknown") for job in jobs]))
-    rows += [("version", "image", [job.image for job in jobs]), *_facts(jobs)]
-    differing = [
-        Difference(group=group, name=name, values=tuple(each)) for group, name, each in rows if len(set(each)) > 1
-    ]
-    return Comparison(jobs=tuple(job.name for job in jobs), differences=tuple(differing), alike=alike)
-
-
-def _facts(jobs: Sequence[Experiment]) -> list[tuple[str, str, list[str]]]:
-    return [
-        ("job", "status", [str(job.status) for job in jobs]),
-        ("job", "workload", [job.workload or "" for job in jobs]),
-        ("job", "instances", [" + ".join(f"{count} x {kind}" for kind, count in job.instances) for job in jobs]),
-        ("job", "took", [format_seconds(job.duration_s) for job in jobs]),
-        ("job", "cost", [shown(job, "cost_usd") for job in jobs]),
-    ]
-
-
-def shown_parameter(job: Experiment, name: str) -> str:
-    """Return a parameter in full: two that differ must not look alike."""
-    return "" if name not in job.parameters else str(job.parameters[name])

@@ -1,0 +1,366 @@
+"""Copy jobs, trials and rows of grids into a local MLflow store, and show them in MLflow's own pages.
+
+The copy is written into the tables of MLflow's SQLite file. MLflow's client takes seven times as long, because it
+writes each run in several transactions (``tests/benchmarks/experiments.py --mlflow``). A test reads the runs back by
+MLflow's client.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import logging
+import math
+import os
+import shlex
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysm.client.experiments.experiment import Curve, Experiment
+from raysm.client.experiments.listing import Choice, cache_of, experiments, read_job, with_trials
+from raysm.client.job.description import Status
+from raysm.client.service import Service
+from raysm.contract.job_api import api_of
+from raysm.contract.mirror import ILLEGAL, JOB_TAG, MOST_NAME
+from raysm.contract.web_relay import open_relay, relay
+from raysm.errors import MissingDependency, RaysmError
+from raysm.grid.local_grids import grid_names, opened
+from raysm.views.dashboard.server import Answer, LocalServer, check_aiohttp
+from raysm.views.grid.experiments import experiments_of
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["MlflowStore", "Record", "check_mlflow", "open_mlflow", "records"]
+
+VERSION = "1"
+"""Of what is written: runs of another version are written again."""
+DIGEST_TAG = "raysm.digest"
+NO_PROJECT = "jobs of no project"
+MAX_TEXT = 6_000
+"""MLflow's own limit of a parameter's value."""
+BUSY_S = 30.0
+START_S = 120.0
+END_S = 5.0
+
+STATUS = {
+    Status.COMPLETED: "FINISHED",
+    Status.FAILED: "FAILED",
+    Status.STOPPED: "KILLED",
+    Status.IN_PROGRESS: "RUNNING",
+    Status.STOPPING: "RUNNING",
+}
+
+# MLflow compiles schemas and draws in workers. It loads nothing from other sites and sends them no telemetry.
+POLICY = (
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+    "base-uri 'none'"
+)
+
+SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # its jobs evaluate language models
+}
+
+
+def check_mlflow() -> None:
+    """Check that MLflow, with its pages, is installed.
+
+    Raises:
+        MissingDependency: It is not.
+    """
+    # mlflow-skinny has the module too, but neither pages nor SQLAlchemy.
+    if any(importlib.util.find_spec(name) is None for name in ("mlflow", "sqlalchemy", "flask")):
+        raise MissingDependency("raysm ui needs MLflow: python3 -m pip install 'raysm[mlflow]'")
+    check_aiohttp()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """What becomes one run of MLflow."""
+
+    row: Experiment
+    job: str
+    """The job's name, as the commands take it: a trial's is its sweep's."""
+    curves: Callable[[], Mapping[str, Curve]] = dict
+    """Reads the curves; called only if the run is new or has changed."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's ID, the same each time that the job is read."""
+        return _run_id(self.row.name)
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything that is written."""
+        return hashlib.sha256(f"{VERSION} {self.row.as_json()}".encode()).hexdigest()[:32]
+
+
+def records(service: Service, limit: int = 1000) -> list[Record]:
+    """Return the latest jobs, the trials of those that are sweeps, and the latest rows of each grid of this machine.
+
+    Args:
+        service: The jobs'.
+        limit: The maximum number of jobs, and of rows of each grid.
+
+    Raises:
+        ServiceError: The service does not list its jobs.
+    """
+    jobs = with_trials(service, experiments(service, Choice(limit=limit)))
+    rows: dict[str, Experiment] = {}
+    for grid in grid_names():
+        with opened(grid) as store:
+            rows |= {row.name: row for row in experiments_of(store)[:limit]}
+    found = []
+    for job in jobs:
+        # A row of a grid and its job are one run, with the columns of both.
+        of_grid = rows.pop(job.name, None)
+        if of_grid is not None:
+            both = {**of_grid.parameters, **job.parameters}
+            job = replace(job, parameters=both, project=of_grid.project, task=of_grid.task)
+        is_trial = job.trial is not None
+        name = job.name.rpartition("/")[0] if is_trial else job.name
+        curves = _curves(service, job) if job.metrics and not is_trial else dict
+        found.append(Record(row=job, job=name, curves=curves))
+    # Jobs of other regions and accounts.
+    return found + [Record(row=row, job=row.name) for row in rows.values()]
+
+
+def _curves(service: Service, row: Experiment) -> Callable[[], Mapping[str, Curve]]:
+    def read() -> Mapping[str, Curve]:
+        cached = cache_of(service).curves(row.arn, row.metrics)
+        if cached or row.ended_s is not None:
+            return cached
+        reading = read_job(service, api_of(row.kind), row.name)
+        return {} if reading is None else reading.curves
+
+    return read
+
+
+class MlflowStore:
+    """MLflow's SQLite file, and the folder of its artifacts.
+
+    Attributes:
+        uri: The file, as MLflow is told of it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Use ``folder``; the file is made when the first run is written."""
+        self._folder, self._file = folder, folder / "mlflow.db"
+        self.uri = f"sqlite:///{self._file}"
+
+    def update(self, found: Iterable[Record]) -> int:
+        """Write the runs that are new or have changed; return how many.
+
+        A run that the user deleted in MLflow stays deleted, and tags, notes and names that the user gave stay.
+        """
+        present = self._digests()
+        changed = [record for record in found if present.get(record.run_id) != record.digest]
+        if changed or not self._file.exists():
+            names = {record.row.project or NO_PROJECT for record in changed}
+            experiments = self._experiments(names)
+            with self._opened() as database:
+                for record in changed:
+                    experiment, artifacts = experiments[record.row.project or NO_PROJECT]
+                    self._write(database, record, experiment, artifacts)
+        return len(changed)
+
+    def _digests(self) -> dict[str, str]:
+        if not self._file.exists():
+            return {}
+        # MLflow itself is not imported if nothing has changed: that takes seconds.
+        with self._opened() as database, contextlib.suppress(sqlite3.OperationalError):
+            return dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = ?", (DIGEST_TAG,)).fetchall())
+        return {}
+
+    def _experiments(self, names: Iterable[str]) -> dict[str, tuple[int, str]]:
+        """Return the ID and the artifacts' address of each experiment, made where it does not exist."""
+        from mlflow import MlflowClient
+
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Each of the file's migrations is a line otherwise.
+        for logger in ("alembic", "mlflow.store.db.utils"):
+            logging.getLogger(logger).setLevel(logging.WARNING)
+        client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+        client.search_experiments(max_results=1)
+        with self._opened() as database:
+            rows = database.execute("SELECT name, experiment_id, artifact_location FROM experiments").fetchall()
+        there = {name: (number, artifacts) for name, number, artifacts in rows}
+        for name in names:
+            if name not in there:
+                artifacts = (self._folder / "artifacts" / _run_id(name)).as_uri()
+                # Else MLflow's pages take the runs for those of language models.
+                tags = {"mlflow.experimentKind": "custom_model_development"}
+                there[name] = int(client.create_experiment(name, artifact_location=artifacts, tags=tags)), artifacts
+        return there
+
+    def _write(self, database: sqlite3.Connection, record: Record, experiment: int, artifacts: str) -> None:
+        row, run = record.row, record.run_id
+        begin_s = row.started_s or row.created_s
+        end_ms = None if row.ended_s is None else int(row.ended_s * 1000)
+        uri = f"{artifacts}/{run}/artifacts"
+        database.execute(
+            "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time,"
+            " end_time, source_version, lifecycle_stage, artifact_uri, experiment_id)"
+            " VALUES (?, ?, 'JOB', 'raysm', '', '', ?, ?, ?, '', 'active', ?, ?)"
+            " ON CONFLICT (run_uuid) DO UPDATE SET status = excluded.status, start_time = excluded.start_time,"
+            " end_time = excluded.end_time",
+            (run, row.name, STATUS.get(row.status, "SCHEDULED"), int(begin_s * 1000), end_ms, uri, experiment),
+        )
+        for table in ("metrics", "latest_metrics", "params"):
+            database.execute(f"DELETE FROM {table} WHERE run_uuid = ?", (run,))
+        params = {_name(name): str(value)[:MAX_TEXT] for name, value in row.parameters.items()}
+        database.executemany(
+            "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)", [(run, *item) for item in params.items()]
+        )
+        points = [(run, *point) for point in _points(row, record.curves())]
+        columns = "(run_uuid, key, value, timestamp, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)"
+        database.executemany(f"INSERT OR IGNORE INTO metrics {columns}", points)
+        # The last point of each metric.
+        database.executemany(
+            f"INSERT OR REPLACE INTO latest_metrics {columns}", {each[1]: each for each in points}.values()
+        )
+        own = "INSERT OR REPLACE INTO tags (run_uuid, key, value) VALUES (?, ?, ?)"
+        database.executemany(own, [(run, key, value) for key, value in _tags(record).items() if value])
+        # The user may have written over them.
+        first = {"mlflow.runName": row.name, "mlflow.note.content": _note(record)}
+        database.executemany(
+            "INSERT OR IGNORE INTO tags (run_uuid, key, value) VALUES (?, ?, ?)", [(run, *tag) for tag in first.items()]
+        )
+        folder = self._folder / "artifacts" / artifacts.rpartition("/")[2] / run / "artifacts"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "job.json").write_text(json.dumps(row.as_dict(), indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(self._file, timeout=BUSY_S)) as database, database:
+            yield database
+
+
+def _run_id(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def _name(name: str) -> str:
+    return ILLEGAL.sub("_", name)[:MOST_NAME]
+
+
+def _points(row: Experiment, curves: Mapping[str, Curve]) -> Iterator[tuple[str, float, int, int, bool]]:
+    """Yield name, value, milliseconds since the epoch, step and "is NaN" of all values, each metric in its order."""
+    end_s = row.ended_s or row.started_s or row.created_s
+    known: dict[str, Sequence[tuple[int | None, float, float]]] = {
+        name: [(summary.step, end_s, summary.last)] for name, summary in row.metrics.items()
+    }
+    facts = {"duration_s": row.duration_s, "cost_usd": row.cost_usd}
+    known |= {name: [(None, end_s, value)] for name, value in facts.items() if value is not None and name not in known}
+    for name, curve in {**known, **curves}.items():
+        for number, (step, time_s, value) in enumerate(curve):
+            is_nan = math.isnan(value)
+            # As MLflow stores what is not finite.
+            stored = 0.0 if is_nan else max(-sys.float_info.max, min(sys.float_info.max, value))
+            yield _name(name), stored, int(time_s * 1000), number if step is None else step, is_nan
+
+
+def _tags(record: Record) -> dict[str, str]:
+    row = record.row
+    tags = {
+        DIGEST_TAG: record.digest,
+        JOB_TAG: record.job,
+        "mlflow.source.name": f"raysm {row.workload or row.kind}",
+        "mlflow.source.type": "JOB",
+        "mlflow.parentRunId": "" if row.trial is None else _run_id(record.job),
+        "raysm.status": str(row.status),
+        "raysm.message": row.message,
+        "raysm.task": row.task or "",
+        "raysm.workload": row.workload or "",
+        "raysm.instances": " + ".join(f"{count} x {kind}" for kind, count in row.instances),
+        "raysm.code": row.code,
+        "raysm.image": row.image,
+    }
+    return {name: value[:MAX_TEXT] for name, value in tags.items()}
+
+
+def _note(record: Record) -> str:
+    """Return the run's description: the commands that show more of its job."""
+    job = shlex.quote(record.job)
+    commands = (
+        (f"raysm logs {job}", "what it wrote"),
+        (f"raysm result {job} --output DIR", "its result"),
+        (f"raysm metrics {job} --all", "its metrics and those of its instances"),
+        (f"raysm dashboard {job}", "Ray's dashboard, while it runs"),
+    )
+    width = max(len(command) for command, _ in commands)
+    return "\n".join(["```", *(f"{command:{width}}  # {text}" for command, text in commands), "```"])
+
+
+@contextlib.contextmanager
+def open_mlflow(store: MlflowStore) -> Iterator[str]:
+    """Serve MLflow's pages at a secret address of this machine while the block runs; yield the address.
+
+    MLflow asks nobody for a password, and its API can read files of the user who runs it. So it listens on a socket
+    that only this user can open, and the address that leads there has a secret path.
+
+    Raises:
+        RaysmError: MLflow does not start.
+    """
+    with contextlib.ExitStack() as stack:
+        # Short, because the path of a socket has at most 107 bytes.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raysm-")))
+        path = folder / "socket"
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--backend-store-uri", store.uri]
+                + ["--uvicorn-opts", f"--uds {shlex.quote(str(path))}"],
+                cwd=folder,
+                env={**os.environ, **SETTINGS},  # noqa: TID251  MLflow's own settings may be among them
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C ends this process, which then ends MLflow with its children.
+                start_new_session=True,
+            )
+        stack.callback(_end, process)
+        _await(process, path, folder / "log")
+
+        @contextlib.asynccontextmanager
+        async def site() -> AsyncIterator[Answer]:
+            async with open_relay(str(path)) as client:
+
+                async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
+                    query = request.rel_url.raw_query_string
+                    return await relay(request, client, f"http://localhost/{path}{'?' if query else ''}{query}")
+
+                yield answer
+
+        server = LocalServer(site, policy=POLICY)
+        stack.callback(server.close)
+        yield server.url
+
+
+def _await(process: "subprocess.Popen[bytes]", path: Path, log: Path) -> None:
+    deadline_s = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            return
+        time.sleep(0.1)
+    lines = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+    raise RaysmError(f"MLflow's server has not started; its last lines:\n{lines}")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+            return

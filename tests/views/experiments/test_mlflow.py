@@ -1,0 +1,180 @@
+"""Jobs, trials and rows of grids in a local MLflow store, read back by MLflow's own client."""
+
+import urllib.request
+from dataclasses import replace
+
+import pytest
+
+from raysm.client.submit import submit
+from raysm.contract.events import Metric, Trial, line
+from raysm.errors import MissingDependency, RaysmError
+from raysm.request import Cluster, Script
+from raysm.testing import Answer, FakeSageMaker
+from raysm.views.experiments import mlflow
+from raysm.views.experiments.mlflow import MlflowStore, Record, open_mlflow, records
+from tests.support.client_jobs import NOW_MS
+from tests.support.experiments import FULL, row
+from tests.support.sagemaker import fake_aws
+
+MlflowClient = pytest.importorskip("mlflow").MlflowClient
+pytest.importorskip("sqlalchemy")
+
+pytestmark = pytest.mark.filterwarnings("default")  # MLflow's own, of its dependencies
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One store for all tests: its tables take seconds."""
+    return tmp_path_factory.mktemp("mlflow")
+
+
+@pytest.fixture
+def store(folder):
+    return MlflowStore(folder)
+
+
+@pytest.fixture
+def client(store):
+    return MlflowClient(tracking_uri=store.uri)
+
+
+@pytest.fixture
+def train(tmp_path):
+    fake = FakeSageMaker(tmp_path / "home")
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    def train(*events, **options):
+        fake.answer("script", Answer(lines=[line(event) for event in events]))
+        return fake, submit(Script(str(script), args=["--lr", "0.1"]), on=fake, **options).name
+
+    return train
+
+
+def run_of(client, name):
+    found = client.search_runs(
+        [each.experiment_id for each in client.search_experiments()], f"attributes.run_name = '{name}'"
+    )
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_job_is_a_run_with_its_parameters_curves_times_and_commands(store, client, train):
+    losses = [Metric(name="loss", value=1 / (1 + step), step=step) for step in range(5)]
+    fake, name = train(*losses, Metric(name="rate", value=7.0), project="digits")
+    assert store.update(records(fake)) == 1
+    run = run_of(client, name)
+    assert (run.info.status, run.data.params["lr"]) == ("FINISHED", "0.1")
+    assert run.info.end_time >= run.info.start_time > 0
+    history = client.get_metric_history(run.info.run_id, "loss")
+    assert [(point.step, point.value) for point in history] == [(step, 1 / (1 + step)) for step in range(5)]
+    assert (run.data.metrics["loss"], run.data.metrics["rate"]) == (0.2, 7.0)
+    assert client.get_experiment(run.info.experiment_id).name == "digits"
+    for command in ("logs", "result", "dashboard"):
+        assert f"raysm {command} {name}" in run.data.tags["mlflow.note.content"]
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["job.json"]
+
+
+def test_nothing_is_written_twice_and_what_the_user_changed_stays(store, client, train):
+    fake, name = train(Metric(name="loss", value=0.5, step=1))
+    found = records(fake)
+    assert [store.update(found), store.update(found)] == [1, 0]
+    run = run_of(client, name)
+    client.set_tag(run.info.run_id, "mlflow.note.content", "the good one")
+    client.set_tag(run.info.run_id, "mine", "yes")
+    again = replace(found[0], row=replace(found[0].row, message="told later"))
+    assert store.update([again]) == 1
+    run = run_of(client, name)
+    assert (run.data.tags["mlflow.note.content"], run.data.tags["mine"]) == ("the good one", "yes")
+    assert run.data.tags["raysm.message"] == "told later"
+    client.delete_run(run.info.run_id)
+    store.update(found)
+    assert client.get_run(run.info.run_id).info.lifecycle_stage == "deleted"
+
+
+def test_a_job_that_runs_gets_its_new_values(store, client, tmp_path):
+    (tmp_path / "train.py").touch()
+    with fake_aws() as remote:
+        name = submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=remote.service).name
+        for count in (1, 2):
+            event = Metric(name="loss", value=3.0 - count, step=count)
+            remote.write_log(name, "algo-1", [(NOW_MS + count, line(event))])
+            assert store.update(records(remote.service)) == 1
+            run = run_of(client, name)
+            assert run.info.status == "RUNNING"
+            assert len(client.get_metric_history(run.info.run_id, "loss")) == count
+
+
+def test_trials_are_runs_below_their_sweep(store, client, train):
+    trials = [
+        Trial(number=number, status="done", params={"lr": 0.1 * number}, metrics={"loss": 1.0 / number})
+        for number in (1, 2)
+    ]
+    fake, name = train(*trials)
+    assert store.update(records(fake)) == 3
+    sweep, trial = run_of(client, name), run_of(client, f"{name}/2")
+    assert trial.data.tags["mlflow.parentRunId"] == sweep.info.run_id
+    assert (trial.data.params["lr"], trial.data.metrics["loss"]) == ("0.2", 0.5)
+    assert f"raysm logs {name} " in trial.data.tags["mlflow.note.content"]
+
+
+def test_a_row_of_a_grid_and_its_job_are_one_run(monkeypatch, store, client, train):
+    fake, name = train(Metric(name="loss", value=0.5))
+    rows = [
+        row(name=name, project="drives", task="a", parameters={"row": "a"}),
+        row(name="b-job", project="drives", arn=""),
+    ]
+    # A grid's own tests make rows of its store; here counts what becomes of them.
+    monkeypatch.setattr(mlflow, "grid_names", lambda: ["drives"])
+    monkeypatch.setattr(mlflow, "opened", lambda name: monkeypatch.context())
+    monkeypatch.setattr(mlflow, "experiments_of", lambda store: rows)
+    assert store.update(records(fake)) == 2
+    run = run_of(client, name)
+    assert (run.data.params["row"], run.data.params["lr"]) == ("a", "0.1")
+    assert client.get_experiment(run.info.experiment_id).name == "drives"
+    assert run_of(client, "b-job").data.tags["raysm.job"] == "b-job"
+
+
+def test_whatever_a_job_says_is_text(store, client):
+    hostile = row(
+        name="hostile", message=HOSTILE, parameters={HOSTILE: HOSTILE}, metrics={HOSTILE: FULL.metrics["loss"]}
+    )
+    curves = {HOSTILE: [(0, 1.0, float("nan")), (1, 2.0, float("inf"))]}
+    store.update([Record(row=hostile, job="hostile", curves=lambda: curves)])
+    run = run_of(client, "hostile")
+    assert [*run.data.params, *run.data.metrics] == ["_script_alert_1__/script_"] * 2
+    assert list(run.data.params.values()) == [HOSTILE]
+
+
+@pytest.mark.long
+def test_mlflows_pages_are_served_below_a_secret_path_until_the_end(store):
+    store.update([])
+    with open_mlflow(store) as url:
+        with urllib.request.urlopen(url) as page:
+            assert b"<title>MLflow</title>" in page.read()
+        asked = urllib.request.Request(
+            f"{url}ajax-api/2.0/mlflow/experiments/search",
+            data=b'{"max_results": 5}',
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(asked) as answer:
+            assert b"experiments" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(url.rpartition("/")[0].rpartition("/")[0])
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url)
+
+
+@pytest.mark.long
+def test_a_server_that_does_not_start_says_why(tmp_path):
+    (tmp_path / "mlflow.db").write_text("this is no database" * 100)
+    with pytest.raises(RaysmError, match="MLflow's server has not started"), open_mlflow(MlflowStore(tmp_path)):
+        pass
+
+
+def test_without_mlflow_it_is_said_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(mlflow.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=r"pip install 'raysm\[mlflow\]'"):
+        mlflow.check_mlflow()
