@@ -30,7 +30,7 @@ from raysm.client.experiments.listing import Choice, cache_of, experiments, read
 from raysm.client.job.description import Status
 from raysm.client.service import Service
 from raysm.contract.job_api import api_of
-from raysm.contract.mirror import ILLEGAL, JOB_TAG, MOST_NAME
+from raysm.contract.mirror import ILLEGAL, JOB_TAG, MAX_NAME
 from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import MissingDependency, RaysmError
 from raysm.grid.local_grids import grid_names, opened
@@ -251,7 +251,7 @@ def _run_id(name: str) -> str:
 
 
 def _name(name: str) -> str:
-    return ILLEGAL.sub("_", name)[:MOST_NAME]
+    return ILLEGAL.sub("_", name)[:MAX_NAME]
 
 
 def _points(row: Experiment, curves: Mapping[str, Curve]) -> Iterator[tuple[str, float, int, int, bool]]:
