@@ -8,13 +8,13 @@ plain Python process, which is then the only worker.
 import torch
 
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
-from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.degrees import Parallel
 from raysm.workloads.training.evaluation import evaluate
 from raysm.workloads.training.loop.learning_rate import scale
 from raysm.workloads.training.loop.sampler import batches, epochs
 from raysm.workloads.training.loop.session import current
+from raysm.workloads.training.model_file import save_model
 from raysm.workloads.training.prepare import prepare, step
-from raysm.workloads.training.results.model_file import save_model
 
 __all__ = [
     "Checkpoints",

@@ -33,7 +33,7 @@ class BatchInference(PickledWorkload):
         InvalidRequest: A field is out of its range.
     """
 
-    runner: ClassVar[str] = "raysm.workloads.runners.batch:BatchRunner"
+    runner: ClassVar[str] = "raysm.workloads.batch.run:BatchRunner"
     reader: ClassVar[str] = "raysm.client.results.batch:BatchResult"
     label: ClassVar[str] = "the batch inference"
     keeps: ClassVar[str] = "the predictions"

@@ -89,7 +89,7 @@ class Script(ScriptWorkload):
         InvalidRequest: The script has no name.
     """
 
-    runner: ClassVar[str] = "raysm.workloads.runners.script:ScriptRunner"
+    runner: ClassVar[str] = "raysm.workloads.runners.programs:ScriptRunner"
     label: ClassVar[str] = "the script"
     keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
 
@@ -135,7 +135,7 @@ class PickledWorkload(Pickled, Workload):
 class PickledFunction(PickledWorkload):
     """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
 
-    runner: ClassVar[str] = "raysm.workloads.runners.function:FunctionRunner"
+    runner: ClassVar[str] = "raysm.workloads.runners.programs:FunctionRunner"
     label: ClassVar[str] = "a function"
     keeps: ClassVar[str] = "the value of the function"
     wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Function(fn, *args, **kwargs)")
@@ -174,7 +174,7 @@ class TorchScript(ScriptWorkload):
         InvalidRequest: The script has no name, or a number is out of its range.
     """
 
-    runner: ClassVar[str] = "raysm.workloads.runners.torch_script:TorchScriptRunner"
+    runner: ClassVar[str] = "raysm.workloads.training.launch.torch_script:TorchScriptRunner"
     label: ClassVar[str] = "the training"
     keeps: ClassVar[str] = KEEPS
     packages: ClassVar[tuple[str, ...]] = ("torch",)
@@ -217,7 +217,7 @@ class TorchScript(ScriptWorkload):
 class TrainLoop(PickledWorkload):
     """A training loop with its config, pickled by cloudpickle into the payload; ``raysm.DataParallel`` makes it."""
 
-    runner: ClassVar[str] = "raysm.workloads.runners.data_parallel:DataParallelRunner"
+    runner: ClassVar[str] = "raysm.workloads.training.launch.data_parallel:DataParallelRunner"
     label: ClassVar[str] = "the training"
     keeps: ClassVar[str] = KEEPS
     wrapper: ClassVar[Wrapper | None] = Wrapper("loop", "raysm.DataParallel(train_loop, config=…)")

@@ -39,7 +39,7 @@ class SweepWorkload(Workload):
         InvalidRequest: A range, a rule or a number is not allowed, or two options contradict each other.
     """
 
-    runner: ClassVar[str] = "raysm.workloads.runners.sweep:SweepRunner"
+    runner: ClassVar[str] = "raysm.workloads.sweep.runner:SweepRunner"
     reader: ClassVar[str] = "raysm.client.sweep_result:SweepResult"
     label: ClassVar[str] = "the sweep"
     keeps: ClassVar[str] = "the table of its trials, and what the best one left"

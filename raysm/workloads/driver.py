@@ -21,8 +21,7 @@ from raysm.contract.payload import Payload
 from raysm.contract.result import Failure
 from raysm.contract.store import put
 from raysm.workloads.failure import failure_of
-from raysm.workloads.manifest import Beginning
-from raysm.workloads.runner import load_runner
+from raysm.workloads.runner import Beginning, load_runner
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 
 __all__ = ["main"]

@@ -1,22 +1,39 @@
-"""Metrics of a script or a function: events in the log of a job, a line for people anywhere else.
+"""Metrics and progress of a program: events in a job's log, reports of a sweep's trial, or lines for people."""
 
-In a trial of a sweep they go to the sweep, with what the trial needs to go on from there.
-"""
-
+import contextlib
+import json
 import math
+import secrets
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.variables import RAYS_JOB
-from raysm.contract.events import Metric, line
+from raysm.contract.events import Event, Metric, Progress, line
 from raysm.contract.names import TRIAL
 from raysm.errors import InvalidRequest
-from raysm.workloads.sweep import reports
+from raysm.request.codec import from_json, to_json
 
-__all__ = ["event_lines", "numbers", "report", "restored", "words"]
+__all__ = [
+    "EmitEvent",
+    "ProgressThrottle",
+    "RESTORED",
+    "Report",
+    "event_lines",
+    "listener",
+    "listening",
+    "numbers",
+    "parse",
+    "report",
+    "report_of",
+    "restored",
+    "send",
+    "words",
+]
 
 
 def report(*, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float) -> None:
@@ -44,13 +61,13 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
     # jumps.
     if variables.get("RANK", "0") != "0":
         return
-    of_trial, take = variables.get(TRIAL), reports.listener()
+    of_trial, take = variables.get(TRIAL), listener()
     if take is not None or of_trial:
-        report_made = reports.report_of(values, step, checkpoint)
+        report_made = report_of(values, step, checkpoint)
         if take is not None:
             take(report_made)
             return
-        lines = [reports.send(report_made, Path(str(of_trial)))]
+        lines = [send(report_made, Path(str(of_trial)))]
     # What a job of Ray's own prints is in Ray's log alone, which people read and nobody looks through for events.
     elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
         lines = event_lines(values, step)
@@ -68,7 +85,7 @@ def restored() -> Path | None:
     interrupted; with ``stop="pbt"`` it may be another trial's.
     """
     folder = environment.inherited().get(TRIAL)
-    path = Path(folder) / reports.RESTORED if folder else None
+    path = Path(folder) / RESTORED if folder else None
     return path if path is not None and path.is_dir() else None
 
 
@@ -115,3 +132,124 @@ def _whole(step: object) -> int:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
     raise InvalidRequest(f"report: step must be a whole number, got {step!r}")
+
+
+RESTORED = "restored"
+"""Folder inside a trial's folder: the checkpoint that the trial continues from."""
+
+# A JSON line like raysm's events, but the trial's worker reads it, so it never reaches the job's log.
+MARK = '{"raysm_report": 1, '
+"""How the line of a report begins."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """One report."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Finite values by name."""
+    not_finite: tuple[str, ...] = ()
+    """Names of the metrics that were NaN or infinite."""
+    step: int | None = None
+    """Step of the work."""
+    checkpoint: str | None = None
+    """Folder with what the trial needs to continue from here."""
+
+
+Listener = Callable[[Report], None]
+
+_listener: Listener | None = None
+
+
+def listener() -> Listener | None:
+    """Return the function that receives the reports of this process; None outside of trials."""
+    return _listener
+
+
+@contextlib.contextmanager
+def listening(take: Listener) -> Iterator[None]:
+    """Call ``take`` with each report of this process while the context lasts."""
+    # A global of the process, since a trial runs in a thread and may report from others.
+    global _listener
+    before, _listener = _listener, take
+    try:
+        yield
+    finally:
+        _listener = before
+
+
+def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | Path | None) -> Report:
+    """Return a report of these values.
+
+    Raises:
+        InvalidRequest: The checkpoint is not a folder.
+    """
+    if checkpoint is not None and not Path(checkpoint).is_dir():
+        raise InvalidRequest(f"report: checkpoint must be an existing folder, got {str(checkpoint)!r}")
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return Report(
+        metrics=finite,
+        not_finite=tuple(name for name in metrics if name not in finite),
+        step=step,
+        # Absolute, because the script may change its working folder before the checkpoint is copied.
+        checkpoint=None if checkpoint is None else str(Path(checkpoint).absolute()),
+    )
+
+
+def send(report: Report, trial: Path) -> str:
+    """Return a script's report as a line. Its checkpoint is copied first, because the script continues at once."""
+    if report.checkpoint is not None:
+        # The copy is inside the trial's folder, which is removed with the trial.
+        copy = trial / f"checkpoint-{secrets.token_hex(4)}"
+        shutil.copytree(report.checkpoint, copy)
+        report = replace(report, checkpoint=str(copy))
+    return MARK + json.dumps(to_json(report))[1:]
+
+
+def parse(text: str) -> Report | None:
+    """Return the report in a line, or None if the line is not a report."""
+    if not text.startswith(MARK):
+        return None
+    try:
+        data = json.loads(text)
+        data.pop("raysm_report")
+        return from_json(Report, data, "report")
+    except (ValueError, RecursionError, InvalidRequest):  # scripts may print anything, this mark too
+        return None
+
+
+EmitEvent = Callable[[Event], None]
+"""Where events go."""
+
+# Five a second look like movement to who reads along; a line for each block would bury a log of many small ones.
+INTERVAL_S = 0.2
+
+
+class ProgressThrottle:
+    """Announces the progress of one phase, at most five times a second, and its end."""
+
+    def __init__(
+        self, phase: str, total: int, unit: str, to: EmitEvent, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._phase, self._total, self._unit, self._to, self._clock = phase, total, unit, to, clock
+        self._done = 0
+        self._last = clock()
+        self._tell()
+
+    def add(self, done: int) -> None:
+        """So much more is done."""
+        self.reach(self._done + done)
+
+    def reach(self, done: int) -> None:
+        """So much is done in all."""
+        if done == self._done:
+            return
+        self._done = done
+        now = self._clock()
+        # The end is always told, however soon it comes: displays close their bar on it.
+        if self._done >= self._total or now - self._last >= INTERVAL_S:
+            self._last = now
+            self._tell()
+
+    def _tell(self) -> None:
+        self._to(Progress(phase=self._phase, done=self._done, total=self._total, unit=self._unit))

@@ -6,7 +6,7 @@
 - submit -> first step, last step -> exit: from the call of `raysm.submit` and to the moment at which the job is
   Completed, beside the start of the command `torchrun` and its end. raysm forms a cluster in between.
 - measuring: seconds per step of a training by `training.step`, alone in one process, with and without the observer that
-  measures, step by step in turn; and what each look through torch's profiler takes, at its frequency.
+  measures, step by step in turn.
 """
 
 import argparse
@@ -51,9 +51,8 @@ dist.destroy_process_group()
 MEASURED = """
 import statistics, sys, time, torch
 from torch import nn
-from raysm.workloads.training.measure import profiling
 from raysm.workloads.training.loop import session
-from raysm.workloads.training.measure.report import Measuring
+from raysm.workloads.training.measure import Measuring
 from raysm.workloads.training.prepare import prepare, step
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(8)], nn.Linear(768, 10))
@@ -74,20 +73,14 @@ def timed(count):
 
 timed(30)
 seconds = {True: [], False: []}
-looks = []
 for number in range(int(sys.argv[1])):
     for on in ((True, False) if number % 2 else (False, True)):
         current.timer = timer if on else None
         current.observers = [*others, measuring] if on else others
         seconds[on].append(timed(1))
-    if number % 10 == 0:
-        current.timer, current.observers = timer, [*others, measuring]
-        measuring._steps = profiling.FIRST_STEP - 1  # the next step is looked at
-        looks.append(2 * timed(2))  # with the step after it, which is slower too
-        measuring._steps = profiling.FIRST_STEP + 1
 off_s = statistics.median(seconds[False])
 each_s = statistics.median(seconds[True]) - off_s
-print("figures", off_s, each_s, statistics.median(looks) - 2 * off_s)
+print("figures", off_s, each_s)
 """
 
 
@@ -121,19 +114,13 @@ def by_raysm(script, steps):
     return figures(begin_s, marks(line.text.removeprefix("[rank 0] ") for line in job.lines()), end_s, steps)
 
 
-def measuring_costs(pairs, steps):
-    """Return the percentage of a step that measuring takes, over a run of so many steps."""
+def measuring_costs(pairs):
+    """Return the percentage of a step that measuring takes."""
     out = subprocess.run([sys.executable, "-c", MEASURED, str(pairs)], capture_output=True, text=True, check=True)
     said = next(line for line in out.stdout.splitlines() if line.startswith("figures "))
-    step_s, each_s, look_s = map(float, said.split()[1:])
-    from raysm.workloads.training.measure.profiling import is_due
-
-    looks = sum(is_due(step) for step in range(1, steps + 1))
-    print(
-        f"measuring: a step of {1000 * step_s:.2f} ms takes {1e6 * each_s:.0f} µs longer; each of the {looks} looks in "
-        f"{steps} steps takes {1000 * look_s:.1f} ms"
-    )
-    return 100 * (max(0.0, each_s) + look_s * looks / steps) / step_s
+    step_s, each_s = map(float, said.split()[1:])
+    print(f"measuring: a step of {1000 * step_s:.2f} ms takes {1e6 * each_s:.0f} µs longer")
+    return 100 * max(0.0, each_s) / step_s
 
 
 def main():
@@ -151,7 +138,7 @@ def main():
             for name, measured in (("torchrun", by_torchrun), ("raysm", by_raysm)):
                 runs[name].append(measured(script, arguments.steps))
                 print(f"run {number + 1}, {name}: { ({key: round(v, 2) for key, v in runs[name][-1].items()}) }")
-    report(runs, measuring_costs(200, 1000))
+    report(runs, measuring_costs(200))
 
 
 def report(runs, measuring_percent):

@@ -14,7 +14,7 @@ from raysm.client.job.description import Status
 from raysm.client.targets import endpoint
 from raysm.contract.home import scenario_file
 from raysm.errors import ServiceError
-from raysm.workloads.training.results.model_file import MODEL_FILE
+from raysm.workloads.training.model_file import MODEL_FILE
 from tests.jobs.test_training_interrupted import undisturbed
 from tests.support import interrupted_loop, reference
 from tests.support.homes import serving

@@ -14,7 +14,7 @@ from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
 from raysm.request import JobRequest
 from raysm.workloads.training.checkpoint.manifest import read_manifests
-from raysm.workloads.training.results.model_file import MODEL_FILE
+from raysm.workloads.training.model_file import MODEL_FILE
 from tests.support import interrupted_loop, jobs
 from tests.support.leftovers import leaving_nothing
 

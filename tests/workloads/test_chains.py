@@ -20,16 +20,16 @@ from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.workloads.batch.formats import check_inputs
+from raysm.workloads.blocks import file_blocks
 from raysm.workloads.file_names import data_files, input_files
-from raysm.workloads.files import file_blocks
-from raysm.workloads.manifest import write_manifest
 from raysm.workloads.parquet import write_parquet
+from raysm.workloads.runner import write_manifest
 from raysm.workloads.similarity.output import write_ids
 from raysm.workloads.similarity.reading import first_look
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import open_matrix
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.sweep.result import table_of
+from raysm.workloads.sweep.runner import table_of
 from tests.support.batches import pack, run
 from tests.support.driving import drive, pack_script
 

@@ -4,8 +4,7 @@ from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.request import Input, JobRequest, Script
-from raysm.workloads.blocks import map_blocks
-from raysm.workloads.files import file_blocks
+from raysm.workloads.blocks import file_blocks, map_blocks
 
 
 def read_text(block):

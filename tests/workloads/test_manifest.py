@@ -12,7 +12,7 @@ from raysm.bootstrap import environment as environments
 from raysm.contract import names
 from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 from raysm.request import Cluster, Input, JobRequest
-from raysm.workloads.manifest import START_S, Beginning, write_manifest
+from raysm.workloads.runner import START_S, Beginning, write_manifest
 from tests.support.bootstraps import write_training
 
 
@@ -55,8 +55,8 @@ import sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from raysm.request import JobRequest, Script
-from raysm.workloads.manifest import Beginning
-from raysm.workloads.manifest import write_manifest
+from raysm.workloads.runner import Beginning
+from raysm.workloads.runner import write_manifest
 folder = Path({str(tmp_path)!r})
 (folder / "left.txt").write_text("x")
 Beginning.note(SimpleNamespace(began_s=time.time() - 5.0))

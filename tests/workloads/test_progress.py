@@ -1,5 +1,5 @@
 from raysm.contract.events import Progress
-from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.report import ProgressThrottle
 
 
 def test_progress_is_told_five_times_a_second_and_at_the_end():

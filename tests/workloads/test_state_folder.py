@@ -8,8 +8,8 @@ from raysm.bootstrap import environment
 from raysm.contract import names, payload
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Script
-from raysm.workloads.state_folder import RECORD, fill_folders, make_state_folder
-from raysm.workloads.training.results import working_folder
+from raysm.workloads import folders
+from raysm.workloads.folders import RECORD, fill_folders, make_state_folder
 from tests.support.driving import drive
 
 
@@ -59,11 +59,11 @@ def test_a_checkpoint_of_a_name_that_the_source_has_too_is_kept_and_named(here, 
 
 
 def test_what_a_training_leaves_in_its_state_folder_is_in_the_result_and_stays(here, source):
-    folder = working_folder.link_state_folder(here, source, pytest.fail)
+    folder = folders.link_state_folder(here, source, pytest.fail)
     (folder / "runs").mkdir()
     (folder / "runs" / "log").write_text("x")
     (folder / "best.pt").write_text("weights")
-    assert working_folder.save_outputs(here) == ["best.pt", "runs"]
+    assert folders.save_outputs(here) == ["best.pt", "runs"]
     assert files_of(here.paths.model) == {"best.pt": "weights", "runs/log": "x"}
     assert (folder / "best.pt").read_text() == "weights"
 

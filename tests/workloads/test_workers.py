@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from raysm.workloads.blocks import PlacedBlock, map_blocks, row_blocks
-from raysm.workloads.files import FileBlock
+from raysm.workloads.blocks import FileBlock, PlacedBlock, map_blocks, row_blocks
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.workers import Processes, Tasks, cancel
 

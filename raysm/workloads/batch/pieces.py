@@ -12,11 +12,10 @@ from raysm.request.batch import BatchInference
 from raysm.workloads.batch.columns import FileColumns, InputColumns
 from raysm.workloads.batch.formats import Span, format_of, named
 from raysm.workloads.batch.tables import Table
-from raysm.workloads.blocks import map_blocks
+from raysm.workloads.blocks import file_blocks, map_blocks
 from raysm.workloads.file_names import is_hidden
-from raysm.workloads.files import file_blocks
 from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
-from raysm.workloads.progress import EmitEvent, ProgressThrottle
+from raysm.workloads.report import EmitEvent, ProgressThrottle
 
 __all__ = ["Piece", "described", "pieces_of", "scan_columns"]
 

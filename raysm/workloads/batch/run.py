@@ -13,10 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import ray
 
+from raysm.bootstrap.log import emit_event
 from raysm.contract.events import Metric, State
 from raysm.contract.result import ResultFile
-from raysm.contract.store import put
+from raysm.contract.store import put, remove_unfinished
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.request.options import decisive_json
@@ -27,10 +29,21 @@ from raysm.workloads.batch.tables import Table
 from raysm.workloads.blocks import map_blocks
 from raysm.workloads.disk import full_disk_is_no_room
 from raysm.workloads.nodes import Node, cluster_nodes
-from raysm.workloads.progress import EmitEvent, ProgressThrottle
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.report import EmitEvent, ProgressThrottle
+from raysm.workloads.runner import Runner, leave_on_sigterm
 
-__all__ = ["Gathered", "Outcome", "Places", "Size", "measures_of", "run_batch", "size_of"]
+__all__ = [
+    "BatchRunner",
+    "Gathered",
+    "Outcome",
+    "Places",
+    "Size",
+    "measures_of",
+    "run_batch",
+    "size_of",
+]
+
 
 RATE_S = 5.0
 """How often the rate is told."""
@@ -255,3 +268,35 @@ def measures_of(outcome: Outcome) -> Mapping[str, float]:
         "rows_per_s": outcome.rows / outcome.seconds if outcome.seconds > 0 else 0.0,
         "resumed_parts": float(outcome.resumed),
     }
+
+
+class BatchRunner(Runner[BatchInference]):
+    """Predicts all records of a channel."""
+
+    def run(self, address: str) -> None:
+        """Predict them; ``workloads.batch.run`` says what it raises."""
+        channel = self.workload.channel_of(self.request.inputs)
+        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+        ray.init(address=address, configure_logging=False)
+        # Finished parts are on disk already, so SIGTERM may end the work anywhere.
+        leave_on_sigterm(self._clean)
+        paths = self.environment.paths
+        records = paths.batch if self.environment.has_checkpoints else None
+        try:
+            places = Places(result=paths.model, records=records)
+            outcome = run_batch(self.workload, channel, self.payload.function, places, emit_event)
+        finally:
+            ray.shutdown()
+            self._clean()
+        parts = f"{len(outcome.files):,} part{'s' * (len(outcome.files) != 1)}"
+        self.describe_result(
+            {"predict": outcome.seconds},
+            packages=self.workload.packages,
+            described=outcome.files,
+            measures=measures_of(outcome),
+            summary=f"{outcome.rows:,} predictions by {self.workload.name} in {parts}",
+        )
+
+    def _clean(self) -> None:
+        # What was growing there when SIGTERM came: a job that is stopped has its model folder uploaded too.
+        remove_unfinished(self.environment.paths.model)

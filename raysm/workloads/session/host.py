@@ -10,7 +10,7 @@ from pathlib import Path
 from raysm.contract.events import State
 from raysm.contract.session import CLOSING, WARNING, SessionState, Versions
 from raysm.errors import InvalidRequest
-from raysm.workloads.progress import EmitEvent
+from raysm.workloads.report import EmitEvent
 from raysm.workloads.session.calls import Calls, Executor
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.lifetime import End, Lifetime, Looks, duration

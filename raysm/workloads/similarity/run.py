@@ -31,8 +31,8 @@ from raysm.errors import InvalidInput
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import instances, task_slots
-from raysm.workloads.manifest import Beginning
-from raysm.workloads.progress import EmitEvent
+from raysm.workloads.report import EmitEvent
+from raysm.workloads.runner import Beginning
 from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.engines import CUDA
 from raysm.workloads.similarity.layouts import Layout, compare, load

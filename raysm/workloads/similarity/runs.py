@@ -13,8 +13,8 @@ from raysm.contract.events import State
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import Record
-from raysm.workloads.progress import EmitEvent, ProgressThrottle
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.report import EmitEvent, ProgressThrottle
 from raysm.workloads.similarity.reading.ids import Ids, gather
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.tasks.context import Context

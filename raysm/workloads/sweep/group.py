@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from raysm.bootstrap import environment
 from raysm.errors import WorkerFailed
 from raysm.request.sweep import FunctionSweep
-from raysm.workloads.sweep.reports import Listener, Report
+from raysm.workloads.report import Listener, Report
 from raysm.workloads.sweep.trial import Assignment, TrialRun, begin_in, call, trial_folder
 from raysm.workloads.training.loop import session
 

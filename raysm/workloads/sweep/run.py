@@ -20,8 +20,8 @@ from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.early_stopping import Pbt
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.nodes import Node, tasks_at_once
+from raysm.workloads.report import Report
 from raysm.workloads.sweep.head_files import serve_files
-from raysm.workloads.sweep.reports import Report
 from raysm.workloads.sweep.study import Draw, Entry, Population, Study
 from raysm.workloads.sweep.trial import Assignment, Message, TrialActor
 

@@ -29,9 +29,9 @@ from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
 from raysm.request.sweep import FunctionSweep, ScriptSweep, SweepWorkload
 from raysm.workloads import script_main
 from raysm.workloads.failure import unpickled
+from raysm.workloads.report import RESTORED, Listener, Report, listening, parse, report_of
 from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, started
 from raysm.workloads.sweep.head_files import download, upload
-from raysm.workloads.sweep.reports import RESTORED, Listener, Report, listening, parse, report_of
 
 __all__ = [
     "Assignment",

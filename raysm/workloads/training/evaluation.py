@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, default_collate
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.engines.full_model import Engine, no_sums
-from raysm.workloads.training.engines.running_averages import averages_of_first
+from raysm.workloads.training.loop.batch_norms import averages_of_first
 from raysm.workloads.training.loop.sampler import one_pass
 from raysm.workloads.training.loop.session import Session, current
 

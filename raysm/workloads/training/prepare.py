@@ -9,14 +9,14 @@ from torch.optim import Optimizer
 from raysm.errors import InvalidRequest
 from raysm.request.programs import Precision
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
-from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.degrees import Parallel
 from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
+from raysm.workloads.training.loop.batch import seed_all
 from raysm.workloads.training.loop.batch_norms import BatchNormCheck
 from raysm.workloads.training.loop.learning_rate import check_scheduler
-from raysm.workloads.training.loop.random_state import seed_all
 from raysm.workloads.training.loop.session import current
-from raysm.workloads.training.measure.report import measure
+from raysm.workloads.training.measure import measure
 from raysm.workloads.training.parallel.blocks import Blocks, check_compiler
 from raysm.workloads.training.parallel.optimizers import is_stepped, names_of_groups, rebind, renew
 from raysm.workloads.training.parallel.parallelize import Parallelizer

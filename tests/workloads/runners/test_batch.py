@@ -5,8 +5,8 @@ import pkgutil
 import pytest
 
 from raysm.request.batch import BatchInference
+from raysm.workloads.batch.run import BatchRunner
 from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.batch import BatchRunner
 from tests.support.driving import payload_of
 
 BATCH = BatchInference(name="Classifier", python="3.11", batch_size=8)

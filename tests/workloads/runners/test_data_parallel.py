@@ -2,7 +2,7 @@
 
 from raysm.request import TrainLoop
 from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.data_parallel import DataParallelRunner
+from raysm.workloads.training.launch.data_parallel import DataParallelRunner
 from tests.support.driving import payload_of, refusal_without
 
 

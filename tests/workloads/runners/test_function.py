@@ -13,7 +13,7 @@ from raysm.contract.result import VALUE
 from raysm.errors import InvalidPayload
 from raysm.request import JobRequest, PickledFunction
 from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.function import FunctionRunner, run_function
+from raysm.workloads.runners.programs import FunctionRunner, run_function
 from tests.support.driving import drive, payload_of, refusal_without
 
 FUNCTION = PickledFunction(name="work", python="3.11")

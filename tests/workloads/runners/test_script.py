@@ -15,7 +15,7 @@ from raysm.contract.result import Manifest
 from raysm.contract.store import sha256_of
 from raysm.request import JobRequest, Script
 from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.script import ScriptRunner
+from raysm.workloads.runners.programs import ScriptRunner
 from tests.support.driving import drive, pack_script, payload_of
 
 

@@ -11,7 +11,7 @@ from raysm.contract.events import TABLE, TRIALS, Trials
 from raysm.contract.paths import Paths
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest
-from raysm.workloads.runners.sweep import SweepRunner, as_launched
+from raysm.workloads.sweep.runner import SweepRunner, as_launched
 from tests.support.driving import drive
 from tests.support.sweeps import pack
 

@@ -2,7 +2,7 @@
 
 from raysm.request import TorchScript
 from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.torch_script import TorchScriptRunner
+from raysm.workloads.training.launch.torch_script import TorchScriptRunner
 from tests.support.driving import payload_of, refusal_without
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import raysm
 from raysm.errors import InvalidRequest
-from raysm.workloads.sweep import reports
-from raysm.workloads.sweep.reports import Report, listening, parse, report_of, send
+from raysm.workloads import report
+from raysm.workloads.report import Report, listening, parse, report_of, send
 
 
 def test_who_listens_takes_the_reports_of_the_process_and_nothing_is_printed(capsys):
@@ -16,7 +16,7 @@ def test_who_listens_takes_the_reports_of_the_process_and_nothing_is_printed(cap
         raysm.report(loss=0.5, accuracy=math.nan, step=3)
     assert taken == [Report(metrics={"loss": 0.5}, not_finite=("accuracy",), step=3)]
     assert capsys.readouterr().out == ""
-    assert reports.listener() is None
+    assert report.listener() is None
 
 
 def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):

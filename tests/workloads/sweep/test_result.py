@@ -6,8 +6,8 @@ import pytest
 import raysm
 from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials
 from raysm.request.sweep import ScriptSweep
-from raysm.workloads.sweep.result import summary_of, table_of, write_result
 from raysm.workloads.sweep.run import Outcome
+from raysm.workloads.sweep.runner import summary_of, table_of, write_result
 from raysm.workloads.sweep.study import Entry
 
 TRIALS_OF_IT = [

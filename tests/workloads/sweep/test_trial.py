@@ -11,8 +11,8 @@ import raysm
 from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.sweep import FunctionSweep
+from raysm.workloads.report import Report
 from raysm.workloads.sweep.head_files import PIECE_BYTES, HeadFiles, download, serve_files, upload
-from raysm.workloads.sweep.reports import Report
 from raysm.workloads.sweep.trial import TrialRun, metrics_of, seed_all, trial_folder, trial_reason
 
 

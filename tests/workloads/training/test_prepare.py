@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.degrees import Parallel
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.prepare import prepare, step
 

@@ -25,8 +25,8 @@ from raysm.contract.result import ResultFile
 from raysm.errors import BlockFailed, RaysmError
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.nodes import cluster_nodes, inputs_of
-from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, consecutive
 from raysm.workloads.similarity.modes import Mode
 from raysm.workloads.similarity.modes.mode import OwnedRange, Piece, Ranges

@@ -26,7 +26,7 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint import resume, shards
 from raysm.workloads.training.checkpoint.manifest import Best, FileRecord, Manifest, choose_outdated, remove
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
-from raysm.workloads.training.loop.random_state import capture_state
+from raysm.workloads.training.loop.batch import capture_state
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.parallel.trainer import Trainer
 

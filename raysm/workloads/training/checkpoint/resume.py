@@ -12,7 +12,7 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.workloads.training.checkpoint import shards
 from raysm.workloads.training.checkpoint.manifest import Manifest, is_intact, list_folders, read_manifests, remove
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
-from raysm.workloads.training.loop.random_state import restore_state, seed_all, seed_of
+from raysm.workloads.training.loop.batch import restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.trainer import Trainer
 

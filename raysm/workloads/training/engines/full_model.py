@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.engines.running_averages import normed_by_averages
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, pieces, rows_of
+from raysm.workloads.training.loop.batch_norms import normed_by_averages
 
 __all__ = ["Engine", "FullModel", "Loss", "Metric", "autocast", "no_sums", "sums"]
 

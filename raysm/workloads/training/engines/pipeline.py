@@ -19,11 +19,11 @@ from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleGPipe, 
 from torch.utils import _pytree as pytree
 
 from raysm.errors import InvalidInput
-from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.degrees import Parallel
 from raysm.workloads.training.engines.full_model import Loss, Metric, autocast, no_sums, sums
 from raysm.workloads.training.engines.gradients import add_up, average
-from raysm.workloads.training.engines.running_averages import normed_by_averages, without_trace
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, rows_of
+from raysm.workloads.training.loop.batch_norms import normed_by_averages, without_trace
 from raysm.workloads.training.loop.session import Session
 
 __all__ = ["Pipeline", "PipelineRank", "Stage", "runs", "stage_numbers"]

@@ -18,20 +18,29 @@ from raysm.bootstrap.ray_internals import FAILURE_LIMITS, SCALING_POLICY, TRAIN_
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
-from raysm.request import TrainLoop
+from raysm.request.programs import TrainLoop
 from raysm.workloads.nodes import Node, ask_every_node
-from raysm.workloads.training.launch.attempts import NodesLost, Stopped, grace_of_workers
+from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.training.launch.failure_attribution import Failure, as_refusal, find_cause
-from raysm.workloads.training.launch.launch import Launch, launch_training
+from raysm.workloads.training.launch.launch import Launch, NodesLost, Stopped, grace_of_workers, launch_training
 from raysm.workloads.training.launch.output import OUT, STOP
 from raysm.workloads.training.launch.placement import Place, place
-
-__all__ = ["without_autoscaler"]
 
 if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer
 
-__all__ = ["lost_nodes", "run_data_parallel"]
+__all__ = ["DataParallelRunner", "lost_nodes", "run_data_parallel"]
+
+
+class DataParallelRunner(Runner[TrainLoop]):
+    """Calls the loop in every worker."""
+
+    def run(self, address: str) -> None:
+        """Call it to its end; ``training.launch`` says what it raises."""
+        # Ray Train says in words of its own, without a name, what it lacks. What a loop lacks comes as WorkerFailed.
+        with naming_what_is_missing(self.workload, "what Ray Train needs (pandas, among others)"):
+            run_data_parallel(self.workload, self.payload, self.environment)
+
 
 POLL_S = 0.1
 RAY_TRAIN = {

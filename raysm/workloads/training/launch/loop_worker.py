@@ -18,15 +18,15 @@ from raysm.contract import payload
 from raysm.contract.machine import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.programs import Precision
+from raysm.workloads import folders
 from raysm.workloads.failure import unpickled
-from raysm.workloads.training.launch.attempts import say
 from raysm.workloads.training.launch.failure_attribution import CAUSE_S, is_consequence
+from raysm.workloads.training.launch.launch import say
 from raysm.workloads.training.launch.output import Wire
 from raysm.workloads.training.launch.placement import Group, Place, torchrun_variables
 from raysm.workloads.training.loop import session
-from raysm.workloads.training.measure.usage import Usage
-from raysm.workloads.training.results import working_folder
-from raysm.workloads.training.results.model_file import save_model
+from raysm.workloads.training.model_file import save_model
+from raysm.workloads.training.usage import Usage
 
 __all__ = ["LoopFailed", "WorkerSpec", "run_loop", "train_and_save"]
 
@@ -110,7 +110,7 @@ class _Worker:
         environment.tell({name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN})
         # OMP_NUM_THREADS is read when torch is imported, which Ray Train has done by now.
         torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
-        os.chdir(working_folder.make_folder(instance, instance.payload / payload.SOURCE))
+        os.chdir(folders.make_folder(instance, instance.payload / payload.SOURCE))
         with ExitStack() as open_until_end:
             open_until_end.enter_context(spec.wire.instead_of_output(self._rank, self._stop))
             # The figures are those of the instance: one worker of it tells them.

@@ -1,16 +1,33 @@
 """Batches: read from a data set, split into inputs and target, moved to the device, and cut into pieces."""
 
+import contextlib
+import hashlib
+import io
+import pickle
+import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from raysm.errors import InvalidInput
-from raysm.workloads.training.loop.random_state import has_drawn, seed_of, seeded
 
-__all__ = ["Reader", "inputs_and_target", "on_device", "pieces", "rows_of"]
+__all__ = [
+    "Reader",
+    "capture_state",
+    "has_drawn",
+    "inputs_and_target",
+    "on_device",
+    "pieces",
+    "restore_state",
+    "rows_of",
+    "seed_all",
+    "seed_of",
+    "seeded",
+]
 
 
 def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
@@ -121,3 +138,96 @@ def _plain(dataset: Any) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]] 
         places.append(torch.as_tensor(dataset.indices, dtype=torch.int64))
         dataset = dataset.dataset
     return (dataset.tensors, places) if type(dataset) is TensorDataset else None
+
+
+_State: TypeAlias = tuple[object, Any, torch.Tensor]
+"""Of the generators of Python, numpy (None if it is not imported) and torch."""
+
+
+def seed_of(*parts: int) -> int:
+    """Return a seed of 32 bits that mixes all parts: neighbouring ones give generators that have nothing in common."""
+    text = ":".join(str(int(part)) for part in parts)
+    # torch's CPU generator takes 32 bits of its seed, and numpy's no more.
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of Python, numpy and torch, on the CPU and on the GPUs."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)  # it takes no more, and the user's seed may have more
+    torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
+    """Yield an iterator at each step of which the CPU's generators get the next seed; at the end they are as before."""
+    before = _cpu_state()
+
+    def steps() -> Iterator[None]:
+        for seed in seeds:
+            random.seed(seed)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(seed)
+            torch.default_generator.manual_seed(seed)
+            yield
+
+    try:
+        yield steps()
+    finally:
+        _put_cpu_state(before)
+
+
+@contextlib.contextmanager
+def has_drawn() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says, after the block, whether one of the CPU's generators was drawn from inside."""
+    before = _cpu_state()
+    after: list[bool] = []
+    yield lambda: after[0]
+    after.append(not _are_equal(before, _cpu_state()))
+
+
+def capture_state() -> bytes:
+    """Return the state of all generators of this process, for ``restore_state``."""
+    python, drawn, tensor = _cpu_state()
+    if drawn is not None:
+        name, keys, *others = drawn  # an array would be no plain value
+        drawn = (name, keys.tolist(), *others)
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    # Bytes of plain values and tensors, which are read without running code.
+    buffer = io.BytesIO()
+    torch.save((python, drawn, tensor, cuda), buffer)
+    return buffer.getvalue()
+
+
+def restore_state(state: bytes) -> None:
+    """Put back what ``capture_state`` returned; of the GPU where both that worker had, and this one has, one."""
+    python, drawn, tensor, cuda = torch.load(io.BytesIO(state), weights_only=True)
+    _put_cpu_state((python, drawn, tensor))
+    if cuda is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(cuda)
+
+
+def _cpu_state() -> _State:
+    # If numpy is not imported, it has drawn nothing; importing it takes a tenth of a second.
+    drawn = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
+    return random.getstate(), drawn, torch.get_rng_state()
+
+
+def _are_equal(one: _State, other: _State) -> bool:
+    (python, drawn, tensor), (other_python, other_drawn, other_tensor) = one, other
+    return (
+        python == other_python
+        and pickle.dumps(drawn) == pickle.dumps(other_drawn)
+        and torch.equal(tensor, other_tensor)
+    )
+
+
+def _put_cpu_state(state: _State) -> None:
+    python, drawn, tensor = state
+    random.setstate(python)  # type: ignore[arg-type]
+    if drawn is not None:
+        import numpy as np
+
+        np.random.set_state(drawn)
+    torch.set_rng_state(tensor)

@@ -4,17 +4,20 @@ Batch norms need several values per channel, and the last batch of an epoch may 
 so when that batch comes, at the end of the first epoch.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.hooks import RemovableHandle
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.session import Observer, Session
 
-__all__ = ["BatchNormCheck"]
+__all__ = ["BatchNormCheck", "averages_kept", "averages_of_first", "normed_by_averages", "without_trace"]
 
 
 class BatchNormCheck(Observer):
@@ -70,3 +73,62 @@ class BatchNormCheck(Observer):
                 f" {type(norm).__name__} ({name}) needs more than one value per channel to train: give"
                 " training.batches drop_last=True, or another batch_size"
             )
+
+
+@contextmanager
+def averages_kept(block: nn.Module) -> Iterator[None]:
+    """Let batch norms average into copies: a batch that is computed again has been counted."""
+    # _NormBase is the base of all norms with running averages, instance norms among them; torch has no public one.
+    norms = [module for module in block.modules() if isinstance(module, _NormBase)]
+    before = [dict(norm._buffers) for norm in norms]
+    for norm in norms:
+        norm._buffers.update(
+            {name: buffer if buffer is None else buffer.clone() for name, buffer in norm._buffers.items()}
+        )
+    try:
+        yield
+    finally:
+        for norm, buffers in zip(norms, before, strict=True):
+            norm._buffers.update(buffers)
+
+
+@contextmanager
+def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]") -> Iterator[None]:
+    """Let batch norms have the averages of the first replica, which are those that a checkpoint keeps.
+
+    Args:
+        module: The same norms on every rank of a group.
+        replicas: One group for each dimension of the mesh whose ranks have the same norms.
+    """
+    with averages_kept(module):
+        norms = [inner for inner in module.modules() if isinstance(inner, _NormBase)]
+        for buffer in [buffer for norm in norms for buffer in norm.buffers(recurse=False)]:
+            for group in replicas:
+                dist.broadcast(buffer, group=group, group_src=0)
+        yield
+
+
+@contextmanager
+def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Let neither running averages nor random numbers know of what is computed inside."""
+    devices = [device] if device.type == "cuda" else []
+    # On a CPU none is named: fork_rng would else ask every GPU of the machine.
+    with averages_kept(module), torch.random.fork_rng(devices):
+        yield
+
+
+@contextmanager
+def normed_by_averages(module: nn.Module) -> Iterator[None]:
+    """Let batch norms use their running averages and leave them as they are: for rows that count for nothing.
+
+    Such a row stands alone, and batch norms cannot normalise one row by itself.
+    """
+    norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
+    for norm in norms:
+        # Not module.eval(): dropout has to go on as in training, and draw as many numbers.
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()

@@ -15,9 +15,8 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.batch import Reader, on_device
+from raysm.workloads.training.loop.batch import Reader, on_device, seed_of
 from raysm.workloads.training.loop.position import BatchSlice, DataOrder
-from raysm.workloads.training.loop.random_state import seed_of
 from raysm.workloads.training.loop.session import Session
 
 __all__ = ["Slice", "batches", "epoch_order", "epochs", "one_pass", "slices"]

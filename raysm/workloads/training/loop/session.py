@@ -17,9 +17,9 @@ import torch.distributed as dist
 from raysm.bootstrap import environment
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.programs import Precision
+from raysm.workloads import report
 from raysm.workloads.report import event_lines, numbers, words
-from raysm.workloads.sweep import reports
-from raysm.workloads.training.degrees.parallel import Layout, Parallel
+from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.loop.position import Position
 
 __all__ = ["Observer", "Session", "Trainable", "begin", "current", "end"]
@@ -168,9 +168,9 @@ class Session:
         if self.rank != 0:
             return
         step = self.position.steps if step is None else step
-        take = reports.listener()
+        take = report.listener()
         if take is not None:
-            take(reports.report_of(values, step, None))
+            take(report.report_of(values, step, None))
             return
         lines = event_lines(values, step) if self.in_job else [words(values, step)]
         print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log

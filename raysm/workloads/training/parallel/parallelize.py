@@ -22,11 +22,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.degrees.parallel import Layout, Parallel
+from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.engines.full_model import Engine, FullModel, Loss
 from raysm.workloads.training.engines.pipeline import Pipeline, PipelineRank, Stage, stage_numbers
-from raysm.workloads.training.engines.running_averages import averages_kept
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
+from raysm.workloads.training.loop.batch_norms import averages_kept
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.blocks import Blocks, block_names, compile_blocks
 from raysm.workloads.training.parallel.optimizers import Groups, check_placed

@@ -15,7 +15,7 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.random_state import seed_of
+from raysm.workloads.training.loop.batch import seed_of
 
 __all__ = ["OwnStream", "Plan", "draw_by_part", "partition_tensors", "resolve_plan"]
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.degrees.parallel import Layout
+from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.parallel.stages import Stages
 
 __all__ = ["Copies", "Tie", "check_ties", "copies_here", "find_ties"]

@@ -23,12 +23,12 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from raysm.workloads.training.degrees.parallel import Layout, Parallel
+from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.engines.full_model import Engine, Loss
 from raysm.workloads.training.engines.gradients import clip
 from raysm.workloads.training.evaluation import evaluation, means
+from raysm.workloads.training.loop.batch import capture_state, restore_state
 from raysm.workloads.training.loop.learning_rate import needs_metric
-from raysm.workloads.training.loop.random_state import capture_state, restore_state
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizers import readable, stateful, trained
 

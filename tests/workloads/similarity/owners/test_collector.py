@@ -17,7 +17,7 @@ from raysm.contract.result import Manifest
 from raysm.errors import BlockFailed
 from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.modes.mode import RangeMerger

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from raysm.workloads.training.checkpoint.manifest import MANIFEST, read_manifests
-from raysm.workloads.training.results.model_file import MODEL_FILE
+from raysm.workloads.training.model_file import MODEL_FILE
 from tests.support import trainee
 
 

@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.workloads.training.degrees.parallel import Coordinates, Layout, Parallel
+from raysm.workloads.training.degrees import Coordinates, Layout, Parallel
 from raysm.workloads.training.loop import session as sessions
 
 pytestmark = pytest.mark.smoke

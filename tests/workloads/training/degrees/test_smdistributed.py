@@ -2,7 +2,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
-from raysm.workloads.training.degrees.smdistributed import fields_from_smdistributed
+from raysm.workloads.training.smdistributed import fields_from_smdistributed
 
 
 def test_an_estimators_distribution_of_v1_is_taken_over_whole():

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raysm.workloads.training.engines.running_averages import (
+from raysm.workloads.training.loop.batch_norms import (
     averages_kept,
     averages_of_first,
     normed_by_averages,

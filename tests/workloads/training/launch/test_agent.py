@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from raysm.workloads.training.launch.agent import Agent, Exit
+from raysm.workloads.training.launch.torch_script import Agent, Exit
 
 
 def test_a_free_port_can_be_listened_on():

@@ -7,7 +7,7 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
 from raysm.workloads.nodes import Node
-from raysm.workloads.training.launch.attempts import MARGIN_S, NodesLost, Policy, Stop, Stopped, grace_of_workers, train
+from raysm.workloads.training.launch.launch import MARGIN_S, NodesLost, Policy, Stop, Stopped, grace_of_workers, train
 from raysm.workloads.training.launch.placement import place
 
 

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import torch
 
-from raysm.workloads.training.loop.random_state import capture_state, restore_state, seed_all, seed_of, seeded
+from raysm.workloads.training.loop.batch import capture_state, restore_state, seed_all, seed_of, seeded
 
 
 def drawn():

@@ -4,9 +4,8 @@ import os
 
 import pytest
 import torch
-from torch import nn
-
 from raysm.workloads.training.measure.profiling import StepProfile, StepProfiler, _hushed, is_due, union_length
+from torch import nn
 
 
 def test_the_steps_that_are_looked_at_grow_rarer():

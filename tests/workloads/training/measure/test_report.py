@@ -11,8 +11,7 @@ from torch import nn
 from raysm.contract.events import Metric, parse
 from raysm.contract.result import TRAINING, Measured
 from raysm.workloads.training.loop import session
-from raysm.workloads.training.measure import report
-from raysm.workloads.training.measure.report import Picture, RankTime, bottleneck
+from raysm.workloads.training.measure import Picture, RankTime, bottleneck, py
 from raysm.workloads.training.prepare import prepare, step
 
 SLOW_RANK = """
@@ -55,7 +54,7 @@ def train(steps):
 
 
 def observer():
-    return next(found for found in session.current().observers if isinstance(found, report.Measuring))
+    return next(found for found in session.current().observers if isinstance(found, py.Measuring))
 
 
 def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys):
@@ -82,7 +81,7 @@ def test_the_figures_of_the_last_step_are_announced_too(job, capsys):
 
 def test_the_first_step_is_none_that_counts_however_long_it_takes(job, capsys):
     train(1)
-    observer()._emitted_s -= report.EMIT_EVERY_S
+    observer()._emitted_s -= py.EMIT_EVERY_S
     session.current().position.steps = 0
     observer().on_step_end(1, 0.5)
     assert not any(map(parse, capsys.readouterr().out.splitlines()))
@@ -90,10 +89,10 @@ def test_the_first_step_is_none_that_counts_however_long_it_takes(job, capsys):
 
 def test_steps_are_announced_as_metrics_now_and_then(job, capsys):
     train(1)
-    observer()._emitted_s -= report.EMIT_EVERY_S
+    observer()._emitted_s -= py.EMIT_EVERY_S
     step((torch.randn(8, 64), torch.randn(8, 64)))
     assert not any(map(parse, capsys.readouterr().out.splitlines())), "a warm-up step says nothing"
-    observer()._emitted_s -= report.EMIT_EVERY_S
+    observer()._emitted_s -= py.EMIT_EVERY_S
     for _ in range(2):
         step((torch.randn(8, 64), torch.randn(8, 64)))
     found = [event for event in map(parse, capsys.readouterr().out.splitlines()) if isinstance(event, Metric)]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from raysm.workloads.training.measure.spans import CHECKPOINT, COMPUTE, DATA, MEASURING, OTHER, Spans
+from raysm.workloads.training.measure import CHECKPOINT, COMPUTE, DATA, MEASURING, OTHER, Spans
 
 
 class Clock:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from raysm.errors import MissingDependency
-from raysm.workloads.training.measure.usage import Gpus, GpusUnknown, Usage, read_counters, usage_between
+from raysm.workloads.training.usage import Gpus, GpusUnknown, Usage, read_counters, usage_between
 
 MIB = 2**20
 

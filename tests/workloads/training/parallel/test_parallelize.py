@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
-from raysm.workloads.training.degrees.parallel import Layout
+from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizers import names_of_groups
 from raysm.workloads.training.parallel.parallelize import Parallelizer

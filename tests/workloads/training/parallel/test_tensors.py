@@ -11,7 +11,7 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.random_state import capture_state, restore_state
+from raysm.workloads.training.loop.batch import capture_state, restore_state
 from raysm.workloads.training.parallel.tensors import OwnStream, draw_by_part, resolve_plan
 from tests.support.parallel_modes import Attention, Transformer
 

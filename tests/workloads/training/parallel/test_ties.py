@@ -8,7 +8,7 @@ from torch import nn
 from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
-from raysm.workloads.training.degrees.parallel import Layout
+from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.parallel.stages import partition_stages
 from raysm.workloads.training.parallel.ties import Tie, check_ties, copies_here, find_ties

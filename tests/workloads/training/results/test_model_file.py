@@ -5,7 +5,7 @@ from torch import nn
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.results.model_file import MODEL_FILE, save_model, write
+from raysm.workloads.training.model_file import MODEL_FILE, save_model, write
 
 
 class Tied(nn.Module):

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from raysm.contract.result import MANIFEST, MODEL_FILE, Manifest, Measured
 from raysm.contract.store import sha256_of
 from raysm.request import Cluster, Input, JobRequest, TrainLoop
-from raysm.workloads.training.results.result import PIECE_BYTES, read_pieces, write_manifest, write_pieces
+from raysm.workloads.training.launch.result import PIECE_BYTES, read_pieces, write_manifest, write_pieces
 
 
 def test_files_arrive_as_they_were_large_and_empty_ones_too(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from raysm.bootstrap import environment
 from raysm.contract import names
-from raysm.workloads.training.results import working_folder
+from raysm.workloads import folders
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def test_a_script_sees_its_source_and_channels_and_leaves_what_it_makes(here, tm
     source = tmp_path / "source"
     source.mkdir()
     (source / "main.py").write_text("")
-    folder = working_folder.make_folder(here, source)
+    folder = folders.make_folder(here, source)
     assert sorted(path.name for path in folder.iterdir()) == ["images", "main.py"]
     (folder / "checkpoint.pt").write_text("second attempt's")
     (folder / "model.bin").write_text("of the working folder")
     here.paths.model.mkdir()
     (here.paths.model / "model.bin").write_text("of the model folder")
-    assert working_folder.make_folder(here, source) == folder  # a second attempt
-    assert working_folder.save_outputs(here) == ["checkpoint.pt"]
+    assert folders.make_folder(here, source) == folder  # a second attempt
+    assert folders.save_outputs(here) == ["checkpoint.pt"]
     assert (here.paths.model / "checkpoint.pt").read_text() == "second attempt's"
     assert (here.paths.model / "model.bin").read_text() == "of the model folder"
 
@@ -42,11 +42,11 @@ def test_what_lies_on_another_disk_than_the_model_arrives_whole(here, tmp_path):
         if Path(other).stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("/dev/shm is no other disk here")
         elsewhere = replace(here, paths=replace(here.paths, scratch_root=Path(other)))
-        folder = working_folder.make_folder(elsewhere, tmp_path / "ml" / "input" / "config")
+        folder = folders.make_folder(elsewhere, tmp_path / "ml" / "input" / "config")
         (folder / "best.pt").write_text("best")
         (folder / "runs" / "one").mkdir(parents=True)
         (folder / "runs" / "one" / "events").write_text("logged")
-        assert working_folder.save_outputs(elsewhere) == ["best.pt", "runs"]
+        assert folders.save_outputs(elsewhere) == ["best.pt", "runs"]
         assert not (folder / "best.pt").exists()
         assert not (folder / "runs").exists()
     model = here.paths.model

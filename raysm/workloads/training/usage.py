@@ -16,7 +16,7 @@ from typing import Any
 from raysm.contract.events import Metric
 from raysm.contract.machine import memory_limit, memory_used
 from raysm.errors import MissingDependency
-from raysm.workloads.progress import EmitEvent
+from raysm.workloads.report import EmitEvent
 
 __all__ = ["Gpus", "GpusUnknown", "Usage", "read_counters", "usage_between"]
 

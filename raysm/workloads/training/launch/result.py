@@ -15,9 +15,8 @@ from raysm.contract.result import MODEL_FILE, TRAINING, Manifest, Measured, Resu
 from raysm.contract.store import files_below, replacing, sha256_of
 from raysm.errors import InstanceLost
 from raysm.request import JobRequest
-from raysm.workloads import manifest
+from raysm.workloads import folders, runner
 from raysm.workloads.nodes import Node, only_on
-from raysm.workloads.training.results import working_folder
 
 __all__ = ["download_model", "read_pieces", "write_manifest", "write_pieces"]
 
@@ -32,7 +31,7 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
         InstanceLost: The instance went away before all of it was here.
     """
     if node.host == head.current_host:
-        outputs = working_folder.save_outputs(head)
+        outputs = folders.save_outputs(head)
     else:
         # Never again elsewhere: another instance has another folder, and no rank 0.
         read = ray.remote(num_cpus=0, max_retries=0)(_sent)
@@ -56,7 +55,7 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
 
 def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
     instance = environment.read()
-    yield working_folder.save_outputs(instance)
+    yield folders.save_outputs(instance)
     yield from read_pieces(instance.paths.model)
 
 
@@ -93,7 +92,7 @@ def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], tra
     """
     # A script that does not use raysm.training leaves none.
     measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
-    return manifest.write_manifest(
+    return runner.write_manifest(
         request,
         model,
         instances=hosts,

@@ -1,7 +1,5 @@
 """The options of SageMaker's model parallel library, v1 and v2, as fields of ``Parallel``.
 
-An option without a counterpart is refused by name.
-
 Sources: the configuration parameters in the SageMaker Python SDK's documentation, "Required SageMaker Python SDK
 parameters" (v1), and in the SageMaker developer guide, "SMP v2 core feature configuration parameters".
 """
@@ -12,41 +10,32 @@ from typing import Any
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["fields_from_smdistributed"]
-
-NO_COUNTERPART: dict[str, tuple[Any, str]] = {
-    "activation_loading_horizon": (None, "offloaded activations are loaded when they are needed: leave it out"),
-    "active_microbatches": (
-        None,
-        "the schedule says how many are in work: leave it out, or take pipeline='interleaved'",
-    ),
-    "allow_empty_shards": (False, "leave it out"),
-    "auto_partition": (True, "name where stages begin by prepare(blocks=[…]) instead"),
-    "bf16": (False, "say prepare(precision='bf16') instead"),
-    "context_parallel_degree": (1, "sequences are not cut"),
-    "contiguous": (True, "stages are always contiguous: leave it out"),
-    "custom_mpi_options": (None, "workers are not started by MPI: leave it out"),
-    "ddp_dist_backend": ("auto", "GPUs talk by NCCL, CPUs by gloo: leave it out"),
-    "ddp_port": (None, "the launcher chooses it: leave it out"),
-    "default_partition": (None, "name where stages begin by prepare(blocks=[…]) instead"),
-    "deterministic_server": (False, "schedules are always deterministic: leave it out"),
-    "expert_parallel_degree": (1, "experts are not distributed"),
-    "fp16": (False, "say prepare(precision='bf16') instead: float16 would need its losses scaled"),
-    "fp16_params": (False, "say prepare(precision='bf16') instead: weights stay in float32"),
-    "fsdp_cache_flush_warnings": (False, "leave it out"),
-    "horovod": (False, "replicas are kept by DDP: say ddp=True instead"),
-    "memory_weight": (None, "say optimize='memory' or 'speed'"),
-    "random_seed": (None, "say prepare(seed=…) instead"),
-    "skip_tracing": (False, "only the code around the blocks is traced: leave it out"),
-}
-"""Options that raysm does not have -> (the value with which they change nothing, what to do)."""
-
 V1 = {
     "ddp", "microbatches", "offload_activations", "optimize", "partitions", "pipeline", "pipeline_parallel_degree",
     "placement_strategy", "prescaled_batch", "sharded_data_parallel_degree", "shard_optimizer_state",
     "tensor_parallel_degree",
 }  # fmt: skip
 V2 = {"hybrid_shard_degree", "sm_activation_offloading", "tensor_parallel_degree"}
+
+NO_EFFECT: dict[str, Any] = {
+    "auto_partition": True,
+    "context_parallel_degree": 1,
+    "contiguous": True,
+    "ddp_dist_backend": "auto",
+    "expert_parallel_degree": 1,
+}
+"""Options that raysm does not have, at values with which they ask for nothing; of any other that is False or None."""
+
+REMEDIES = {
+    "auto_partition": "name where stages begin by prepare(blocks=[…]) instead",
+    "default_partition": "name where stages begin by prepare(blocks=[…]) instead",
+    "bf16": "say prepare(precision='bf16') instead",
+    "fp16": "say prepare(precision='bf16') instead: float16 would need its losses scaled",
+    "fp16_params": "say prepare(precision='bf16') instead: weights stay in float32",
+    "horovod": "replicas are kept by DDP: say ddp=True instead",
+    "memory_weight": "say optimize='memory' or 'speed'",
+    "random_seed": "say prepare(seed=…) instead",
+}
 
 LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp")
 """Keys of an estimator's ``distribution`` that say how workers are started: by themselves they mean plain DDP."""
@@ -66,7 +55,7 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
     a warning that names them.
 
     Raises:
-        InvalidRequest: An option has no counterpart, or its value none; the message names it.
+        InvalidRequest: An option or its value has no counterpart; the message names it.
     """
     flat = dict(_parameters(options))
     workers = flat.pop("processes_per_host", None)
@@ -75,28 +64,21 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
             dropped = ", ".join(f"{name}={value!r}" for name, value in flat.items())
             warnings.warn(f"smdistributed: this is plain DDP; dropped: {dropped}", stacklevel=3)
         return {"workers_per_instance": workers}
-    counterparts = {}
-    for name, value in flat.items():
-        if name in NO_COUNTERPART:
-            off, remedy = NO_COUNTERPART[name]
-            if value != off:
-                raise InvalidRequest(f"smdistributed: {name}={value!r} has no counterpart in raysm; {remedy}")
-        elif name in V1 | V2:
-            counterparts[name] = value
-        else:
-            raise InvalidRequest(f"smdistributed: the option {name!r} is not known, so it has no counterpart in raysm")
-    # v1 requires one of the two names, and v2 has neither: nothing else tells them apart.
-    is_v1 = "partitions" in counterparts or "pipeline_parallel_degree" in counterparts
-    strange = sorted(counterparts.keys() - (V1 if is_v1 else V2))
-    if strange and is_v1:
-        raise InvalidRequest(
-            f"smdistributed: {', '.join(strange)} belongs to v2, but the other options are those of v1"
-        )
-    if strange:
-        raise InvalidRequest(
-            f"smdistributed: {', '.join(strange)} belongs to v1, which needs 'partitions' or 'pipeline_parallel_degree'"
-        )
-    return _from_v1(counterparts, workers) if is_v1 else _from_v2(counterparts, workers)
+    is_v1 = "partitions" in flat or "pipeline_parallel_degree" in flat
+    known = V1 if is_v1 else V2
+    for name, value in list(flat.items()):
+        if name in known:
+            continue
+        if name in V1 | V2:
+            raise InvalidRequest(
+                f"smdistributed: {name} belongs to {'v2' if is_v1 else 'v1'}, and the other options to "
+                f"{'v1' if is_v1 else 'v2'}; options of v1 need 'partitions' or 'pipeline_parallel_degree'"
+            )
+        if value != NO_EFFECT.get(name, False) and value is not None:
+            remedy = REMEDIES.get(name, "leave it out")
+            raise InvalidRequest(f"smdistributed: {name}={value!r} has no counterpart in raysm; {remedy}")
+        del flat[name]
+    return (_from_v1 if is_v1 else _from_v2)(flat) | {"workers_per_instance": workers}
 
 
 def _cuts_model(options: Mapping[str, Any]) -> bool:
@@ -116,13 +98,13 @@ def _parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:
             parameters.update(_parameters(value))
         elif name != "enabled":
             parameters[name] = value
-        # An estimator that has the library switched off asks for plain training: to map its options would cut a model.
+        # An estimator with the library switched off asks for plain training: to map its options would cut a model.
         elif value is not True:
             raise InvalidRequest("smdistributed: enabled is not True, so there is nothing to map; leave it out")
     return parameters
 
 
-def _from_v1(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:
+def _from_v1(options: Mapping[str, Any]) -> dict[str, Any]:
     if "partitions" in options and "pipeline_parallel_degree" in options:
         raise InvalidRequest("smdistributed: partitions and pipeline_parallel_degree are the same; say one of them")
     pipeline = _whole(options, "partitions" if "partitions" in options else "pipeline_parallel_degree", 1)
@@ -135,8 +117,6 @@ def _from_v1(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:
     if not ddp and (tensor > 1 or shard != 1):
         raise InvalidRequest("smdistributed: tensors or state are cut, which needs ddp=True as in the library")
     schedule: Any = _one_of(options, "pipeline", {"interleaved": "1f1b", "simple": "gpipe"}, "interleaved")
-    # With so few micro-batches, one forward and one backward never alternate.
-    schedule = "gpipe" if microbatches < pipeline else schedule
     _flag(options, "prescaled_batch")  # Either way, batches() gives a tensor group the same rows.
     return dict(
         data=None if ddp else 1,
@@ -144,22 +124,20 @@ def _from_v1(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:
         pipeline=pipeline,
         tensor=tensor,
         placement=_one_of(options, "placement_strategy", PLACEMENTS, "cluster"),
-        schedule=schedule,
+        # With so few micro-batches, one forward and one backward never alternate.
+        schedule="gpipe" if microbatches < pipeline else schedule,
         microbatches=None if pipeline == microbatches == 1 else microbatches,
         optimize=_one_of(options, "optimize", {"memory": "memory", "speed": "speed"}, "speed"),
         offload=_flag(options, "offload_activations"),
-        workers_per_instance=workers,
     )
 
 
-def _from_v2(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:
-    degree = _whole(options, "hybrid_shard_degree", 0, least=0)
+def _from_v2(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(
         # 0 is the whole cluster, or what tensor parallelism leaves of it.
-        shard=degree or None,
+        shard=_whole(options, "hybrid_shard_degree", 0, least=0) or None,
         tensor=_whole(options, "tensor_parallel_degree", 1),
         offload=_flag(options, "sm_activation_offloading"),
-        workers_per_instance=workers,
     )
 
 
@@ -182,7 +160,5 @@ def _one_of(options: Mapping[str, Any], name: str, counterparts: Mapping[str, st
     value = options.get(name, default)
     if not isinstance(value, str) or value not in counterparts:
         names = ", ".join(repr(option) for option in counterparts)
-        raise InvalidRequest(
-            f"smdistributed: {name}={value!r} has no counterpart in raysm; those that have are {names}"
-        )
+        raise InvalidRequest(f"smdistributed: {name}={value!r} has no counterpart in raysm; use one of {names}")
     return counterparts[value]

@@ -1,20 +1,88 @@
-"""The result of a sweep: the table of its trials, as JSON and as Parquet, and the files of the best one."""
+"""A sweep in the driver: it runs on the formed cluster, and leaves a table of its trials and the files of the best."""
 
+import dataclasses
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import ray
 
+from raysm.bootstrap.log import emit_event
 from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials, best_of
+from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.result import ResultFile
 from raysm.contract.store import sha256_of
+from raysm.errors import InvalidRequest
+from raysm.request.space import Choice
 from raysm.request.sweep import SweepWorkload
+from raysm.workloads.failure import unpickled
+from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.parquet import write_parquet
-from raysm.workloads.sweep.run import Outcome
+from raysm.workloads.runner import Runner, leave_on_sigterm
+from raysm.workloads.sweep.run import Outcome, Sweep
+from raysm.workloads.sweep.study import drawing_by
 
-__all__ = ["summary_of", "table_of", "write_result"]
+__all__ = ["SweepRunner", "as_launched", "summary_of", "table_of", "write_result"]
+
+
+class SweepRunner(Runner[SweepWorkload]):
+    """Runs the trials."""
+
+    def run(self, address: str) -> None:
+        """Run all trials and write the result; ``workloads.sweep.run.Sweep.run`` lists the errors."""
+        self.workload = as_launched(self.workload, self.environment.hyperparameters)
+        print(self.workload.plan, flush=True)  # noqa: T201
+        begun_s = time.monotonic()
+        ray.init(address=address, configure_logging=False)
+        # The journal is on disk at all times, so SIGTERM may end the process anywhere.
+        leave_on_sigterm()
+        root = self.environment.paths.sweep(lasting=self.environment.has_checkpoints)
+        function = self.space_function()
+        draw = None if function is None else drawing_by(function, self.workload.title)
+        sweep = Sweep(workload=self.workload, draw=draw, root=root, emit_event=emit_event)
+        try:
+            outcome = sweep.run(cluster_nodes())
+            described = write_result(outcome, self.workload, sweep.study.files, self.environment.paths.model)
+        finally:
+            ray.shutdown()
+        self.describe_result(
+            {"trials": outcome.seconds, "whole": time.monotonic() - begun_s},
+            packages=self.workload.packages,
+            described=described,
+            measures={"trials": float(len(outcome.entries)), "resumed_trials": float(outcome.resumed)},
+            summary=". ".join([summary_of(outcome, self.workload), *outcome.notes]),
+        )
+        sweep.study.remove()
+
+    def space_function(self) -> Callable[[Any], Any] | None:
+        """Return the user's function that draws the parameters; None if the space is ranges."""
+        if not self.workload.draws_itself:
+            return None
+        _, (draw,), _ = unpickled(self.payload.function, self.workload.title)
+        function: Callable[[Any], Any] = draw
+        return function
+
+
+def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> SweepWorkload:
+    """Return the sweep to run: inside a tuning job of the service one trial with the values that the service chose.
+
+    Raises:
+        InvalidRequest: The service chose no value for a parameter.
+    """
+    # Only a tuning job sets this; a user's own hyperparameters may have any other name.
+    if TUNING_OBJECTIVE not in hyperparameters:
+        return workload
+    missing = sorted(set(workload.space) - set(hyperparameters))
+    if missing:
+        raise InvalidRequest(f"the tuning job gave no value of {missing[0]!r}, which the sweep varies")
+    values = {name: Choice((item.read(hyperparameters[name]),)) for name, item in workload.space.items()}
+    # Without a rule: the service, which sees the other trials, decides whether this one ends early.
+    return dataclasses.replace(
+        workload, space=values, search="grid", trials=1, stop=None, concurrency=None, time_budget_s=None
+    )
 
 
 def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder: Path) -> tuple[ResultFile, ...]:

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Literal, get_args
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.degrees.smdistributed import fields_from_smdistributed
+from raysm.workloads.training.smdistributed import fields_from_smdistributed
 
 __all__ = ["Coordinates", "Layout", "Optimize", "Parallel", "Placement", "Schedule"]
 

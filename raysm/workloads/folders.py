@@ -1,0 +1,194 @@
+"""The working folders of programs: that of a script with ``in_state``, and that of training workers."""
+
+import contextlib
+import errno
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from raysm.bootstrap.environment import Environment
+from raysm.contract.store import files_below, put, replacing, sha256_of
+from raysm.errors import InvalidRequest
+from raysm.workloads.disk import full_disk_is_no_room
+
+__all__ = [
+    "RECORD",
+    "copied_files",
+    "fill_folders",
+    "link_state_folder",
+    "make_folder",
+    "make_state_folder",
+    "save_outputs",
+]
+
+
+RECORD = ".raysm-source.json"
+"""In the state folder: the files of the source that were copied there, each with its SHA-256."""
+
+CACHE = "__pycache__"
+
+
+def make_state_folder(here: Environment, source: Path, say: Callable[[str], None]) -> Path:
+    """Return the state folder of this instance, with the files of ``source`` in it.
+
+    A copy that the script has not changed follows the source. Any other file stays as it is, also where the source has
+    one of its name: it may be the checkpoint.
+
+    Args:
+        here: This instance.
+        source: The payload's source.
+        say: Takes a line for people: which files of the source are hidden by files of the state.
+
+    Raises:
+        InvalidRequest: The job has no checkpoints.
+    """
+    if not here.has_checkpoints:
+        raise InvalidRequest("in_state needs a job with checkpoints: submit it with kind='training'")
+    folder = here.paths.state(here.current_host)
+    folder.mkdir(parents=True, exist_ok=True)
+    before = copied_files(folder)
+    files = {
+        path.relative_to(source).as_posix(): path
+        for path in files_below(source)
+        if CACHE not in path.relative_to(source).parts
+    }
+    after: dict[str, str] = {}
+    hidden: list[str] = []
+    for name in sorted(before.keys() | files.keys()):
+        target = folder / name
+        wanted = sha256_of(files[name]) if name in files else None
+        present = sha256_of(target) if target.is_file() else None
+        if present is None and target.exists():
+            hidden.append(name)
+        elif present is not None and present not in (wanted, before.get(name)):
+            if wanted is not None:
+                hidden.append(name)
+        elif wanted is None:
+            target.unlink(missing_ok=True)
+        else:
+            after[name] = wanted
+            if present != wanted:
+                with replacing(target) as beside:
+                    shutil.copy(files[name], beside)
+    put(folder / RECORD, json.dumps(after, indent=1).encode())
+    if hidden:
+        say(
+            f"the state has files of its own that differ from the source's, and the script sees those of the state: "
+            f"{', '.join(hidden)}"
+        )
+    return folder
+
+
+def copied_files(folder: Path) -> dict[str, str]:
+    """Return the files of the source that were copied into a state folder, by name, each with its SHA-256."""
+    try:
+        return dict(json.loads((folder / RECORD).read_text()))
+    except FileNotFoundError:
+        return {}
+
+
+def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:
+    """Return arguments with ``{state}`` and ``{channel_NAME}`` replaced by the folders of this instance.
+
+    Raises:
+        InvalidRequest: An argument names the state of a job that has none.
+    """
+    folders = {f"{{channel_{name}}}": str(here.paths.channel(name)) for name in here.channels}
+    if here.has_checkpoints:
+        folders["{state}"] = str(here.paths.state(here.current_host))
+    filled: list[str] = []
+    for arg in args:
+        for name, folder in folders.items():
+            arg = arg.replace(name, folder)
+        if "{state}" in arg:
+            raise InvalidRequest(f"the argument {arg!r} names the state of a job that has no checkpoints")
+        filled.append(arg)
+    return tuple(filled)
+
+
+NOT_KEPT = ("__pycache__",)
+
+
+def make_folder(instance: Environment, source: Path) -> Path:
+    """Return this instance's folder, made if it is not there; of source and channels, the first of a name is shown.
+
+    What an earlier attempt of the same job left in it stays: a restarted script may go on with it.
+    """
+    folder = instance.paths.working
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [*sorted(source.iterdir()), *(instance.paths.channel(name) for name in instance.channels)]:
+        link = folder / path.name
+        # What is there stays; the other workers of this instance make the same links at the same moment.
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(path, target_is_directory=path.is_dir())
+    return folder
+
+
+def link_state_folder(instance: Environment, source: Path, say: Callable[[str], None]) -> Path:
+    """Return the state folder of this instance, to which its working folder becomes a link."""
+    state = make_state_folder(instance, source, say)
+    instance.paths.working.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        instance.paths.working.symlink_to(state, target_is_directory=True)
+    return state
+
+
+def save_outputs(instance: Environment) -> list[str]:
+    """Move what the workers left in the folder to this instance's model folder, and return the names.
+
+    From a state folder it is copied, since the state keeps it too.
+    Nothing that is in the model folder is overwritten.
+    """
+    folder, model = instance.paths.working, instance.paths.model
+    if folder.is_symlink():
+        return _copy_outputs(folder.resolve(), model)
+    names: list[str] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        # A link is the source or a channel, which the job was given.
+        if path.is_symlink() or path.name in NOT_KEPT or (model / path.name).exists():
+            continue
+        model.mkdir(parents=True, exist_ok=True)
+        _move(path, model / path.name)
+        names.append(path.name)
+    return names
+
+
+def _copy_outputs(state: Path, model: Path) -> list[str]:
+    """Copy what the workers left in their state folder, which keeps it too."""
+    copied = copied_files(state)
+    names: set[str] = set()
+    for path in files_below(state):
+        name = path.relative_to(state)
+        is_source = name.as_posix() in copied and copied[name.as_posix()] == sha256_of(path)
+        if is_source or name.name == RECORD or set(name.parts) & set(NOT_KEPT) or (model / name).exists():
+            continue
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        _copy(path, model / name)
+        names.add(name.parts[0])
+    return sorted(names)
+
+
+def _move(path: Path, target: Path) -> None:
+    """Move a file or folder; where the two are on different disks, as on SageMaker, each file is whole or absent.
+
+    Raises:
+        NoRoom: The disk became full.
+    """
+    try:
+        path.rename(target)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    if path.is_dir():
+        shutil.copytree(path, target, symlinks=True, copy_function=_copy)
+        shutil.rmtree(path)
+    else:
+        _copy(path, target)
+        path.unlink()
+
+
+def _copy(path: str | Path, target: str | Path) -> None:
+    with full_disk_is_no_room(Path(target)), replacing(Path(target)) as beside:
+        shutil.copy2(path, beside)

@@ -1,0 +1,93 @@
+"""Run a script or a pickled function in the driver."""
+
+import atexit
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from raysm.bootstrap.exit_status import exit_by_signal
+from raysm.bootstrap.log import remark
+from raysm.contract.result import VALUE
+from raysm.contract.store import put
+from raysm.request.programs import PickledFunction, Script
+from raysm.workloads.failure import failure_of, pickled_value, unpickled
+from raysm.workloads.folders import fill_folders, make_state_folder
+from raysm.workloads.runner import Runner, naming_what_is_missing
+from raysm.workloads.script_main import run_script
+
+__all__ = ["FunctionRunner", "ScriptRunner", "run_function"]
+
+
+class ScriptRunner(Runner[Script]):
+    """Runs the script, which joins Ray itself, unless it wants to find itself joined."""
+
+    def run(self, address: str) -> None:
+        """Run it; whatever it raises passes through, ``SystemExit`` too."""
+        begun_s = time.monotonic()
+
+        def describe() -> None:
+            try:
+                self.describe_result({"script": time.monotonic() - begun_s})
+            except OSError as error:
+                print(f"what the script left has no manifest: {error}", file=sys.stderr)  # noqa: T201
+
+        # The first that is registered is called last: threads and exit handlers of the script may write until then.
+        atexit.register(describe)
+        if self.workload.ray_init:
+            with naming_what_is_missing(self.workload):
+                import ray
+            ray.init(address=address)
+        if self.workload.in_state:
+            os.chdir(make_state_folder(self.environment, self.payload.source, remark))
+        args = fill_folders(self.request.script_args, self.environment)
+        try:
+            run_script(str(self.payload.source / self.workload.script), args)
+        except BaseException as error:
+            # ``SystemExit(0)`` is an end like any other; what a failure left is no result, and gets no manifest.
+            if failure_of(error) is not None:
+                atexit.unregister(describe)
+            raise
+
+
+class FunctionRunner(Runner[PickledFunction]):
+    """Calls the function."""
+
+    def run(self, address: str) -> None:
+        """Call it, and keep its value."""
+        run_function(self.payload.function, self.workload.name, self.environment.paths.model)
+
+
+def run_function(pickled: Path, name: str, model: Path) -> None:
+    """Call the function of ``pickled`` with Ray initialised, and keep its value in the folder ``model``.
+
+    Raises:
+        InvalidPayload: It cannot be unpickled here.
+        InvalidRequest: Its value cannot be pickled.
+    """
+    import ray
+
+    function, args, kwargs = unpickled(pickled, name)
+    # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+    ray.init(address="auto")
+    # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
+    signal.signal(signal.SIGTERM, exit_by_signal)
+    try:
+        # While Ray lives: what refers to the cluster can be pickled only then.
+        content = pickled_value(_value(function, args, kwargs), name)
+    finally:
+        ray.shutdown()
+    put(model / VALUE, content)
+
+
+def _value(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except SystemExit as error:
+        # As in a session: sys.exit(0), with which many a main() ends, is an end like any other, and the job Completed.
+        if failure_of(error) is not None:
+            raise
+        return None
