@@ -20,8 +20,6 @@ from raysm.request.programs import Script
 from raysm.request.space import Parameter, space_of
 from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, Search, SweepWorkload, swept_script
 
-__all__ = ["Sweep", "SweepOptions"]
-
 Space = Mapping[str, Parameter | str] | Callable[[Any], Any]
 
 
@@ -110,11 +108,7 @@ class Sweep:
         return self._workload
 
     def pickled(self) -> bytes | None:
-        """Return the pickled function, with the space if that is a function too; None for a script.
-
-        Raises:
-            InvalidRequest: Something cannot be pickled.
-        """
+        """Return the pickled function, with the space if that is a function too; None for a script."""
         if self._workload.pickled_by is None:
             return None
         function: Any = self.train
@@ -158,11 +152,7 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
 
 
 def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> bool:
-    """Return whether a function takes the parameters as one mapping; ``names`` is None if a function draws them.
-
-    Raises:
-        InvalidRequest: It takes them neither as a mapping nor as arguments.
-    """
+    """Return whether a function takes the parameters as one mapping; ``names`` is None if a function draws them."""
     try:
         signature = inspect.signature(train)
     except ValueError:  # a built-in: the call itself will tell
@@ -197,11 +187,7 @@ def _mismatch(error: TypeError, parameters: Sequence[inspect.Parameter], names: 
 
 
 def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:
-    """Return the trials of an earlier sweep that have a value and lie within the ranges.
-
-    Raises:
-        InvalidRequest: It is not a sweep, has another metric, or has no such trial.
-    """
+    """Return the trials of an earlier sweep that have a value and lie within the ranges."""
     result: object = sweep.result() if isinstance(sweep, Job) else sweep
     if result is None:
         return ()

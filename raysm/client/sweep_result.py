@@ -14,8 +14,6 @@ from raysm.client.sweep_text import sparkline, where_good_lies
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.errors import InvalidRequest, MissingDependency
 
-__all__ = ["Best", "SweepResult", "TrialTable"]
-
 MOST_SHOWN = 20
 """Rows that a notebook or a terminal shows: the best ones."""
 
@@ -74,11 +72,7 @@ class TrialTable(list[Trial]):
         return best
 
     def to_frame(self) -> Any:
-        """Return a ``pandas.DataFrame`` of the rows, by the trials' numbers.
-
-        Raises:
-            MissingDependency: pandas is not installed.
-        """
+        """Return a ``pandas.DataFrame`` of the rows, by the trials' numbers."""
         try:
             # On first use: tables are read without it, too.
             import pandas
@@ -124,12 +118,7 @@ class TrialTable(list[Trial]):
 
 @dataclass(frozen=True)
 class SweepResult(Result):
-    """The result of a sweep.
-
-    Attributes:
-        path: The folder.
-        manifest: How it was computed.
-    """
+    """The result of a sweep, in the folder ``path``; ``manifest`` says how it was computed."""
 
     @functools.cached_property
     def _found(self) -> Trials:

@@ -6,8 +6,6 @@ from typing import Any
 
 from raysm.contract.events import Trial
 
-__all__ = ["sparkline", "where_good_lies"]
-
 BARS = "▁▂▃▄▅▆▇█"
 
 CELLS = 24
@@ -34,8 +32,7 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 def where_good_lies(trials: Sequence[Trial]) -> list[str]:
     """Return a line for each parameter with a range: where the values of the best quarter of the trials lie in it.
 
-    Args:
-        trials: Those with a value, the best first.
+    ``trials`` have a value and are sorted, the best first.
     """
     if len(trials) < LEAST:
         return []

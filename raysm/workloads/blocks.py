@@ -48,7 +48,7 @@ class FileBlock(PlacedBlock):
     size_bytes: int
     """Size of the file."""
     host: str | None = None
-    """The one instance that has it; None where all have."""
+    """The only instance that has it; None if all have it."""
 
     @property
     def path(self) -> Path:
@@ -56,7 +56,6 @@ class FileBlock(PlacedBlock):
         return environment.read().paths.channel(self.channel) / self.name
 
     def __str__(self) -> str:
-        """Return the block's name in messages and records."""
         return f"file {self.channel}/{self.name}" + (f" on {self.host}" if self.host else "")
 
 
@@ -96,7 +95,6 @@ def _list_here(channel: str) -> list[FileBlock]:
 
 
 def list_files(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
-    """List the files of an input below ``folder``; an instance may have no share at all."""
     return [
         FileBlock(channel=channel, name=name, size_bytes=file.stat().st_size, host=host)
         for name, file in input_files(folder)
@@ -107,13 +105,13 @@ B = TypeVar("B")
 V = TypeVar("V")
 
 MAY_PASS = (OSError, MemoryError)
-"""What a function may raise because of the instance, the network or a disk. Another attempt may succeed."""
+"""Errors that the instance, the network or a disk may cause: another attempt may succeed."""
 
 CHECK_S = 10.0
-"""How often it is asked which instances are there."""
+"""Seconds between two looks at which instances are there."""
 
 LATER: Any = object()
-"""What the blocks' iterator gives where it has none now: it is asked again when a block has finished."""
+"""An iterator of blocks gives this if it has none now: it is asked again when a block has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +119,13 @@ class RowBlock:
     """Consecutive rows."""
 
     start: int
-    """First row."""
     stop: int
-    """The row after the last."""
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.stop - self.start
 
     def __str__(self) -> str:
-        """Return the block's name in messages and records."""
         return f"rows {self.start} to {self.stop - 1}"
 
 
@@ -140,12 +134,9 @@ class TileBlock:
     """A rectangle of a matrix."""
 
     rows: RowBlock
-    """Its rows."""
     columns: RowBlock
-    """Its columns."""
 
     def __str__(self) -> str:
-        """Return the block's name in messages and records."""
         return f"{self.rows}, columns {self.columns.start} to {self.columns.stop - 1}"
 
 
@@ -164,16 +155,12 @@ class Record(Protocol[V]):
     """What ``map_blocks`` needs of a ``BlockRecord``."""
 
     def __contains__(self, block: object) -> bool:
-        """Whether the block's value is here, and whole."""
+        """Return whether the block's value is here, and whole."""
         ...
 
-    def save(self, block: object, value: V) -> None:
-        """Record a finished block."""
-        ...
+    def save(self, block: object, value: V) -> None: ...
 
-    def load(self, block: object) -> V:
-        """Return a recorded value."""
-        ...
+    def load(self, block: object) -> V: ...
 
 
 def map_blocks(
@@ -362,11 +349,7 @@ def _is_users(error: RayError, cause: BaseException | None) -> bool:
 
 
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
-    """Return how many tasks of that size the cluster can run at once.
-
-    Raises:
-        InvalidRequest: None.
-    """
+    """Return how many tasks of that size the cluster can run at once; raise InvalidRequest for none."""
     nodes = [node["Resources"] for node in _alive()]
     at_once = tasks_at_once(nodes, num_cpus, num_gpus)
     if at_once == 0:

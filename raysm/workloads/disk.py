@@ -20,19 +20,12 @@ from pathlib import Path
 from raysm.contract.store import OPEN
 from raysm.errors import NoRoom
 
-__all__ = ["MapPages", "Stream", "full_disk_is_no_room", "map_file", "settle", "write_at"]
-
 
 @contextlib.contextmanager
 def full_disk_is_no_room(path: Path, activity: str = "") -> Iterator[None]:
-    """Say ``NoRoom`` of a disk that becomes full while the block writes.
+    """Raise NoRoom if the disk, or the user's quota, becomes full while the block writes.
 
-    Args:
-        path: The file.
-        activity: What the disk became full of, ``rows 0 to 9 were recorded``; empty is that the file was written.
-
-    Raises:
-        NoRoom: The disk became full, or the user's quota was used up, which is the same to him.
+    ``activity`` says what filled it, as in ``rows 0 to 9 were recorded``; by default that the file was written.
     """
     try:
         yield
@@ -51,7 +44,7 @@ def write_at(descriptor: int, position: int, data: memoryview) -> None:
 
 
 def settle(descriptor: int, start: int, stop: int) -> None:
-    """Bring these bytes of an open file to the disk, and let them leave the page cache: nobody reads them soon."""
+    """Bring these bytes of an open file to the disk, and drop them from the page cache."""
     # macOS has neither.
     if hasattr(os, "posix_fadvise"):
         # First: pages that are not on the disk yet stay in the cache, whatever is advised.
@@ -60,7 +53,6 @@ def settle(descriptor: int, start: int, stop: int) -> None:
 
 
 MapPages = Callable[..., mmap.mmap]
-"""Called as ``mmap.mmap`` is."""
 
 # What a file system in user space answers that serves reads directly, past the page cache (FUSE's direct_io): no shared
 # mapping, but a private one (numpy issue 9894, safetensors issue 545). Whether SageMaker's FastFile is such a one is
@@ -69,15 +61,7 @@ NOT_MAPPED = (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | None:
-    """Map a whole file, read-only; None where its file system maps no files.
-
-    Args:
-        descriptor: Of the open file, which is not empty.
-        map_pages: Maps; a test's own may refuse what a file system would.
-
-    Raises:
-        OSError: It cannot be mapped for another reason.
-    """
+    """Map a whole file, which is not empty, read-only; return None if its file system maps no files."""
     for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
         try:
             return map_pages(descriptor, 0, flags=flags, prot=mmap.PROT_READ)
@@ -88,10 +72,10 @@ def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | No
 
 
 PIECES = 6
-"""Most pieces in memory: two that are being written, and those that wait for it or for their digest."""
+"""Pieces in memory: two that are being written, and those that wait for that or for their digest."""
 
 EARLY = 3
-"""Most of them that wait for one before them: others are read again from the disk when their turn comes."""
+"""Pieces in memory that wait for one before them: others are read again from the disk when their turn comes."""
 
 CHUNK_BYTES = 4 << 20
 
@@ -118,7 +102,7 @@ class Stream:
         Args:
             path: The file.
             head: Its first bytes.
-            size: Number of bytes of the whole; None: nobody knows yet, and the file is a new one.
+            size: Number of bytes of the whole; None if it is unknown and the file is new.
             write: Writes bytes at a position of an open file.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,11 +127,7 @@ class Stream:
         start: int,
         data: memoryview | Sequence[bytes | memoryview],
     ) -> None:
-        """Write ``data`` from byte ``start`` on; wait while too much is on its way.
-
-        Args:
-            start: Where it lies: at the end of the head, or of another piece.
-            data: Bytes that stay as they are, in one buffer or in several that follow each other.
+        """Write ``data``, one buffer or several, from byte ``start`` on; wait while too much is on its way.
 
         Raises:
             NoRoom: The disk became full, now or with an earlier piece.
@@ -160,11 +140,7 @@ class Stream:
             raise self._error
 
     def finish(self) -> str:
-        """Wait until all is on the disk; return the digest of the whole.
-
-        Raises:
-            NoRoom: The disk became full.
-        """
+        """Wait until all is on the disk; return the digest of the whole."""
         self.close()
         if self._error is not None:
             raise self._error

@@ -24,17 +24,12 @@ from raysm.workloads.failure import failure_of
 from raysm.workloads.runner import Beginning, load_runner
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Run the workload; return the exit code: 0, that of a SystemExit, 2 for what was asked for, else 1.
+    """Run the workload; return the exit code: 0, that of a SystemExit, 2 for an invalid request, else 1.
 
-    A runner whose work is done may end the process itself.
-
-    Args:
-        arguments: ``--wait``: the cluster is not formed yet. What the workload needs is made ready, and its address
-            comes as a line on stdin; the end of stdin says that there will be no cluster.
+    A runner whose work is done may end the process itself. With ``--wait`` in ``arguments`` the cluster is not formed
+    yet: the runner prepares, and the address comes as a line on stdin; the end of stdin says that there will be none.
     """
     environment: Environment | None = None
     payload: Payload | None = None
@@ -66,12 +61,11 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def _hush_ray() -> None:
-    """Leave to Ray its warnings and errors, not the three lines, colored, with which each ``ray.init`` greets."""
     logging.getLogger(ray_internals.LOGGER).setLevel(logging.WARNING)
 
 
 def _fail(failure: Failure, error: BaseException, payload: Payload | None, environment: Environment | None) -> int:
-    """Tell the failure, in the log and to the bootstrap; return the exit code."""
+    """Write the failure into the log and for the bootstrap; return the exit code."""
     workload = None if payload is None else payload.request.workload
     # A traceback that a process wrote has come to the log already, line by line.
     is_told = workload is not None and workload.relays_output

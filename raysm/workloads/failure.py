@@ -21,36 +21,25 @@ from raysm.errors import (
     WorkerFailed,
 )
 
-__all__ = [
-    "cause_in_task",
-    "failure_of",
-    "is_only_described",
-    "pickled_exception",
-    "pickled_value",
-    "task_traceback",
-    "unpickled",
-]
-
 TERMINATED = 128 + signal.SIGTERM
-"""How who is ended by SIGTERM exits, and who has a handler that leaves in good order."""
+"""Exit status of a process that SIGTERM ended, or whose handler left in good order."""
 
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
-"""That Ray writes into a task's traceback, whoever reads it."""
+"""Ray writes colors into a task's traceback."""
 
 ORIGINAL = "Original exception:\n"
 ORIGINAL_DETAILS = "Original exception details:\n"
-"""Behind these Ray has the traceback of an exception that cannot be unpickled here, or be pickled at all."""
+"""Ray puts the traceback of an exception that cannot be pickled, or unpickled here, behind these."""
 
 OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
 ACTOR = re.compile(r", actor_id=.*\)$")
-"""What Ray says of an actor beside its process and address."""
 
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|session/)")
-"""Frames between the process and the user's code, which are of no use to anybody who reads the traceback."""
+"""Frames between the process and the user's code, which do not help a reader of the traceback."""
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Return why a workload ended, without raysm's own frames in the traceback; None for an exit that is none."""
+    """Return why a workload ended, without raysm's own frames in the traceback; None for a good end."""
     user_frames = _user_frames(error.__traceback__)
     match error:
         case SystemExit():
@@ -97,7 +86,7 @@ def _name_of(error: BaseException) -> str:
 
 
 def cause_in_task(error: BaseException) -> BaseException:
-    """Return what a task or actor raised, where ``error`` is how Ray hands it over; else ``error``."""
+    """Return what a task or actor raised, if ``error`` is Ray's wrapper of it; else ``error``."""
     is_of_task = _name_of(error).startswith("ray.exceptions.RayTaskError")
     cause = getattr(error, "cause", None) if is_of_task else None
     return cause if isinstance(cause, BaseException) else error
@@ -145,7 +134,7 @@ def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
 
 
 def _is_rays_answer_to_sigterm(frames: TracebackType | None) -> bool:
-    """Whether an exit comes from the handler that ``ray.init`` installs, wherever user code was just then."""
+    """Return whether an exit comes from the handler that ``ray.init`` installs."""
     last = traceback.extract_tb(frames)[-1:]
     return bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
 
@@ -158,11 +147,7 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def pickled_value(value: object, name: str) -> bytes:
-    """Return what the function ``name`` returned, pickled.
-
-    Raises:
-        InvalidRequest: It cannot be pickled.
-    """
+    """Return the value of the function ``name`` pickled; raise InvalidRequest if it cannot be pickled."""
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:  # pickling runs the value's own code, which may raise anything
@@ -173,7 +158,7 @@ def pickled_value(value: object, name: str) -> bytes:
 
 
 def pickled_exception(error: BaseException) -> bytes | None:
-    """Return the exception pickled, or None if it does not survive that: its text then has to do.
+    """Return the exception pickled, or None if it does not survive pickling.
 
     What a Ray task raised stands for itself: its wrapper could only be read where Ray is installed.
     """
@@ -187,11 +172,7 @@ def pickled_exception(error: BaseException) -> bytes | None:
 
 
 def unpickled(pickled: Path, name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the function ``name``, with its arguments, that a payload brought.
-
-    Raises:
-        InvalidPayload: It cannot be unpickled here.
-    """
+    """Return the function ``name`` of a payload, with its arguments; raise InvalidPayload if it cannot be unpickled."""
     try:
         function, args, kwargs = pickle.loads(pickled.read_bytes())
     except ModuleNotFoundError as error:

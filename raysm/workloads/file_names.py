@@ -9,8 +9,6 @@ from raysm.contract import events, result
 from raysm.contract.result import VALUE, own_manifest
 from raysm.contract.store import files_below
 
-__all__ = ["data_files", "input_files", "is_hidden"]
-
 
 def is_hidden(name: str) -> bool:
     """Return whether a name is hidden: ``.DS_Store``, ``_SUCCESS``, all of a folder ``_temporary``."""

@@ -12,19 +12,8 @@ from raysm.contract.store import files_below, put, replacing, sha256_of
 from raysm.errors import InvalidRequest
 from raysm.workloads.disk import full_disk_is_no_room
 
-__all__ = [
-    "RECORD",
-    "copied_files",
-    "fill_folders",
-    "link_state_folder",
-    "make_folder",
-    "make_state_folder",
-    "save_outputs",
-]
-
-
 RECORD = ".raysm-source.json"
-"""In the state folder: the files of the source that were copied there, each with its SHA-256."""
+"""In the state folder: the files that were copied from the source, each with its SHA-256."""
 
 CACHE = "__pycache__"
 
@@ -32,16 +21,8 @@ CACHE = "__pycache__"
 def make_state_folder(here: Environment, source: Path, say: Callable[[str], None]) -> Path:
     """Return the state folder of this instance, with the files of ``source`` in it.
 
-    A copy that the script has not changed follows the source. Any other file stays as it is, also where the source has
-    one of its name: it may be the checkpoint.
-
-    Args:
-        here: This instance.
-        source: The payload's source.
-        say: Takes a line for people: which files of the source are hidden by files of the state.
-
-    Raises:
-        InvalidRequest: The job has no checkpoints.
+    A copy that the script has not changed follows the source. Any other file stays as it is, even if the source has one
+    of its name: it may be the checkpoint. ``say`` is told which files of the source are hidden.
     """
     if not here.has_checkpoints:
         raise InvalidRequest("in_state needs a job with checkpoints: submit it with kind='training'")
@@ -81,7 +62,7 @@ def make_state_folder(here: Environment, source: Path, say: Callable[[str], None
 
 
 def copied_files(folder: Path) -> dict[str, str]:
-    """Return the files of the source that were copied into a state folder, by name, each with its SHA-256."""
+    """Return the files that were copied from the source into a state folder, each with its SHA-256."""
     try:
         return dict(json.loads((folder / RECORD).read_text()))
     except FileNotFoundError:
@@ -89,11 +70,7 @@ def copied_files(folder: Path) -> dict[str, str]:
 
 
 def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:
-    """Return arguments with ``{state}`` and ``{channel_NAME}`` replaced by the folders of this instance.
-
-    Raises:
-        InvalidRequest: An argument names the state of a job that has none.
-    """
+    """Replace ``{state}`` and ``{channel_NAME}`` in arguments by the folders of this instance."""
     folders = {f"{{channel_{name}}}": str(here.paths.channel(name)) for name in here.channels}
     if here.has_checkpoints:
         folders["{state}"] = str(here.paths.state(here.current_host))
@@ -111,7 +88,7 @@ NOT_KEPT = ("__pycache__",)
 
 
 def make_folder(instance: Environment, source: Path) -> Path:
-    """Return this instance's folder, made if it is not there; of source and channels, the first of a name is shown.
+    """Return this instance's folder, made if needed, with links to the source's files and the channels.
 
     What an earlier attempt of the same job left in it stays: a restarted script may go on with it.
     """
@@ -137,8 +114,7 @@ def link_state_folder(instance: Environment, source: Path, say: Callable[[str], 
 def save_outputs(instance: Environment) -> list[str]:
     """Move what the workers left in the folder to this instance's model folder, and return the names.
 
-    From a state folder it is copied, since the state keeps it too.
-    Nothing that is in the model folder is overwritten.
+    From a state folder it is copied. Files in the model folder are not overwritten.
     """
     folder, model = instance.paths.working, instance.paths.model
     if folder.is_symlink():
@@ -155,7 +131,6 @@ def save_outputs(instance: Environment) -> list[str]:
 
 
 def _copy_outputs(state: Path, model: Path) -> list[str]:
-    """Copy what the workers left in their state folder, which keeps it too."""
     copied = copied_files(state)
     names: set[str] = set()
     for path in files_below(state):
@@ -170,11 +145,7 @@ def _copy_outputs(state: Path, model: Path) -> list[str]:
 
 
 def _move(path: Path, target: Path) -> None:
-    """Move a file or folder; where the two are on different disks, as on SageMaker, each file is whole or absent.
-
-    Raises:
-        NoRoom: The disk became full.
-    """
+    """Move a file or folder; across disks, as on SageMaker, each file is whole or absent."""
     try:
         path.rename(target)
         return

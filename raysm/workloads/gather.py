@@ -18,38 +18,19 @@ from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.disk import full_disk_is_no_room, write_at
 
-__all__ = [
-    "ArrayFile",
-    "PrefixDigest",
-    "check_room",
-    "free_bytes",
-    "regroup",
-]
-
 CHUNK_BYTES = 4 << 20
 
 SPARE_BYTES = 16 << 20
-"""Left free on every disk that is written to."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Return what is free on the disk of ``folder``."""
     return shutil.disk_usage(folder).free
 
 
 def check_room(
     needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = free_bytes, where: str = "the head"
 ) -> None:
-    """Check that the disks have room for (folder, bytes); folders on one disk share its room.
-
-    Args:
-        needs: What is to be written where.
-        free: Returns what is free on the disk of a folder.
-        where: The instance whose disks they are.
-
-    Raises:
-        NoRoom: One has not; the message has what is needed, what is free, and where.
-    """
+    """Check that the disks of ``where`` have room for (folder, bytes); folders on one disk share its room."""
     sizes_by_device: dict[int, int] = defaultdict(int)
     folders: dict[int, Path] = {}
     for folder, size in needs:
@@ -102,11 +83,7 @@ class ArrayFile:
         write_at(self._file.fileno(), 0, memoryview(header))
 
     def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> None:
-        """Write a tile, or, of a symmetric array, its mirror image.
-
-        Raises:
-            NoRoom: The disk became full.
-        """
+        """Write a tile, or, of a symmetric array, its mirror image."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
         rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
         lines = np.ascontiguousarray(values.T) if mirrored else values

@@ -12,50 +12,29 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysm.contract.names import LABEL_HOST, LABEL_INSTANCE_TYPE, LABEL_RANK
 from raysm.errors import InstanceLost, InvalidRequest
 
-__all__ = [
-    "LOST_AFTER_S",
-    "Node",
-    "PlacedBlock",
-    "Presence",
-    "answers",
-    "ask_every_node",
-    "cluster_nodes",
-    "host_of",
-    "hosts_of",
-    "inputs_of",
-    "only_on",
-    "tasks_at_once",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
     """One instance that is there, as Ray knows it."""
 
     host: str
-    """Its name, ``algo-2``; empty where nobody labelled it."""
+    """As in ``algo-2``; empty without a label."""
     node_id: str
-    """Ray's; another one after its Ray was restarted."""
+    """Ray's id; it changes when Ray starts again."""
     address: str
-    """IP address at which the others reach it."""
+    """IP address."""
     rank: int
     """0 for the head, then by number."""
     instance_type: str
-    """As SageMaker names it; empty where nobody says."""
+    """SageMaker's name; empty if it is unknown."""
     cpus: int
-    """CPUs that it offers; 0 on a head that only coordinates."""
+    """0 on a head that only coordinates."""
     gpus: int
-    """GPUs that it offers."""
     object_store_bytes: int = 0
-    """What its part of Ray's object store may hold."""
 
 
 def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]:
-    """Return the instances that are alive, by rank.
-
-    Args:
-        rows: What ``ray.nodes()`` returned; None asks it.
-    """
+    """Return the instances that are alive, by rank; ``rows`` defaults to ``ray.nodes()``."""
     nodes = [
         Node(
             host=row["Labels"].get(LABEL_HOST, ""),
@@ -76,7 +55,7 @@ def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]
 
 
 def only_on(node_id: str) -> NodeAffinitySchedulingStrategy:
-    """Return the strategy of what runs on this one node, or fails: elsewhere its answer would be another's."""
+    """Return the strategy of a task that runs on this node, or fails."""
     return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
@@ -88,17 +67,10 @@ def ask_every_node(
     num_gpus: float = 0,
     max_retries: int = 2,
 ) -> dict[Node, Any]:
-    """Call a function on every instance at once; return the reference to each answer.
+    """Call a function on every instance at once, or on ``nodes``; return the reference to each answer.
 
-    ``ray.get`` of a reference raises what the function raised there, or that the instance went away.
-
-    Args:
-        function: Is pickled, and runs in a worker process of the instance.
-        *arguments: Of the function.
-        nodes: Those that are asked; None is all that are alive, also one that only coordinates.
-        num_cpus: Reserved on the instance for the call; 0 so that a busy one answers too.
-        num_gpus: The same.
-        max_retries: How often the call is repeated where its worker dies.
+    ``num_cpus`` 0 lets a busy instance, or one that only coordinates, answer too. The call is repeated ``max_retries``
+    times if its worker dies.
     """
     # Shipped once for all instances, not once for each.
     task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_retries=max_retries)(function)
@@ -107,11 +79,7 @@ def ask_every_node(
 
 
 def answers(references: Iterable[Any]) -> list[Any]:
-    """Return what the instances answered, without those of instances that went away.
-
-    Raises:
-        InvalidRequest: One of them cannot use what it has.
-    """
+    """Return what the instances answered, without those that went away; raise an InvalidRequest of theirs."""
     values = []
     for reference in references:
         try:
@@ -163,7 +131,7 @@ def hosts_of(block: object) -> tuple[str, ...]:
 
 
 def inputs_of(block: object) -> Sequence[Any]:
-    """Return the objects of Ray whose values the function is given after the block."""
+    """Return the objects of Ray whose values the function gets after the block."""
     inputs: Sequence[Any] = _told_by(block, "inputs", ())
     return inputs
 
@@ -174,7 +142,7 @@ def _told_by(block: object, name: str, default: Any) -> Any:
 
 
 LOST_AFTER_S = 60.0
-"""How long an instance that a block needs, or any that could run it, may be away before it is given up."""
+"""Seconds that an instance that a block needs may be away before it is given up."""
 
 
 def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:
@@ -188,7 +156,7 @@ def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpu
 
 
 class Presence:
-    """What is known of the instances while blocks are worked on."""
+    """Knows how long instances have been away while blocks are worked on."""
 
     def __init__(self, num_cpus: float, num_gpus: float) -> None:
         self._task = num_cpus, num_gpus
@@ -196,15 +164,9 @@ class Presence:
         self._nowhere_since: float | None = None
 
     def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        """Look at the instances.
+        """Raise InstanceLost if an instance that a block is bound to, or all that could run a task, are away too long.
 
-        Args:
-            blocks: Those that are being worked on.
-            nodes: The rows of ``ray.nodes()`` that are alive.
-            now_s: Of a monotonic clock.
-
-        Raises:
-            InstanceLost: One that a block is bound to, or all that could run a task, have been away too long.
+        ``nodes`` are the rows of ``ray.nodes()`` that are alive, ``now_s`` is of a monotonic clock.
         """
         self._check_any(nodes, now_s)
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}

@@ -15,13 +15,11 @@ from raysm.contract.result import ResultFile
 from raysm.contract.store import replacing
 from raysm.workloads.disk import Stream, full_disk_is_no_room
 
-__all__ = ["write_parquet"]
-
 PIECE_BYTES = 16 << 20
-"""So many bytes, or a few more, are brought to the disk at once."""
+"""About as many bytes are brought to the disk at once."""
 
 BATCH_VALUES = 8192
-"""Values that Arrow encodes at a time: with its own 1,024, lists of ten take half as long again."""
+"""Values that Arrow encodes at a time: with its default of 1,024, lists of ten take half as long again."""
 
 
 def write_parquet(
@@ -36,18 +34,15 @@ def write_parquet(
     """Write one Parquet file, the columns of each of ``groups`` as one row group of it.
 
     The bytes depend on the groups alone: give them sizes that do not depend on who computed them. At most
-    ``stream.PIECES`` pieces of the file, and one group that is being made, are held.
+    ``disk.PIECES`` pieces of the file, and one group that is being made, are held.
 
     Args:
-        path: Where to.
+        path: The file.
         schema: Names and types of the columns.
         groups: Columns of equal length.
-        inner: What the result's shape has beside the number of rows: the k of top-k.
+        inner: The result's shape beside the number of rows: the k of top-k.
         units: What the lengths of that shape count.
-        statistics: Columns whose least and largest value of each group are kept: readers then pass over groups.
-
-    Raises:
-        NoRoom: The disk became full.
+        statistics: Columns whose least and largest value of each group are kept: readers then skip groups.
     """
     rows = 0
     with full_disk_is_no_room(path), replacing(path) as beside:

@@ -20,17 +20,14 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from raysm.contract.store import removed_if_torn
 from raysm.workloads.disk import full_disk_is_no_room, map_file, settle
 
-__all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
-
 V = TypeVar("V")
 
 Buffers: TypeAlias = Sequence[bytes | memoryview]
-"""What ``encode`` returns: written one after the other, without a copy."""
 
 MAX_LINE_BYTES = 4096
 
 MAPPED_BYTES = 1 << 20
-"""Smaller files are read: a mapping holds a file descriptor for as long as any view of it lives."""
+"""Smaller files are read: a mapping holds a file descriptor as long as any view of it lives."""
 
 
 def _pickled(value: Any) -> Buffers:
@@ -54,15 +51,15 @@ class BlockRecord(Generic[V]):
         decode: Callable[[memoryview], V] = pickle.loads,
         for_later: bool = False,
     ) -> None:
-        """Open the record in ``folder``, or begin it; what other requests recorded there is removed.
+        """Open the record in ``folder``, or begin it; remove what other requests recorded there.
 
         Args:
             folder: For this record alone.
             depends_on: Everything that the values depend on, as JSON: digests of the input, parameters, versions, the
                 block size. Another request never reuses them.
             encode: Turns a value into bytes; the default pickles it, so the folder must be as trusted as the code.
-            decode: The reverse. It is given a file's content, mapped if it is large, and may return views of it.
-            for_later: Whether another run alone reads what this one saves: then it takes no memory meanwhile.
+            decode: The reverse. It gets a file's content, mapped if it is large, and may return views of it.
+            for_later: Only another run reads what this one saves, so it takes no memory meanwhile.
         """
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
         self.key = hashlib.sha256(text.encode()).hexdigest()
@@ -85,7 +82,7 @@ class BlockRecord(Generic[V]):
         return self.folder / hashlib.sha256(str(block).encode()).hexdigest()[:32]
 
     def __contains__(self, block: object) -> bool:
-        """Whether the block's value is here, and whole."""
+        """Return whether the block's value is here, and whole."""
         path = self.path(block)
         if path.name in self._believed:
             return True
@@ -100,11 +97,6 @@ class BlockRecord(Generic[V]):
         return True
 
     def save(self, block: object, value: V) -> None:
-        """Record a finished block.
-
-        Raises:
-            NoRoom: The disk is full.
-        """
         buffers = self._encode(value)
         digest = hashlib.sha256()
         for buffer in buffers:
@@ -123,15 +115,10 @@ class BlockRecord(Generic[V]):
         self._believed.add(path.name)
 
     def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:
-        """Return a recorded value.
+        """Return a recorded value; raise KeyError if it is not here.
 
-        Args:
-            block: Which one.
-            mapped_bytes: Files of this size or more are mapped, smaller ones read; 0 maps all of them, for a caller
-                who looks at a little of each and lets go of it at once.
-
-        Raises:
-            KeyError: It is not here: ask with ``in``.
+        Files of ``mapped_bytes`` or more are mapped, smaller ones read; 0 maps all of them, for a caller that looks at
+        little of each.
         """
         if block not in self:
             raise KeyError(str(block))

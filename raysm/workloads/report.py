@@ -18,23 +18,6 @@ from raysm.contract.names import TRIAL
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
 
-__all__ = [
-    "EmitEvent",
-    "ProgressThrottle",
-    "RESTORED",
-    "Report",
-    "event_lines",
-    "listener",
-    "listening",
-    "numbers",
-    "parse",
-    "report",
-    "report_of",
-    "restored",
-    "send",
-    "words",
-]
-
 
 def report(*, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float) -> None:
     """Report metrics, which ``job.metrics()`` and ``raysm metrics JOB`` then show.
@@ -90,11 +73,7 @@ def restored() -> Path | None:
 
 
 def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
-    """Return metrics as Python's own numbers.
-
-    Raises:
-        InvalidRequest: One is no number.
-    """
+    """Return metrics as Python's own numbers."""
     return {name: _number(name, value) for name, value in metrics.items()}
 
 
@@ -139,7 +118,7 @@ RESTORED = "restored"
 
 # A JSON line like raysm's events, but the trial's worker reads it, so it never reaches the job's log.
 MARK = '{"raysm_report": 1, '
-"""How the line of a report begins."""
+"""Prefix of a report's line. The trial's worker reads it, so it never reaches the job's log."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,9 +128,7 @@ class Report:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Finite values by name."""
     not_finite: tuple[str, ...] = ()
-    """Names of the metrics that were NaN or infinite."""
     step: int | None = None
-    """Step of the work."""
     checkpoint: str | None = None
     """Folder with what the trial needs to continue from here."""
 
@@ -179,11 +156,6 @@ def listening(take: Listener) -> Iterator[None]:
 
 
 def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | Path | None) -> Report:
-    """Return a report of these values.
-
-    Raises:
-        InvalidRequest: The checkpoint is not a folder.
-    """
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise InvalidRequest(f"report: checkpoint must be an existing folder, got {str(checkpoint)!r}")
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
@@ -219,7 +191,6 @@ def parse(text: str) -> Report | None:
 
 
 EmitEvent = Callable[[Event], None]
-"""Where events go."""
 
 # Five a second look like movement to who reads along; a line for each block would bury a log of many small ones.
 INTERVAL_S = 0.2

@@ -25,29 +25,11 @@ from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import JobRequest, Workload
 from raysm.request.codec import to_json
 
-__all__ = [
-    "Beginning",
-    "Runner",
-    "START_S",
-    "leave",
-    "leave_on_sigterm",
-    "load_runner",
-    "naming_what_is_missing",
-    "write_manifest",
-]
-
-
 W = TypeVar("W", bound=Workload)
 
 
 class Runner(Generic[W]):
-    """Does one workload. A kind overrides ``run``, and ``prepare`` where it says ``prepares_ahead``.
-
-    Attributes:
-        workload: What is asked for.
-        payload: Where the source lies, and what was pickled.
-        environment: What the head was told: hosts, channels, folders.
-    """
+    """Does one workload. A kind overrides ``run``, and ``prepare`` if it sets ``prepares_ahead``."""
 
     def __init__(self, payload: Payload, environment: Environment) -> None:
         self.workload = cast(W, payload.request.workload)
@@ -56,7 +38,6 @@ class Runner(Generic[W]):
 
     @property
     def request(self) -> JobRequest:
-        """The whole request."""
         return self.payload.request
 
     def prepare(self) -> None:
@@ -65,29 +46,18 @@ class Runner(Generic[W]):
     def run(self, address: str) -> None:
         """Do it, from joining Ray to the last file of the result.
 
-        Args:
-            address: ``IP:port`` of the formed cluster, for ``ray.init``; ``auto`` where a variable names it.
+        ``address`` is the cluster's ``IP:port`` for ``ray.init``, or ``auto`` if a variable names it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it runs")
 
     def describe_result(self, phases_s: Mapping[str, float], **details: Any) -> None:
-        """Write the manifest of what was left in the model folder, once all of it is there.
-
-        Args:
-            phases_s: Seconds of each phase.
-            details: What else ``write_manifest`` takes.
-        """
+        """Write the manifest of the model folder, once all of it is there; ``write_manifest`` has the details."""
         hosts = tuple(host.name for host in self.environment.hosts)
         write_manifest(self.request, self.environment.paths.model, instances=hosts, phases_s=phases_s, **details)
 
 
 def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
-    """Import and make the runner that the payload's workload names.
-
-    Raises:
-        MissingDependency: The image lacks what it imports.
-        InvalidRequest: Its module has no such runner.
-    """
+    """Import and make the runner that the payload's workload names."""
     workload = payload.request.workload
     # By name: the request is read by clients and by all instances, few of which have what the runner imports.
     module, _, name = workload.runner.partition(":")
@@ -104,14 +74,9 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
 
 @contextlib.contextmanager
 def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[None]:
-    """Turn an ImportError of raysm's own code into what the image lacks, and where it is to be had.
+    """Turn an ImportError of raysm's own code into MissingDependency, which says how to get the package.
 
-    Args:
-        workload: The workload that needs it.
-        unnamed: What is said of an error that names no module.
-
-    Raises:
-        MissingDependency: An import failed.
+    ``unnamed`` describes an error that names no module.
     """
     try:
         yield
@@ -156,7 +121,6 @@ def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
 
 
 START_S = "start_s"
-"""Name of the figure: seconds."""
 
 
 class Beginning:
@@ -166,12 +130,6 @@ class Beginning:
 
     @classmethod
     def note(cls, environment: Environment, now_s: float | None = None) -> None:
-        """Note that it begins now.
-
-        Args:
-            environment: What the head was told, with the moment at which its container began.
-            now_s: Seconds since the epoch; None asks the clock.
-        """
         if environment.began_s is not None:
             now_s = time.time() if now_s is None else now_s
             # Not below 0: the clock may have been set in between.
@@ -179,7 +137,6 @@ class Beginning:
 
     @classmethod
     def measures(cls) -> Mapping[str, float]:
-        """Return the figure by its name; nothing where nobody knows."""
         return cls._measures
 
 
@@ -194,20 +151,20 @@ def write_manifest(
     measures: Mapping[str, float] | None = None,
     summary: str = "",
 ) -> Manifest | None:
-    """Write the manifest into ``folder``, as the last file of the result.
+    """Write the manifest into ``folder``, the head's model folder, as the last file of the result.
 
     Args:
-        request: What was asked for.
+        request: The job's.
         folder: The head's model folder.
         instances: The hosts that took part.
         phases_s: Seconds of each phase.
-        packages: Whose versions count, beside raysm's, Python's and Ray's.
-        described: Files of which more is known than their names and sizes; they come first.
+        packages: Packages whose versions count, beside raysm, Python and Ray.
+        described: Descriptions of some files; they come first.
         measures: Figures of the run.
         summary: For people.
 
     Returns:
-        The manifest, without the files of other instances; None if the only instance left nothing, or if the user's own
+        The manifest, without the files of other instances; None if the only instance left nothing, or if the user's
         code has written a file of that name.
     """
     # A user's own file of that name is his result; ours would destroy it.

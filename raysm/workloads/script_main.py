@@ -21,10 +21,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["command", "exit_status_of", "leave_at_once_after_exit_handlers", "main", "run_script"]
-
 FILE: type = io.IOBase.__mro__[1]
-"""The base of all file objects, which the files that Python itself makes are direct kinds of."""
+"""The base class of all file objects."""
 
 OUTPUT_LOST = 120
 """Python's exit status when standard output could not be flushed."""

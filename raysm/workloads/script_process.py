@@ -13,32 +13,23 @@ from pathlib import Path
 from raysm.bootstrap import die_with_parent, environment
 from raysm.contract.events import ProgressLines
 
-__all__ = ["TAIL_LINES", "headline", "kill", "lines_of", "started"]
-
 TAIL_LINES = 30
-"""Of what a script wrote, those that are told where it fails."""
+"""Lines of a script's output that are shown when it fails."""
 
 DRAIN_S = 2.0
-"""Seconds for what those that a script has started still write once it has ended."""
+"""Seconds for the output of processes that a script has started, once it has ended."""
 
 POLL_S = 0.5
-"""How often it is asked whether a script that writes nothing has ended."""
 
 CHUNK = 65536
-"""As much as a pipe holds: what a script that has ended wrote itself is read at once, however late that is."""
+"""A pipe's size: the output of a script that has ended is read at once."""
 
 
 @contextlib.contextmanager
 def started(
     command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Start a program, with its output and its errors as one stream of lines; at the end it is there no more.
-
-    Args:
-        command: Of it.
-        folder: In which it runs.
-        variables: Of its environment, beside those of this process.
-    """
+    """Start a program, with its output and its errors as one stream of lines; kill it, if it still runs, at the end."""
     process = subprocess.Popen(
         # A raylet that kills the worker would otherwise leave the script running, with its GPU.
         die_with_parent.wrap(list(command)),
@@ -66,7 +57,7 @@ def started(
 def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iterator[str]:
     """Yield the lines of a program that ``started`` began, as it writes them, until it has ended.
 
-    Not until its output ends, which what it has left in the background may hold open for ever.
+    Not until its output ends, because background processes may keep it open.
     """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()

@@ -24,25 +24,23 @@ from raysm.contract.mirror import End, Mirror, MlflowRun
 from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
 
-__all__ = ["Lines", "main", "run_of"]
-
 DRIVER = Commands().driver
 
 OF_SERVICE = ("sagemaker_", "_tuning_")
-"""How hyperparameters begin that a tuning job, or a framework's image, has for itself."""
+"""Prefixes of hyperparameters that a tuning job or a framework's image sets for itself."""
 
 CHUNK = 65536
 STDOUT = 1
 
 MOST_LINE = 1 << 16
-"""Bytes of a line that may be an event: of a longer one only its end is looked at."""
+"""Bytes of a line that may be an event: of a longer one only the end is parsed."""
 
 DRAIN_S = 2.0
-"""Seconds for what is still in the pipe once the driver has ended: what it left behind may hold it open for ever."""
+"""Seconds to read the rest of the pipe once the driver has ended: a background process may keep it open."""
 
 LAST_S = 20.0
 STOPPED_LAST_S = 5.0
-"""Seconds for which the last values are tried to be written; of a job that is stopped, whose time is short, fewer."""
+"""Seconds to write the last values; fewer for a job that is stopped, whose time is short."""
 
 
 class Lines:
@@ -64,13 +62,7 @@ class Lines:
 
 
 def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None) -> MlflowRun:
-    """Return the MLflow run of the payload's job: of a follow-up, which travels with the same, the first job's.
-
-    Args:
-        payload: What travelled here.
-        job: As the service calls the job that runs here.
-        hyperparameters: As the service passes them to it.
-    """
+    """Return the MLflow run of the payload's job; a follow-up has the same payload and so the same run."""
     request, texts = payload.request, hyperparameters or {}
     assert request.tracking is not None, "the bootstrap has asked"
     name, parameters = request.name, {**request.hyperparameters, **request.workload.parameters}
@@ -82,13 +74,7 @@ def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] |
 
 
 def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None) -> int:
-    """Run the driver; return its exit code, or end by the signal that ended it.
-
-    Args:
-        arguments: Of the driver.
-        driver: Its command.
-        mirror: Where the metrics go; None is what the payload's request says.
-    """
+    """Run the driver; return its exit code, or end by the signal that ended it."""
     mirror = mirror or _mirror()
     child = subprocess.Popen(die_with_parent.wrap([*driver, *arguments]), stdout=subprocess.PIPE)
     stopped = threading.Event()

@@ -15,8 +15,6 @@ from ray.exceptions import RayError
 from raysm.contract.names import LABEL_HOST
 from raysm.workloads.nodes import cluster_nodes, host_of, inputs_of
 
-__all__ = ["Processes", "Tasks", "Workers", "cancel"]
-
 
 def cancel(references: Sequence[Any]) -> None:
     """Have tasks of this process ended, with their processes; those that have ended already stay as they are."""
@@ -35,11 +33,11 @@ _CANCEL: Any = ray.remote(num_cpus=0)(_cancel)
 
 CANCEL_ATTEMPTS = 5
 CANCEL_S = 0.5
-"""How often tasks are cancelled at most, and how long one cancelling is given."""
+"""Attempts to cancel tasks, and seconds for each."""
 
 
 class Workers(Protocol):
-    """What runs blocks."""
+    """Runs blocks."""
 
     def wait(self, timeout_s: float, block: Any = None) -> bool:
         """Return whether the block can be submitted, waiting until then at most so long."""

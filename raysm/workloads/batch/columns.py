@@ -12,41 +12,35 @@ import pyarrow.compute as pc
 
 from raysm.errors import InvalidInput
 
-__all__ = ["BLOCK_BYTES", "FileColumns", "InputColumns", "cast", "column", "filled", "join", "plain", "unified"]
-
 BLOCK_BYTES = 4 << 20
-"""How much of a CSV or JSON file is parsed at a time. A record that is longer makes its block longer."""
+"""Bytes of a CSV or JSON file that are parsed at a time; a longer record makes its block longer."""
 
 SHOWN_COLUMNS = 50
-"""A wider table is described by its first columns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileColumns:
-    """What one file has."""
+    """The columns of one file."""
 
     file: str
-    """Its path inside the channel's folder."""
     schema: pa.Schema
     """Names and types; a column is nullable only if a value is missing."""
     rows: int
-    """Number of records."""
     block_bytes: int = BLOCK_BYTES
-    """How large a block must be to hold the longest record of a CSV file."""
+    """The block size that holds the longest record of a CSV file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputColumns:
-    """What all files of a channel have together."""
+    """The columns of all files of a channel."""
 
     schema: pa.Schema
-    """The types in which files are read: one for each column, the same in all files."""
+    """The type of each column, the same for all files."""
     rows: int
-    """Number of records in all files."""
     block_bytes: int
-    """How large a block must be to hold the longest record of any CSV file."""
+    """The block size that holds the longest record of any CSV file."""
     notes: Mapping[str, str]
-    """What to know of a column, by name: that its type differs between files, or that values are missing."""
+    """By column: its type differs between files, or values are missing."""
 
     def described(self) -> str:
         """Return the columns with their types, for people: ``zip string, price double (int64 in a.csv)``."""
@@ -81,13 +75,10 @@ def unified(
     A column that is a number in one file and text in another is text; int64 and double are double.
 
     Args:
-        files: What each has.
+        files: The columns of each file.
         types: The columns whose types the user asked for.
-        same_columns: Whether all files must have the same columns. Otherwise a missing column has missing values.
-        any_is_text: Whether lists and structs can be text as well, as in JSON.
-
-    Raises:
-        InvalidInput: The files do not fit together, or ``types`` names a column that they do not have.
+        same_columns: All files must have the same columns. Otherwise a missing column has missing values.
+        any_is_text: Lists and structs can be text as well, as in JSON.
     """
     # An empty file has no columns.
     with_columns = [item for item in files if len(item.schema)]
@@ -158,10 +149,7 @@ def join(one: pa.DataType, other: pa.DataType, *, any_is_text: bool = False) -> 
 
 
 def filled(one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
-    """Return two schemas as one: where a column has no value at all in one of them, it has the type of the other.
-
-    None if they differ otherwise.
-    """
+    """Return two schemas as one, None if they differ; a column without values in one has the type of the other."""
     if one.names != other.names:
         return None
     kinds = [_filled(mine.type, others.type) for mine, others in zip(one, other, strict=True)]
@@ -180,11 +168,7 @@ def _filled(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def cast(table: pa.Table, columns: InputColumns, file: str) -> pa.Table:
-    """Return a table of one file with the columns and types of all files.
-
-    Raises:
-        InvalidInput: A value does not fit.
-    """
+    """Return a table of one file with the columns and types of all files."""
     arrays = []
     for field in columns.schema:
         array = table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput
 from raysm.workloads.batch.formats import Columns, Span, groups_of, is_gzipped
 
-__all__ = ["Images", "Npy", "Text", "WholeFiles", "objects"]
-
 BUFFER_BYTES = 4 << 20
 
 
@@ -33,11 +31,9 @@ class WholeFiles:
     column = "bytes"
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """See ``Format``."""
         return groups_of(files, rows)
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
-        """See ``Format``."""
         with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
             for start in range(0, len(span.files), batch_size):
                 files = span.files[start : start + batch_size]
@@ -45,11 +41,9 @@ class WholeFiles:
                 yield {"file": objects(files), self.column: self.joined(values)}
 
     def decode(self, path: Path) -> Any:
-        """Return what a file holds."""
         return path.read_bytes()
 
     def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
-        """Return the values of some files as one column."""
         return objects(values)
 
 
@@ -84,7 +78,6 @@ class Images(WholeFiles):
         self._open = Image.open
 
     def decode(self, path: Path) -> Any:
-        """Return the pixels."""
         with self._open(path) as image:
             # Of more than eight bits (I, I;16, F): to Pillow all that is brighter than 255 would be white.
             if image.mode.startswith(("I", "F")):
@@ -94,7 +87,6 @@ class Images(WholeFiles):
             return np.asarray(image.convert("L") if image.mode in ("1", "L") else image.convert("RGB"))
 
     def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
-        """Return the images as one column."""
         return np.stack(values) if len({(value.shape, value.dtype) for value in values}) == 1 else objects(values)
 
 
@@ -104,11 +96,10 @@ class Text:
     keys: tuple[str, ...] = ("file", "row")
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """See ``Format``; a compressed file stays whole, for nobody can begin in its middle."""
+        """A compressed file stays whole, because reading cannot begin in its middle."""
         return [span for file in files for span in _cut_lines(folder, file, rows)]
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
-        """See ``Format``."""
         (name,) = span.files
         row = span.first_row
         for some in _lines(folder / name, span, batch_size):
@@ -162,7 +153,6 @@ class Npy:
     keys: tuple[str, ...] = ("file", "row")
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """See ``Format``; only headers are read."""
         spans = []
         for file in files:
             count = len(_mapped(folder / file))
@@ -179,7 +169,6 @@ class Npy:
         return spans
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
-        """See ``Format``."""
         (name,) = span.files
         array = _mapped(folder / name)
         stop = len(array) if span.stop is None else span.stop

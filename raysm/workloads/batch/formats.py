@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from raysm.workloads.batch.columns import InputColumns
 
-__all__ = ["FORMATS", "Columns", "Format", "Span", "check_inputs", "format_of", "groups_of", "is_gzipped", "named"]
 
 Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 """Records by column: arrays of equal length, numbers as numbers, all else as objects."""
@@ -33,13 +32,13 @@ class Span:
     files: tuple[str, ...]
     """Paths inside the channel's folder."""
     start: int = 0
-    """Where it begins in its file, in what the format counts: bytes, rows, row groups."""
+    """Where it begins in its file, in the unit of the format: bytes, rows or row groups."""
     stop: int | None = None
-    """Where it ends; None is the end of the file."""
+    """None is the end of the file."""
     first_row: int = 0
     """Number of its first record in the file."""
     rows: int | None = None
-    """How many records; None where nobody has counted."""
+    """Number of records; None if they were not counted."""
 
 
 class Format(Protocol):
@@ -49,30 +48,15 @@ class Format(Protocol):
     """The columns that name a record; they stand in the result beside the predictions."""
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """Cut files into spans of about so many records, in the order of the input.
-
-        Raises:
-            InvalidInput: A file cannot be read.
-        """
+        """Cut files into spans of about this many records, in the order of the input."""
         ...
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
-        """Yield the records of a span, ``batch_size`` at a time, fewer at its end; the columns ``keys`` among them.
-
-        Args:
-            folder: The channel's.
-            span: Which records.
-            batch_size: How many at a time.
-            threads: How many may decode at once.
-
-        Raises:
-            InvalidInput: A file cannot be read.
-        """
+        """Yield the records of a span, ``batch_size`` at a time, fewer at its end; the columns ``keys`` among them."""
         ...
 
 
 def is_gzipped(name: str) -> bool:
-    """Return whether a file is compressed, by its name."""
     # In any case, as its format is known by its name in any.
     return name.lower().endswith(".gz")
 
@@ -99,11 +83,7 @@ FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def named(name: str, columns: "InputColumns | None" = None) -> "Format":
-    """Return a format by its name.
-
-    Args:
-        name: One of ``FORMATS``.
-        columns: Of tables: the columns of all files, without which none can be read.
+    """Return a format by its name; of tables with ``columns``, those of all files, without which none can be read.
 
     Raises:
         MissingDependency: The image lacks what reads it.
@@ -120,11 +100,7 @@ def named(name: str, columns: "InputColumns | None" = None) -> "Format":
 
 
 def format_of(files: Sequence[str], channel: str) -> str:
-    """Return which format the files of a channel have, by their names.
-
-    Raises:
-        InvalidInput: They have none that is known, or several.
-    """
+    """Return the format of the files of a channel, by their names; raise InvalidInput if there is not just one."""
     formats = {_by_suffix(file): file for file in reversed(files)}
     if len(formats) > 1 or None in formats:
         endings = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
@@ -144,16 +120,7 @@ def _by_suffix(file: str) -> str | None:
 
 
 def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) -> None:
-    """Look at the channel that is read, where it is here.
-
-    Args:
-        workload: What is asked for.
-        inputs: By channel: the file or folder; None for what is elsewhere.
-
-    Raises:
-        InvalidRequest: No channel can be read, or several could.
-        InvalidInput: It has no files, or it is not known how to read them.
-    """
+    """Check the channel that is read, if it is here; ``inputs`` has its file or folder, None for what is elsewhere."""
     channel = workload.channel_of(inputs)
     path = inputs[channel]
     if path is None:

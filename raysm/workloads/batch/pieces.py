@@ -17,10 +17,8 @@ from raysm.workloads.file_names import is_hidden
 from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
 from raysm.workloads.report import EmitEvent, ProgressThrottle
 
-__all__ = ["Piece", "described", "pieces_of", "scan_columns"]
-
 Spans: TypeAlias = Mapping[str | None, Sequence[Span]]
-"""By the instance that alone has their records; None where all have."""
+"""By the only instance that has the records; None if all have them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,13 +28,11 @@ class Piece(PlacedBlock):
     number: int
     """Its place in the order of the input, from 0."""
     span: Span
-    """Which records."""
     host: str | None = None
-    """The one instance that has them; None where all have."""
+    """The only instance that has the records; None if all have them."""
 
     @property
     def file(self) -> str:
-        """Name of its part of the result."""
         return f"predictions/part-{self.number:06}.parquet"
 
     def __str__(self) -> str:
@@ -56,7 +52,7 @@ def pieces_of(workload: BatchInference, channel: str) -> tuple[str, list[Piece]]
 
     Raises:
         InvalidInput: There are no files, or they cannot be read.
-        InstanceLost: One that has a share of them went away meanwhile.
+        InstanceLost: An instance that has a share of them went away meanwhile.
     """
     files = [block for block in file_blocks(channel) if not is_hidden(block.name)]
     if not files:
@@ -102,10 +98,10 @@ def _numbered(pieces: list[Piece]) -> list[Piece]:
 
 
 GROUP_FILES = {"parquet": 64}
-"""Files that one task scans. Of Parquet it reads footers; files of the other formats are read whole, one by one."""
+"""Files that one task scans: of Parquet it reads footers only, files of other formats are read whole."""
 
 SMALL_BYTES = 32 << 20
-"""A channel that is not larger is scanned by the driver itself, sooner than a task would begin."""
+"""The driver itself scans a channel up to this size, sooner than a task would begin."""
 
 NOUNS = {"images": "image", "text": "text file", "npy": ".npy file", "files": "file"}
 
@@ -118,12 +114,9 @@ class FileGroup(PlacedBlock):
     """Files that one task scans."""
 
     files: tuple[str, ...]
-    """Paths inside the channel's folder."""
     host: str | None
-    """The one instance that has them; None if all have."""
 
     def __str__(self) -> str:
-        """Return the group's name in messages."""
         more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
         return f"the columns of {self.files[0]}{more}" + (f" on {self.host}" if self.host else "")
 
@@ -131,18 +124,7 @@ class FileGroup(PlacedBlock):
 def scan_columns(
     workload: BatchInference, channel: str, kind: str, pieces: Sequence[Piece], emit_event: EmitEvent
 ) -> InputColumns | None:
-    """Return the columns of all files of a channel; None if its format has no columns of its own.
-
-    Args:
-        workload: What is asked for.
-        channel: Which channel.
-        kind: Its format.
-        pieces: All of its records.
-        emit_event: Where progress goes.
-
-    Raises:
-        InvalidInput: A file cannot be read, the files do not fit together, or ``types`` names an unknown column.
-    """
+    """Return the columns of all files of a channel; None if its format has no columns of its own."""
     reader = named(kind)
     if not isinstance(reader, Table):
         return None

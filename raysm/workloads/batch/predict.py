@@ -27,12 +27,10 @@ from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.tables import TableColumns
 from raysm.workloads.failure import unpickled
 
-__all__ = ["Part", "Prediction", "ahead", "differing", "parquet_of", "predict", "predictor_of", "table_of"]
-
 T = TypeVar("T")
 
 AHEAD = 2
-"""Batches that are read while one is predicted: one would do if reading took always as long as predicting."""
+"""Batches that are read while one is predicted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,15 +38,10 @@ class Prediction:
     """What every process that predicts is told."""
 
     workload: BatchInference
-    """What is asked for."""
     channel: str
-    """Which channel is read."""
     format: str
-    """How."""
     threads: int
-    """How many may decode at once."""
     columns: InputColumns | None = None
-    """The columns of all files, if they are tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,20 +49,14 @@ class Part:
     """The predictions of one piece."""
 
     rows: int
-    """How many; 0 of a file without records, which becomes no file."""
+    """0 for a file without records, which becomes no file."""
     schema: pa.Schema | None
     """Names and types of its columns; None without rows. A column without a value has the type null."""
     content: bytes
-    """A Parquet file."""
 
 
 def predict(prediction: Prediction, piece: Piece) -> Part:
-    """Predict a piece, with the predictor of this process.
-
-    Raises:
-        InvalidInput: A file cannot be read.
-        InvalidRequest: The predictor cannot be made, or returned what cannot be written.
-    """
+    """Predict a piece, with the predictor of this process."""
     instance, workload = environment.read(), prediction.workload
     # Before anything is read: a model that cannot be made is an error of the first second.
     predictor = predictor_of(instance.payload / FUNCTION, workload.name)
@@ -159,15 +146,11 @@ def _put(items_ahead: "queue.Queue[Any]", item: Any, left: threading.Event) -> b
 Predictor = Callable[[dict[str, Any]], Any]
 
 _made: dict[Path, Predictor] = {}
-"""By the payload's file: a process that predicts many pieces makes its model once."""
+"""By the payload's file, so that a process that predicts many pieces makes its model once."""
 
 
 def predictor_of(pickled: Path, name: str) -> Predictor:
-    """Return this process's predictor, made at the first call.
-
-    Raises:
-        InvalidPayload: It cannot be unpickled here.
-    """
+    """Return this process's predictor, made at the first call."""
     if pickled not in _made:
         predictor, _, arguments = unpickled(pickled, name)
         # What making it raises passes through: a model that could not be downloaded is tried again with the piece.
@@ -177,18 +160,11 @@ def predictor_of(pickled: Path, name: str) -> Predictor:
 
 
 def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tuple[str, ...], name: str) -> pa.Table:
-    """Return what the result has of a batch: keys, kept columns, predictions.
-
-    Args:
-        batch: The records, as the predictor was given them.
-        predicted: What it returned.
-        keys: Columns of the batch that name a record.
-        keep: Other columns of the batch that are asked for.
-        name: Of the predictor.
+    """Return what the result has of a batch: the columns ``keys`` and ``keep`` of the records, and the predictions.
 
     Raises:
-        InvalidRequest: It returned no mapping, another number of predictions, or a column that there is already; or
-            the batch has no column that is to be kept.
+        InvalidRequest: The predictor ``name`` returned no mapping, another number of predictions, or a column that
+            there is already; or the batch has no column that is to be kept.
     """
     rows = len(next(iter(batch.values())))
     if not isinstance(predicted, Mapping) or not predicted:

@@ -33,20 +33,7 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.report import EmitEvent, ProgressThrottle
 from raysm.workloads.runner import Runner, leave_on_sigterm
 
-__all__ = [
-    "BatchRunner",
-    "Gathered",
-    "Outcome",
-    "Places",
-    "Size",
-    "measures_of",
-    "run_batch",
-    "size_of",
-]
-
-
 RATE_S = 5.0
-"""How often the rate is told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +41,8 @@ class Places:
     """Where the head writes."""
 
     result: Path
-    """The model folder."""
     records: Path | None
-    """Where parts are kept beyond this job's containers; None where nothing is."""
+    """Where parts outlive this job's containers; None keeps none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,13 +50,10 @@ class Size:
     """What one process that predicts takes."""
 
     cpus: float
-    """CPUs of Ray."""
     gpus: float
-    """GPUs of Ray."""
 
     @property
     def threads(self) -> int:
-        """How many decode at once."""
         # CPUs may be a share of one, as Ray counts them.
         return max(1, int(self.cpus))
 
@@ -80,15 +63,10 @@ class Outcome:
     """What was predicted."""
 
     files: tuple[ResultFile, ...]
-    """The parts, in the order of the input."""
     rows: int
-    """Records in all."""
     resumed: int
-    """Parts that an earlier run had finished."""
     seconds: float
-    """From the first piece to the last."""
     size: Size
-    """Of a process that predicted."""
 
 
 def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
@@ -106,11 +84,11 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     """Predict all records of a channel on the connected cluster.
 
     Args:
-        workload: What is asked for.
-        channel: Which channel.
-        pickled: The predictor, as the payload brought it.
+        workload: The request's.
+        channel: Name of the channel.
+        pickled: The predictor's file in the payload.
         places: Where to write.
-        emit_event: Where events go.
+        emit_event: Takes events.
 
     Raises:
         InvalidInput: The channel has no files, or one cannot be read.
@@ -202,12 +180,7 @@ class Gathered:
         self._begun_s = self._told_s = time.monotonic()
 
     def take(self, piece: Piece, part: Part) -> None:
-        """Write a part in its place.
-
-        Raises:
-            InvalidRequest: Its columns are not those of the other parts.
-            NoRoom: The disk is full.
-        """
+        """Write a part in its place; refuse columns that are not those of the other parts."""
         # A file may be empty: its piece keeps its number, so that the names of the others do not depend on it.
         if part.rows:
             self._check(piece, part)
@@ -220,11 +193,7 @@ class Gathered:
             self._emit(Metric(name="rows_per_s", value=self.rows / (now_s - self._begun_s)))
 
     def files(self) -> tuple[ResultFile, ...]:
-        """Return the parts in the order of the input, once all have come.
-
-        Raises:
-            NoRoom: The disk is full.
-        """
+        """Return the parts in the order of the input, once all have come."""
         for piece, schema in self._incomplete:
             # Another part has told the type: all parts have the same columns, whoever was first.
             if schema != self._schema:
@@ -262,7 +231,6 @@ class Gathered:
 
 
 def measures_of(outcome: Outcome) -> Mapping[str, float]:
-    """Return the figures that the manifest has."""
     return {
         "rows": float(outcome.rows),
         "rows_per_s": outcome.rows / outcome.seconds if outcome.seconds > 0 else 0.0,

@@ -31,13 +31,11 @@ from raysm.workloads.batch.columns import (
 from raysm.workloads.batch.files import objects
 from raysm.workloads.batch.formats import Columns, Span, is_gzipped
 
-__all__ = ["Csv", "JsonLines", "Parquet", "Table", "TableColumns", "array_of"]
-
 MAX_BLOCK_BYTES = 1 << 30
-"""Arrow counts the bytes of a block by 32 bits with a sign."""
+"""Arrow counts the bytes of a block in a signed 32-bit number."""
 
 NO_VALUE = pa.array(pa_csv.ConvertOptions().null_values)
-"""What stands for a missing value in a CSV column that is not text: an empty field, ``NA``, ``null``, ``NaN`` ..."""
+"""A missing value in a CSV column that is not text: an empty field, ``NA``, ``null``, ``NaN`` ..."""
 
 TRUTH_VALUES = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
 
@@ -50,11 +48,7 @@ CSV_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 
 
 class TableColumns(dict[str, NDArray[Any]]):
-    """Records of a table.
-
-    Attributes:
-        table: The same as the file has them: to NumPy a whole number that is missing makes fractions of all others.
-    """
+    """Records of a table; ``table`` has them as in the file, while to NumPy missing integers make all of them floats."""
 
     def __init__(self, columns: Columns, table: pa.Table) -> None:
         super().__init__(columns)
@@ -66,39 +60,28 @@ class Table:
 
     keys: tuple[str, ...] = ("file", "row")
     same_columns = False
-    """Whether all files must have the same columns."""
+    """All files must have the same columns."""
     any_is_text = False
-    """Whether a column of lists in one file and numbers in another can be read as text."""
+    """A column of lists in one file and numbers in another is read as text."""
 
     def __init__(self, columns: InputColumns | None = None) -> None:
         self._columns = columns
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """See ``Format``; only reading all rows before it tells where a row ends, so each file stays whole."""
+        """Keep each file whole, because only reading all rows before it tells where a row begins."""
         return [Span(files=(file,)) for file in files]
 
     def scan(self, folder: Path, file: str, types: Mapping[str, str]) -> FileColumns:
-        """Return the columns of a file.
-
-        Args:
-            folder: The channel's.
-            file: Its path inside the folder.
-            types: The types that the user asks for, by column.
-
-        Raises:
-            InvalidInput: The file cannot be read.
-        """
+        """Return the columns of a file, with the ``types`` that the user asks for, by column."""
         try:
             return self.scanned(folder / file, file, types)
         except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
             raise InvalidInput(f"{folder / file} cannot be read: {error}") from error
 
     def unified(self, files: Sequence[FileColumns], types: Iterable[str]) -> InputColumns:
-        """Return the columns of all files; ``columns.unified`` says how."""
         return unified(files, types, same_columns=self.same_columns, any_is_text=self.any_is_text)
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
-        """See ``Format``."""
         assert self._columns is not None, "tables are read after all of them were scanned"
         (name,) = span.files
         row = span.first_row
@@ -134,7 +117,6 @@ class Csv(Table):
     same_columns = True
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
-        """See ``Table``."""
         if not path.stat().st_size:
             return FileColumns(file=file, schema=pa.schema([]), rows=0)
         block_bytes = BLOCK_BYTES
@@ -150,7 +132,6 @@ class Csv(Table):
                 return FileColumns(file=file, schema=schema, rows=rows, block_bytes=block_bytes)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
-        """See ``Table``."""
         if not path.stat().st_size:
             return
         kinds = {field.name: field.type for field in columns.schema}
@@ -244,7 +225,6 @@ class JsonLines(Table):
     any_is_text = True
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
-        """See ``Table``."""
         found: dict[str, pa.DataType] = {}
         values: dict[str, int] = {}
         rows = 0
@@ -263,7 +243,6 @@ class JsonLines(Table):
         return FileColumns(file=file, schema=pa.schema(fields), rows=rows)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
-        """See ``Table``."""
         # Times have no literal in JSON: they are texts, which are cast afterwards.
         schema = pa.schema(
             [(field.name, pa.string() if pa.types.is_temporal(field.type) else field.type) for field in columns.schema]
@@ -402,7 +381,7 @@ class Parquet(Table):
     """Reads Parquet by its row groups."""
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """See ``Format``; a row group is never cut, for it is read whole anyway."""
+        """Cut between row groups, which are read whole anyway."""
         spans = []
         for file in files:
             counts = _row_groups(folder / file)
@@ -416,7 +395,7 @@ class Parquet(Table):
         return spans
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
-        """See ``Table``; only the file's footer is read, which has types and usually counts missing values."""
+        """Read only the file's footer, which has types and usually counts missing values."""
         with pq.ParquetFile(path) as parquet:
             _refuse_twice(path, parquet.schema_arrow.names)
             fields = [
@@ -430,7 +409,6 @@ class Parquet(Table):
             return FileColumns(file=file, schema=pa.schema(fields), rows=parquet.metadata.num_rows)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
-        """See ``Table``."""
         with pq.ParquetFile(path) as file:
             groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
             for batch in file.iter_batches(batch_size, row_groups=list(groups)):
@@ -488,11 +466,9 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
 
 
 def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
-    """Return a column as NumPy has it: numbers as numbers, lists of one length as rows of a matrix, else objects.
+    """Return a column for NumPy: numbers, lists of one length as rows of a matrix, else objects.
 
-    Args:
-        column: The values.
-        nullable: Whether a value is missing here or in another batch: all batches have the same type.
+    A ``nullable`` column misses a value here or in another batch: all batches have the same type.
     """
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):

@@ -19,14 +19,11 @@ from raysm.workloads.folders import fill_folders, make_state_folder
 from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.script_main import run_script
 
-__all__ = ["FunctionRunner", "ScriptRunner", "run_function"]
-
 
 class ScriptRunner(Runner[Script]):
     """Runs the script, which joins Ray itself, unless it wants to find itself joined."""
 
     def run(self, address: str) -> None:
-        """Run it; whatever it raises passes through, ``SystemExit`` too."""
         begun_s = time.monotonic()
 
         def describe() -> None:
@@ -57,17 +54,11 @@ class FunctionRunner(Runner[PickledFunction]):
     """Calls the function."""
 
     def run(self, address: str) -> None:
-        """Call it, and keep its value."""
         run_function(self.payload.function, self.workload.name, self.environment.paths.model)
 
 
 def run_function(pickled: Path, name: str, model: Path) -> None:
-    """Call the function of ``pickled`` with Ray initialised, and keep its value in the folder ``model``.
-
-    Raises:
-        InvalidPayload: It cannot be unpickled here.
-        InvalidRequest: Its value cannot be pickled.
-    """
+    """Call the function of ``pickled`` with Ray initialised, and keep its value in the folder ``model``."""
     import ray
 
     function, args, kwargs = unpickled(pickled, name)

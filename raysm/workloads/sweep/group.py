@@ -21,8 +21,6 @@ from raysm.workloads.report import Listener, Report
 from raysm.workloads.sweep.trial import Assignment, TrialRun, begin_in, call, trial_folder
 from raysm.workloads.training.loop import session
 
-__all__ = ["run_group"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Member:

@@ -12,8 +12,6 @@ import ray
 
 from raysm.workloads.nodes import only_on
 
-__all__ = ["HeadFiles", "download", "serve_files", "upload"]
-
 PIECE_BYTES = 8 << 20
 """Files travel in pieces of this size, so memory stays bounded for checkpoints of any size."""
 
@@ -30,8 +28,7 @@ class HeadFiles:
     def __init__(self, root: str) -> None:
         self._root = Path(root)
 
-    def ready(self) -> None:
-        """Return once the actor runs."""
+    def ready(self) -> None: ...
 
     def write(self, path: str, offset: int, content: bytes | None) -> None:
         """Write a piece of a file at ``offset``; None creates a folder."""
@@ -79,13 +76,7 @@ def serve_files(root: Path, node_id: str) -> Any:
 
 
 def upload(files: Any, folder: Path, name: str) -> None:
-    """Copy a local folder to the head as ``name``. It appears there once it is complete.
-
-    Args:
-        files: Handle of the actor.
-        folder: The local folder.
-        name: Path on the head.
-    """
+    """Copy a local folder to the head as ``name``. It appears there once it is complete."""
     partial = name + PARTIAL
     _call(files.write, partial, 0, None)
     for path in sorted(folder.rglob("*")):

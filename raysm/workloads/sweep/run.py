@@ -25,10 +25,8 @@ from raysm.workloads.sweep.head_files import serve_files
 from raysm.workloads.sweep.study import Draw, Entry, Population, Study
 from raysm.workloads.sweep.trial import Assignment, Message, TrialActor
 
-__all__ = ["Outcome", "Sweep", "TrialSize", "size_of", "trials_at_once"]
-
 SPENT_EVERY_S = 10.0
-"""How often the time that the sweep has taken is written down; a killed run may take this much more than its budget."""
+"""Seconds between two notes of the time spent; a killed run may take this much more than its budget."""
 
 STOPS_WITHIN_S = 10.0
 """A trial that was told to stop has this long for its ``finally`` blocks; then its process is killed."""
@@ -45,11 +43,8 @@ class Outcome:
     """What a sweep found."""
 
     entries: tuple[Entry, ...]
-    """The trials that ended, by number."""
     notes: tuple[str, ...]
-    """Remarks for the user, for example that the time was too short."""
     seconds: float
-    """Seconds that this run took."""
     resumed: int
     """Trials that were done before an interruption, and did not run again."""
 
@@ -59,11 +54,8 @@ class TrialSize:
     """The resources of one trial."""
 
     workers: int
-    """Its processes."""
     cpus: float
-    """CPUs of each process."""
     gpus: float
-    """GPUs of each process."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -98,13 +90,11 @@ class Sweep:
 
     workload: SweepWorkload
     draw: Draw | None
-    """Draws the parameters; None draws from the workload's space."""
+    """None draws from the workload's space."""
     root: Path
     """Folder for what is kept until the sweep ends."""
     emit_event: Callable[[Event], None]
-    """Writes an event into the job's log."""
     study: Study = field(init=False)
-    """The memory of the sweep, once it runs."""
 
     def run(self, nodes: Sequence[Node]) -> Outcome:
         """Run the trials that are left on the instances ``nodes``, of which the first is the head.
@@ -427,18 +417,9 @@ def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
 
 
 def trials_at_once(nodes: Sequence[dict[str, float]], size: TrialSize, *, most: int | None = None) -> tuple[int, str]:
-    """Return how many trials run at once.
+    """Return how many trials run at once, and a sentence if that is less than ``most``, else an empty text.
 
-    Args:
-        nodes: What each instance offers, in Ray's names: ``{"CPU": 4, "GPU": 1}``.
-        size: Resources of one trial.
-        most: Upper limit; None is as many as fit.
-
-    Returns:
-        The number, at least 1, and a sentence if it is less than ``most``, else an empty text.
-
-    Raises:
-        InvalidRequest: Not even one trial fits.
+    ``nodes`` has what each instance offers, in Ray's names: ``{"CPU": 4, "GPU": 1}``.
     """
     # An estimate if workers are larger than half an instance; placement groups decide.
     fit = tasks_at_once(nodes, size.cpus, size.gpus) // size.workers

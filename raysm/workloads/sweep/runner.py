@@ -25,8 +25,6 @@ from raysm.workloads.runner import Runner, leave_on_sigterm
 from raysm.workloads.sweep.run import Outcome, Sweep
 from raysm.workloads.sweep.study import drawing_by
 
-__all__ = ["SweepRunner", "as_launched", "summary_of", "table_of", "write_result"]
-
 
 class SweepRunner(Runner[SweepWorkload]):
     """Runs the trials."""
@@ -67,11 +65,7 @@ class SweepRunner(Runner[SweepWorkload]):
 
 
 def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> SweepWorkload:
-    """Return the sweep to run: inside a tuning job of the service one trial with the values that the service chose.
-
-    Raises:
-        InvalidRequest: The service chose no value for a parameter.
-    """
+    """Return the sweep to run: inside a tuning job of the service one trial with the values that the service chose."""
     # Only a tuning job sets this; a user's own hyperparameters may have any other name.
     if TUNING_OBJECTIVE not in hyperparameters:
         return workload
@@ -86,14 +80,7 @@ def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> 
 
 
 def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder: Path) -> tuple[ResultFile, ...]:
-    """Write the result into ``folder``; return a description of its tables.
-
-    Args:
-        outcome: What the sweep found.
-        workload: The sweep.
-        files: Folder of the trials' checkpoints.
-        folder: The head's model folder.
-    """
+    """Write the result into ``folder``; ``files`` has the trials' checkpoints. Return a description of its tables."""
     folder.mkdir(parents=True, exist_ok=True)
     trials = tuple(entry.trial for entry in outcome.entries)
     best = best_of(trials, workload.mode)

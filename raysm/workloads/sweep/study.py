@@ -26,8 +26,6 @@ from raysm.request.codec import from_json, to_json
 from raysm.request.early_stopping import Asha, Median, Pbt
 from raysm.request.sweep import SweepWorkload
 
-__all__ = ["Draw", "Entry", "Population", "Study", "drawing_by", "key_of"]
-
 Draw = Callable[[Any], Mapping[str, Any]]
 """Draws all parameters from an Optuna trial."""
 
@@ -35,7 +33,6 @@ IDENTITY = ("space", "metric", "mode", "search", "seed")
 """Fields that two sweeps must share for one to continue the other's trials."""
 
 ENTRY, EARLIER, SPENT = "entry", "earlier", "spent_s"
-"""Names of attributes in the journal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +47,6 @@ class Entry:
     reports: int = 0
     """Reports that the trial had made when it wrote the checkpoint."""
     traceback: str = ""
-    """Where a failed trial failed."""
 
 
 class Study:
@@ -63,13 +59,7 @@ class Study:
     """
 
     def __init__(self, workload: SweepWorkload, draw: Draw | None, root: Path) -> None:
-        """Open the sweep's study in ``root``, or create it; remove what other sweeps left there.
-
-        Args:
-            workload: The sweep.
-            draw: Draws the parameters; None draws from the workload's space.
-            root: Folder on the head's disk.
-        """
+        """Open the sweep's study in ``root`` on the head's disk, or create it; remove what other sweeps left there."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._workload = workload
         self._draw = draw or (lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()})
@@ -143,13 +133,7 @@ class Study:
             self._study.tell(trial, entry.trial.value)
 
     def should_stop(self, number: int, value: float, reports: int) -> bool:
-        """Record a trial's report; return whether the trial ends here.
-
-        Args:
-            number: Number of the trial.
-            value: Its metric; NaN if that was not finite.
-            reports: The reports that it has made, with this one.
-        """
+        """Record a trial's value, NaN if it was not finite; return whether the trial ends after this many reports."""
         rule, trial = self._workload.stop, self._trials[number]
         if rule is None or isinstance(rule, Pbt):
             return False
@@ -171,7 +155,6 @@ class Study:
         self._study.set_user_attr(SPENT, seconds)
 
     def remove_checkpoint(self, name: str) -> None:
-        """Delete a checkpoint."""
         shutil.rmtree(self.files / name, ignore_errors=True)
 
     def remove_checkpoints(self, number: int) -> None:
@@ -255,7 +238,6 @@ class Population:
         return replace(donor, trial=copied)
 
     def leave(self, number: int) -> None:
-        """Remove a trial that has ended."""
         self._members.pop(number, None)
 
     def _rank(self, number: int) -> tuple[bool, float]:

@@ -33,22 +33,6 @@ from raysm.workloads.report import RESTORED, Listener, Report, listening, parse,
 from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, started
 from raysm.workloads.sweep.head_files import download, upload
 
-__all__ = [
-    "Assignment",
-    "EndedEarly",
-    "Message",
-    "TrialActor",
-    "TrialRun",
-    "arguments_of",
-    "begin_in",
-    "call",
-    "metrics_of",
-    "run_script",
-    "seed_all",
-    "trial_folder",
-    "trial_reason",
-]
-
 MODEL = "model"
 """Folder inside a trial's folder; $SM_MODEL_DIR names it."""
 
@@ -65,9 +49,7 @@ class Assignment:
     """What a worker needs to run a trial."""
 
     number: int
-    """Number of the trial."""
     params: Mapping[str, Any]
-    """Its parameters."""
     checkpoint: str | None
     """Name of the checkpoint on the head to continue from; None starts from the beginning."""
     files: Any
@@ -83,11 +65,8 @@ class Message:
     status: str = ""
     """``done``, ``failed`` or ``stopped`` at the end."""
     reason: str = ""
-    """Why the trial failed, in one line."""
     traceback: str = ""
-    """Where it failed."""
     host: str = ""
-    """The instance."""
 
 
 class TrialActor:
@@ -96,8 +75,7 @@ class TrialActor:
     def __init__(self) -> None:
         self._run: _Exchange | None = None
 
-    def ready(self) -> None:
-        """Return once the actor runs."""
+    def ready(self) -> None: ...
 
     def begin(self, assignment: Assignment) -> Message:
         """Start a trial; return its first message."""
@@ -139,10 +117,8 @@ class TrialRun:
 
     workload: SweepWorkload
     here: Environment
-    """What this instance was told."""
     assignment: Assignment
     folder: Path
-    """The trial's own folder on this instance."""
     deliver: Callable[[Message], None]
     """Sends a report to the sweep; raises EndedEarly if the trial is to stop."""
 
@@ -287,13 +263,7 @@ def trial_folder(instance: Environment, name: str) -> Iterator[Path]:
 
 
 def begin_in(folder: Path, assignment: Assignment, seed: int | None) -> None:
-    """Prepare this process for a trial: its checkpoint, its folders as variables, and its random numbers.
-
-    Args:
-        folder: The process's own folder, from ``trial_folder``.
-        assignment: The trial.
-        seed: None leaves the generators as they are.
-    """
+    """Prepare this process for a trial: its checkpoint, its folders as variables, and its random numbers."""
     if assignment.checkpoint is not None:
         download(assignment.files, assignment.checkpoint, folder / RESTORED)
     environment.tell({TRIAL: str(folder), "SM_MODEL_DIR": str(folder / MODEL)})

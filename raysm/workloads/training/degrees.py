@@ -12,8 +12,6 @@ from typing import Any, Literal, get_args
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.smdistributed import fields_from_smdistributed
 
-__all__ = ["Coordinates", "Layout", "Optimize", "Parallel", "Placement", "Schedule"]
-
 Placement = Literal["cluster", "spread"]
 
 ORDER: dict[str, tuple[str, ...]] = {
@@ -28,13 +26,9 @@ class Coordinates:
     """Where one rank is in the mesh."""
 
     data: int
-    """Replica."""
     shard: int
-    """Part of the replica's parameters."""
     pipeline: int
-    """Place in the pipeline."""
     tensor: int
-    """Part of each tensor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +38,11 @@ class Layout:
     data: int = 1
     """Replicas."""
     shard: int = 1
-    """Ranks over which the parameters of a replica are cut."""
+    """Ranks that share the parameters of a replica."""
     pipeline: int = 1
-    """Ranks of a pipeline."""
     tensor: int = 1
-    """Ranks over which single tensors are cut."""
+    """Ranks that share single tensors."""
     placement: Placement = "cluster"
-    """Which ranks are neighbours."""
 
     def __str__(self) -> str:
         """``data=2 × pipeline=2, spread``: equal where each rank has the same part of model and data, and else not."""
@@ -73,7 +65,6 @@ class Layout:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
         return prod(self.shape)
 
     @property
@@ -82,7 +73,6 @@ class Layout:
         return self.data * self.shard
 
     def coordinates(self, rank: int) -> Coordinates:
-        """Return where a rank is."""
         coordinates = {}
         # As the digits of a number: the fastest dimension is the lowest digit.
         for name, size in zip(reversed(self.dimensions), reversed(self.shape), strict=True):
@@ -105,15 +95,7 @@ class Layout:
         return list(groups.values())
 
     def check_hosts(self, hosts: Sequence[str], workers_per_instance: int | None = None) -> None:
-        """Check that no tensor is cut over two instances, and the workers of each instance.
-
-        Args:
-            hosts: The instance of each rank.
-            workers_per_instance: How many each has to run; None is any number.
-
-        Raises:
-            InvalidRequest: One would be, or an instance runs another number.
-        """
+        """Check that no tensor is cut over two instances, and that each runs ``workers_per_instance``, if given."""
         # Counted here, because bare torchrun has no list of hosts.
         for host, count in Counter(hosts).items():
             if workers_per_instance not in (None, count):
@@ -199,7 +181,6 @@ class Parallel:
     """What each instance has to run; None is any number. Only checked: the job's workload says how many are started."""
 
     def __post_init__(self) -> None:
-        """Check each field, and the fields against each other."""
         for name in (
             "data",
             "shard",
@@ -261,7 +242,6 @@ class Parallel:
 
     @property
     def stages(self) -> int:
-        """Number of stages into which the model is cut."""
         if self.pipeline == 1:
             return 1
         # Two is the least with which stages can interleave; more of them cost more messages.
@@ -273,11 +253,7 @@ class Parallel:
         return 1 if self.pipeline == 1 else self.microbatches or MICROBATCHES_PER_WORKER * self.pipeline
 
     def layout(self, workers: int) -> Layout:
-        """Return the mesh of ranks for so many workers.
-
-        Raises:
-            InvalidRequest: The degrees do not multiply to it.
-        """
+        """Return the mesh of ranks for this many workers; raise InvalidRequest if the degrees do not multiply to it."""
         degrees = {"data": self.data, "shard": self.shard, "pipeline": self.pipeline, "tensor": self.tensor}
         # Both open would have no one answer: sharding over all is what FSDP does by itself.
         if self.shard is None:
@@ -296,11 +272,7 @@ class Parallel:
         return Layout(**resolved, placement=self.placement)
 
     def check_batch(self, batch_size: int, workers: int) -> None:
-        """Check that the slices of a global batch can be cut into micro-batches.
-
-        Raises:
-            InvalidRequest: It cannot.
-        """
+        """Check that the slices of a global batch can be cut into micro-batches."""
         slices = self.layout(workers).data_ranks
         count = self.microbatch_count
         # Rows that are left over would make a micro-batch of another shape, for which a schedule has to be made anew.

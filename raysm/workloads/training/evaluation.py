@@ -15,17 +15,15 @@ from raysm.workloads.training.loop.batch_norms import averages_of_first
 from raysm.workloads.training.loop.sampler import one_pass
 from raysm.workloads.training.loop.session import Session, current
 
-__all__ = ["evaluate", "evaluation", "means"]
-
 
 @contextmanager
 def evaluation(model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device: torch.device) -> Iterator[None]:
-    """Compute without gradients, in the mode of evaluation, as the model does that a checkpoint would keep.
+    """Compute without gradients, in evaluation mode, like the model that a checkpoint would keep.
 
     Args:
         model: All modules of this rank.
-        replicas: For each dimension of the mesh whose ranks have the same norms, those of this rank.
-        device: Whose random numbers stay as they are.
+        replicas: This rank's group in each dimension of the mesh whose ranks have the same norms.
+        device: Its random numbers stay as they are.
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -43,13 +41,9 @@ def evaluation(model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device
 def means(
     session: Session, engine: Engine, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]
 ) -> dict[str, float]:
-    """Return each metric's mean over all rows; every rank has to call it, with as many batches.
+    """Return each metric's mean over all rows; every rank has to call it, with equally many batches.
 
-    Args:
-        session: Whose ``coming`` says whether a slice counts.
-        engine: Of the mode.
-        batches: This data rank's slices; while one is handed out, ``session.position.coming`` is it.
-        metrics: By name.
+    While a batch is handed out, ``session.position.coming`` is its slice.
     """
     functions = list(metrics.values())
     total = no_sums(functions)

@@ -53,7 +53,7 @@ def bottleneck(
         usage: Means of rank 0's instance by the names of ``usage.usage_between``.
         device: Type of the device.
         precision: ``fp32`` or ``bf16``.
-        workers: Number of workers.
+        workers: In all.
         pipeline: Workers of a pipeline.
         has_advice: False leaves out what to try.
     """
@@ -137,11 +137,9 @@ class Measuring(Observer):
             self._usage.__enter__()
 
     def span(self, kind: str) -> "_Span":
-        """Return a context that counts its seconds as ``kind``."""
         return _Span(self, kind)
 
     def on_step_end(self, step: int, loss: float) -> None:
-        """Count the step; emit metrics from time to time."""
         self._steps += 1
         now_s = self.clock()
         wall_s = now_s - self._begin_s

@@ -41,11 +41,6 @@ def save_model(folder: str | Path | None = None) -> Path | None:
 
 
 def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
-    """Write tensors by name into ``folder``; return the file.
-
-    Raises:
-        MissingDependency: safetensors is not installed.
-    """
     try:
         from safetensors.torch import save_file
     except ImportError as error:

@@ -23,8 +23,6 @@ from raysm.workloads.training.parallel.parallelize import Parallelizer
 from raysm.workloads.training.parallel.tensors import Plan
 from raysm.workloads.training.parallel.trainer import Trainer
 
-__all__ = ["prepare", "step"]
-
 
 def prepare(
     model: nn.Module,

@@ -24,7 +24,7 @@ NO_EFFECT: dict[str, Any] = {
     "ddp_dist_backend": "auto",
     "expert_parallel_degree": 1,
 }
-"""Options that raysm does not have, at values with which they ask for nothing; of any other that is False or None."""
+"""Options that raysm does not have, with the values at which they ask for nothing; so do False and None."""
 
 REMEDIES = {
     "auto_partition": "name where stages begin by prepare(blocks=[…]) instead",
@@ -48,11 +48,8 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the ``Parallel`` that does what these options did.
 
     Args:
-        options: The ``distribution`` of an estimator, or its ``modelparallel``, or the ``parameters`` alone, to which
-            ``processes_per_host`` may be added.
-
-    Without ``modelparallel`` the model is not cut: that is DDP. Options of the data parallel library are dropped, with
-    a warning that names them.
+        options: The ``distribution`` of an estimator, its ``modelparallel``, or the ``parameters`` alone, perhaps with
+            ``processes_per_host``. Without ``modelparallel`` this is DDP, and other options are dropped with a warning.
 
     Raises:
         InvalidRequest: An option or its value has no counterpart; the message names it.

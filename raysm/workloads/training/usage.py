@@ -18,8 +18,6 @@ from raysm.contract.machine import memory_limit, memory_used
 from raysm.errors import MissingDependency
 from raysm.workloads.report import EmitEvent
 
-__all__ = ["Gpus", "GpusUnknown", "Usage", "read_counters", "usage_between"]
-
 INTERVAL_S = 1.0
 
 EMIT_EVERY_S = 10.0
@@ -81,11 +79,6 @@ class Gpus:
     """The GPUs of the machine, as NVIDIA's driver reports them through nvidia-ml-py (imported as ``pynvml``)."""
 
     def __init__(self) -> None:
-        """Open the driver's library.
-
-        Raises:
-            GpusUnknown: nvidia-ml-py is not installed, or there is no driver.
-        """
         try:
             import pynvml
         except ImportError as error:
@@ -98,11 +91,7 @@ class Gpus:
             raise GpusUnknown(f"NVIDIA's driver library says: {error}") from error
 
     def usage(self) -> dict[str, float]:
-        """Return the mean of the GPUs' use, and the share of the memory of the fullest one, in percent.
-
-        Raises:
-            GpusUnknown: The driver does not answer, or does not count this: MIG instances have no rate of use.
-        """
+        """Return the mean of the GPUs' use, and the share of the memory of the fullest one, in percent."""
         try:
             # The driver's own mean of its last period: sampled here, kernels of a millisecond would be missed.
             busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
@@ -116,7 +105,6 @@ class Gpus:
         return {"gpu_percent": sum(busy) / len(busy), "gpu_memory_percent": 100.0 * fullest}
 
     def close(self) -> None:
-        """Close the library; harmless if the driver is gone."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
@@ -151,18 +139,7 @@ class Usage:
         interval_s: float = INTERVAL_S,
         emit_every_s: float = EMIT_EVERY_S,
     ) -> None:
-        """Nothing happens yet.
-
-        Args:
-            host: The instance that the metrics are about.
-            emit_event: Takes the metrics.
-            say: Takes a line for people: what stays unknown and why, once.
-            has_gpus: Whether the instance has GPUs: without any, no line says that their use is unknown.
-            read: Reads the system's counters.
-            open_gpus: Opens the driver's library.
-            interval_s: Between two readings.
-            emit_every_s: Between two metrics of a name, at least.
-        """
+        """Prepare a thread for the metrics of ``host``; ``say`` takes what stays unknown and why, once."""
         self._host, self._emit_event, self._say, self._has_gpus = host, emit_event, say, has_gpus
         self._read, self._open_gpus = read, open_gpus
         self._interval_s, self._emit_every_s = interval_s, emit_every_s
@@ -175,12 +152,10 @@ class Usage:
         self._counts: Counter[str] = Counter()
 
     def __enter__(self) -> "Usage":
-        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Emit what is left, and end the thread, at once."""
         self._over.set()
         self._thread.join()
 

@@ -30,8 +30,6 @@ from raysm.workloads.training.loop.batch import capture_state
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.parallel.trainer import Trainer
 
-__all__ = ["Checkpointing", "Checkpoints", "attach"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
@@ -50,7 +48,6 @@ class Checkpoints:
     checkpoint URI; None is ``raysm/training`` there. In no job None is ``checkpoints`` in the working folder."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         for name in ("every_steps", "keep"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
@@ -66,20 +63,15 @@ class _Saving:
     """A checkpoint that is being written."""
 
     manifest: Manifest
-    """Without its files, which rank 0 alone learns."""
+    """Without its files, which only rank 0 learns."""
     future: "Future[Any]"
-    """Done when it is whole."""
     begun_s: float = field(default_factory=time.monotonic)
-    """By the monotonic clock."""
 
 
 def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "Checkpointing | None":
-    """Go on from the newest whole checkpoint, and save from now on; every rank has to call it.
+    """Resume from the newest whole checkpoint, and save from now on; every rank has to call it.
 
-    Without a config a job that keeps checkpoints gets the default one, and anything else none.
-
-    Raises:
-        InvalidRequest: The newest whole checkpoint is that of another model or optimizer.
+    Without a config, only a job that keeps checkpoints gets the default one.
     """
     folder = None if config is None or config.folder is None else Path(config.folder)
     if session.in_job:
@@ -102,7 +94,6 @@ class Checkpointing(Observer):
     """Saves one training, seen from one rank."""
 
     def __init__(self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path) -> None:
-        """Take what is saved, when, and where on this instance."""
         self._session, self._trainer, self._config, self._folder = session, trainer, config, folder
         # A group of its own: saving in the background talks while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
@@ -134,7 +125,6 @@ class Checkpointing(Observer):
             self._random = None
 
     def on_step_begin(self, step: int) -> None:
-        """The same for a loop whose batches are the user's own."""
         self.on_loop_begin()
 
     def on_step_end(self, step: int, loss: float) -> None:
@@ -147,7 +137,6 @@ class Checkpointing(Observer):
             self._settle()
 
     def on_end(self) -> None:
-        """Wait for what is being written."""
         if self._over:
             return
         self._over = True
@@ -219,10 +208,9 @@ class Checkpointing(Observer):
         )
 
     def _settle(self) -> None:
-        """Wait for the checkpoint that is being written, if there is one; remove those that it makes outdated.
+        """Wait for the checkpoint that is being written, and remove those that it makes outdated.
 
-        One that cannot be written does not end the training: what was learned since is worth more, and the next one
-        may find room. Every rank learns of it, because none is done before all are.
+        A checkpoint that cannot be written does not end the training: the next one may find room.
         """
         saving, self._saving = self._saving, None
         if saving is None:

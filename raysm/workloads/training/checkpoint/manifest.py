@@ -20,32 +20,16 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.workloads.training.loop.position import DataOrder
 
-__all__ = [
-    "MANIFEST",
-    "Best",
-    "FileRecord",
-    "Manifest",
-    "list_folders",
-    "read_manifests",
-    "is_intact",
-    "name_of",
-    "choose_outdated",
-    "parse_manifest",
-    "remove",
-]
-
 MANIFEST = "manifest.json"
-"""Name of the file that is written last."""
 
 Best: TypeAlias = tuple[str, Literal["min", "max"]]
-"""A metric, and which of its values are good."""
 
 FORMAT = 1
 
 NAME = re.compile(r"step-\d{10,}-[0-9a-f]{8}")
 
 FILE = re.compile(r"[A-Za-z0-9_.-]+")
-"""Names of files inside; no other character, as some make what is no path at all (NUL)."""
+"""Names of files inside; other characters could make a path (``/``) or none (NUL)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +37,7 @@ class FileRecord:
     """One file of a checkpoint."""
 
     bytes: int
-    """Its size."""
     sha256: str
-    """Its digest, hex."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,35 +45,29 @@ class Manifest:
     """One whole checkpoint."""
 
     step: int
-    """Steps of the optimizer that it holds."""
     epoch: int
     """The epoch in which training resumes, from 0."""
     offset: int
     """Samples of that epoch that were learned from, over all workers."""
     workers: int
-    """World size of the run that made it."""
     layout: str
-    """How the work was laid out over them: ``data=2 × pipeline=2``, equal where each rank has the same part."""
+    """As in ``data=2 × pipeline=2``, equal if each rank has the same part."""
     run: str
     """Eight hex digits, drawn anew by every start of the workers."""
     files: Mapping[str, FileRecord]
-    """By name inside the folder."""
     order: DataOrder | None = None
-    """None where the batches are the user's own."""
+    """None if the batches are the user's own."""
     value: float | None = None
-    """Of the metric by which the best is kept; None without one."""
+    """Value of ``metric``, by which the best checkpoint is kept."""
     metric: str | None = None
-    """Which metric that is; None if none was named."""
     reported: Mapping[str, float] = field(default_factory=dict)
-    """The finite ones of the metrics that rank 0 had reported last, by name."""
+    """The metrics that rank 0 had reported last, if finite."""
     format: int = FORMAT
-    """Version of this file's form."""
     time_s: float = field(default_factory=time.time)
-    """When it was written, in seconds since the epoch of the clock."""
+    """When it was written, in seconds since the epoch."""
 
     @property
     def name(self) -> str:
-        """The checkpoint's folder."""
         return name_of(self.step, self.run)
 
     def value_of(self, metric: str) -> float | None:
@@ -102,22 +78,16 @@ class Manifest:
         return None if metric == "loss" else self.reported.get(metric)
 
     def write(self, folder: Path) -> None:
-        """Make the checkpoint in ``folder`` a whole one."""
         # Last, and atomically: that the manifest is there is what makes a checkpoint whole.
         put(folder / MANIFEST, json.dumps(to_json(self), indent=1) + "\n")
 
 
 def name_of(step: int, run: str) -> str:
-    """Return the name of a checkpoint's folder; names sort by step."""
     return f"step-{step:010d}-{run}"
 
 
 def parse_manifest(data: Any, where: str) -> Manifest:
-    """Return the manifest that ``data``, JSON values, holds.
-
-    Raises:
-        InvalidConfig: It is no manifest, or has another format.
-    """
+    """Return the manifest in ``data``, JSON values; raise InvalidConfig if it is none, or has another format."""
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
         raise InvalidConfig(
             f"{where} has format {data['format']!r}, this raysm reads {FORMAT}: use the one that wrote it"
@@ -141,12 +111,9 @@ def list_folders(checkpoints: Path) -> list[str]:
 
 
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
-    """Return the manifests below ``checkpoints`` by folder; whether their files are there is another question.
+    """Return the manifests below ``checkpoints`` by folder, whether their files are there or not.
 
     A truncated manifest is ignored: the service may have been stopped while it uploaded it.
-
-    Raises:
-        InvalidConfig: One is whole, and not of a form that is known here.
     """
     manifests = {}
     for name in list_folders(checkpoints):
@@ -164,7 +131,7 @@ def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
 
 
 def is_intact(path: Path, record: FileRecord) -> bool:
-    """Whether the file is there, with the size and the digest that were recorded."""
+    """Return whether the file has the size and the digest that were recorded."""
     try:
         # The size first: most torn files are too short, and a digest reads them whole.
         return path.stat().st_size == record.bytes and sha256_of(path) == record.sha256
@@ -173,7 +140,7 @@ def is_intact(path: Path, record: FileRecord) -> bool:
 
 
 def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
-    """Return the names of those that are neither among the ``keep`` newest nor the best, by what ``best`` says.
+    """Return the names of the checkpoints that are neither among the ``keep`` newest nor the best.
 
     Of several with the same value the newest is the best; one without a value never is.
     """

@@ -16,13 +16,11 @@ from raysm.workloads.training.loop.batch import restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.trainer import Trainer
 
-__all__ = ["RANDOM", "PutBack", "ResumePoint", "resume"]
-
 RANDOM = "random"
-"""Entry of a checkpoint: the states of all ranks' random generators, in the order of ranks."""
+"""Entry of a checkpoint: the states of all ranks' random generators, by rank."""
 
 OPTIMIZER = "optimizer."
-"""How the entries of a checkpoint begin that are the optimizer's."""
+"""Prefix of the optimizer's entries in a checkpoint."""
 
 PutBack: TypeAlias = Callable[[], None]
 """Puts this rank's random generators back where they were. Not at once: what the user's code draws before its loop is
@@ -34,9 +32,9 @@ class ResumePoint:
     """What was found."""
 
     whole: tuple[Manifest, ...] = ()
-    """The checkpoints that there are, the oldest first; training resumes from the last one."""
+    """The whole checkpoints, the oldest first; training resumes from the last one."""
     random: PutBack | None = None
-    """To be called when the loop begins; None where training begins anew."""
+    """Called when the loop begins; None if training begins anew."""
 
 
 def resume(
@@ -48,15 +46,8 @@ def resume(
 ) -> ResumePoint:
     """Load the newest whole checkpoint of all instances, if there is one; every rank has to call it.
 
-    Args:
-        session: Its counts are set.
-        trainer: What is loaded.
-        folder: Of the checkpoints, on this instance.
-        exchange: All ranks.
-        group: Of the CPU; None in a single process.
-
     Raises:
-        InvalidRequest: It is of another model or optimizer, or one was written by another version of raysm.
+        InvalidRequest: It is of another model or optimizer, or another version of raysm wrote it.
     """
     candidates = _candidates(folder, exchange)
     folders = set[str]().union(*exchange.gather(list_folders(folder)))
@@ -82,7 +73,6 @@ def resume(
 
 
 def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
-    """Return the manifests of all instances, the oldest first."""
     by_name: dict[str, Manifest] = {}
     # One rank for each instance: all of its ranks would read the same disk.
     for manifests, problem in exchange.gather(_readable(folder) if exchange.is_leader else ({}, "")):

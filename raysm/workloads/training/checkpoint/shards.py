@@ -33,8 +33,6 @@ from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint.manifest import FileRecord
 
-__all__ = ["METADATA", "Stager", "entries", "load", "plan", "save", "stager"]
-
 METADATA = ".metadata"
 """The file that ``torch.distributed.checkpoint`` writes on rank 0, after the others."""
 
@@ -90,13 +88,10 @@ def save(
 
     Args:
         state: This rank's part.
-        folder: Of the checkpoint, on this instance.
-        group: Of the CPU, used by nothing else meanwhile; None in a single process.
-        staging: What ``stager`` returned; the state before must have been written.
+        folder: The checkpoint's folder on this instance.
+        group: A group of the CPU that nothing else uses meanwhile; None in a single process.
+        staging: From ``stager``; the state before must have been written.
         complete: Called on rank 0 with all files, by name, when they are on their disks.
-
-    Returns:
-        Done when ``complete`` is, or failed on every rank if it failed on one.
     """
     _hush_single_process(group)
     saving = async_save(
@@ -147,7 +142,7 @@ def entries(folder: Path) -> set[str]:
 
 
 def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[str]]:
-    """Return what reading ``state`` from the checkpoint takes: files, the entries to be read, and those that there are.
+    """Return what reading ``state`` takes: files, the entries to be read, and the entries that there are.
 
     Raises:
         InvalidRequest: An entry is not in the checkpoint, or has another shape there.

@@ -16,8 +16,6 @@ from raysm.contract.store import removed_if_torn
 from raysm.errors import InvalidConfig
 from raysm.workloads.training.checkpoint.manifest import FileRecord, is_intact
 
-__all__ = ["CheckpointTransfer", "FileTransfer", "plan_transfers"]
-
 CHUNK_BYTES = 16 << 20
 """Memory that a transfer takes on each side."""
 
@@ -29,22 +27,16 @@ class FileTransfer:
     """One file that travels."""
 
     name: str
-    """Of the file."""
     source: str
-    """The instance that has it."""
     targets: tuple[str, ...]
-    """The instances that get it."""
 
 
 def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]) -> list[FileTransfer]:
-    """Return how each instance gets what it needs, in the same order on every rank.
+    """Return which instance sends which file to which others, in the same order on every rank.
 
     Args:
         needs: Names of files by instance.
         has: Names of files by instance; the sources take turns.
-
-    Raises:
-        InvalidConfig: No instance has a file that one needs.
     """
     planned = []
     files_from = dict.fromkeys(sorted(has), 0)
@@ -67,14 +59,12 @@ class CheckpointTransfer:
     """All ranks, as one of them sees them; each method has to be called by every rank."""
 
     def __init__(self, rank: int, hosts: Sequence[str], group: "dist.ProcessGroup | None") -> None:
-        """Take who this rank is, the instance of each rank, and a group of the CPU; None in a single process."""
         self._rank, self._hosts, self._group = rank, tuple(hosts), group
         # One rank writes for its instance: two would write the same file at the same time.
         self._leaders = {host: self._hosts.index(host) for host in dict.fromkeys(self._hosts)}
 
     @property
     def host(self) -> str:
-        """The instance of this rank."""
         return self._hosts[self._rank]
 
     @property
@@ -113,7 +103,6 @@ class CheckpointTransfer:
         return values
 
     def from_first(self, value: T) -> T:
-        """Return rank 0's ``value``."""
         if self._group is None:
             return value
         values: list[Any] = [value]
@@ -123,19 +112,16 @@ class CheckpointTransfer:
     def fetch(
         self, folder: Path, needed: Collection[str], has: Mapping[str, Collection[str]], files: Mapping[str, FileRecord]
     ) -> int:
-        """Bring the files that the ranks of this instance need into ``folder``.
+        """Bring the files that this instance's ranks need into ``folder``; return the bytes that all instances received.
 
         Args:
             folder: The checkpoint, on this instance.
-            needed: By this rank.
-            has: What each instance has, the same on every rank.
-            files: What the manifest says of them.
-
-        Returns:
-            Bytes that all instances received.
+            needed: The files that this rank needs.
+            has: The files of each instance, the same on every rank.
+            files: All files of the checkpoint.
 
         Raises:
-            InvalidConfig: A file is on no instance, or did not arrive as the manifest says.
+            InvalidConfig: A file is on no instance, or did not arrive whole.
         """
         moved = 0
         for transfer in plan_transfers(self.by_host(needed), has):

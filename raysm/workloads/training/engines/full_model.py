@@ -13,8 +13,6 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, pieces, rows_of
 from raysm.workloads.training.loop.batch_norms import normed_by_averages
 
-__all__ = ["Engine", "FullModel", "Loss", "Metric", "autocast", "no_sums", "sums"]
-
 Metric: TypeAlias = Callable[[Any, Any], Any]
 """(output, target) -> the mean over the rows: a number, or a tensor of one."""
 
@@ -25,11 +23,7 @@ def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
 
 
 def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torch.Tensor:
-    """Return the sum of each metric over the rows, and their number: float64[metrics + 1] on the CPU.
-
-    Raises:
-        InvalidRequest: A metric returns more than one number, or none.
-    """
+    """Return the sum of each metric over the rows, and their number: float64[metrics + 1] on the CPU."""
     # In float64: a float32 counts rows exactly up to 16 million only.
     return torch.tensor([*(_mean(metric, output, target) * rows for metric in metrics), rows], dtype=torch.float64)
 
@@ -80,17 +74,15 @@ class FullModel:
     """The engine of every mode but pipelines."""
 
     model: nn.Module
-    """As wrapped."""
+    """The wrapped model."""
     loss: Loss
-    """Of an output and a target."""
     device: torch.device
-    """Where the model is."""
     precision: torch.dtype | None = None
     """Type of the matrix products in the forward pass; None is the parameters' own."""
     counts: bool = True
-    """Whether this rank accounts for its slice's loss: one of those that share a slice does."""
+    """This rank accounts for its slice's loss: one of the ranks that share a slice does."""
     averaged: Mapping[str, nn.Parameter] = field(default_factory=dict)
-    """What DDP averages, by name: it waits for each of them in every backward pass."""
+    """The parameters that DDP averages, by name: it waits for each of them in every backward pass."""
 
     inner: nn.Module | None = None
     """The model without what replicates it, for computing without gradients; None is ``model``."""
@@ -98,12 +90,7 @@ class FullModel:
     """Pieces in which a slice is computed, one after the other."""
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss; return the loss, 0 where another rank accounts for it.
-
-        Raises:
-            InvalidInput: The slice is to be computed in pieces, and has no rows that could be cut.
-            InvalidRequest: A parameter has no gradient, so that DDP has not averaged those that wait beside it.
-        """
+        """Add the gradients of ``factor`` x the loss; return the loss, or 0 if another rank accounts for it."""
         batch = on_device(batch, self.device)
         loss = self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
         # DDP would wait for them at the next step's start, and name an index: here they still have names.
@@ -117,7 +104,6 @@ class FullModel:
         return loss if self.counts else torch.zeros_like(loss)
 
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
-        """See ``Engine.measure``."""
         inputs, target = inputs_and_target(on_device(batch, self.device))
         with autocast(self.device, self.precision):
             # Not the wrapped one: DDP would overwrite the buffers of ranks that are in the middle of a training.

@@ -10,31 +10,20 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.utils import get_total_norm
 
-__all__ = ["add_up", "average", "clip"]
-
 BUCKET_BYTES = 25 << 20
 
 
 def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Average the gradients over the group.
+    """Average the gradients of ``parameters``, the same on every rank of the group, over the group.
 
-    A replica whose rows did not come by a parameter has no gradient of it, which counts as 0; where no replica has one,
+    A replica whose rows did not come by a parameter has no gradient of it, which counts as 0. If no replica has one,
     there is none afterwards either.
-
-    Args:
-        parameters: The same on every rank of the group; frozen ones are passed over.
-        group: The replicas.
     """
     _reduce(parameters, group, group.size())
 
 
 def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Put the sum over the group in the place of the gradients; what is said of ``average`` holds here, too.
-
-    Args:
-        parameters: The same on every rank of the group.
-        group: The ranks that have a copy.
-    """
+    """Replace the gradients of ``parameters`` by their sum over the group; otherwise like ``average``."""
     _reduce(parameters, group, 1)
 
 
@@ -105,8 +94,8 @@ def clip(
     Args:
         parameters: This rank's.
         max_norm: Above 0.
-        stages: The ranks that have the other stages of this one's pipeline; None without a pipeline.
-        copies: Those of ``parameters`` that another of these ranks has, too, and counts.
+        stages: The ranks with the other stages of this one's pipeline.
+        copies: Those of ``parameters`` that another of these ranks also has, and counts.
     """
     # By identity: parameters compare entry by entry.
     others = {id(parameter) for parameter in copies}

@@ -26,8 +26,6 @@ from raysm.workloads.training.loop.batch import inputs_and_target, on_device, ro
 from raysm.workloads.training.loop.batch_norms import normed_by_averages, without_trace
 from raysm.workloads.training.loop.session import Session
 
-__all__ = ["Pipeline", "PipelineRank", "Stage", "runs", "stage_numbers"]
-
 
 def stage_numbers(parallel: Parallel, place: int) -> range:
     """Return the stages of one rank of the pipeline: with several per worker, one of each round."""
@@ -39,11 +37,6 @@ def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int,
 
     The micro-batches of one run are alike, since the stages' messages keep their shapes. Over the runs they differ by
     one row at most: a last one with what is left over might have a single row, which batch norms cannot normalise.
-
-    Args:
-        rows: Of the slice.
-        microbatch_rows: Of a full slice's micro-batches; none gets more.
-        parallel: Schedule and workers.
     """
     count = -(-rows // microbatch_rows)
     size, larger = divmod(rows, count)
@@ -60,13 +53,6 @@ class Stage(nn.Module):
     """A stage that computes in the precision asked for: the schedule calls it outside of any context of ours."""
 
     def __init__(self, part: nn.Module, device: torch.device, precision: torch.dtype | None) -> None:
-        """Wrap a part of the model.
-
-        Args:
-            part: Takes what the stage before it returns.
-            device: Where it is going to be.
-            precision: Type of the matrix products; None is the parameters' own.
-        """
         super().__init__()
         self.part = part
         self._device, self._precision = device, precision
@@ -89,13 +75,11 @@ class PipelineRank:
     """One rank of a pipeline, and those that it talks to."""
 
     place: int
-    """Of this rank in the pipeline."""
     group: dist.ProcessGroup
-    """The ranks of the pipeline, in its order."""
     replicas: dist.ProcessGroup | None
     """The ranks with the same stages, whose gradients are averaged; None if something else does it."""
     counts: bool
-    """Whether this pipeline accounts for its slice's loss: one of those that share a slice does."""
+    """This pipeline accounts for its slice's loss: one of the pipelines that share a slice does."""
     tied: Sequence[tuple[Sequence[nn.Parameter], dist.ProcessGroup]] = ()
     """Parameters of this rank, and the ranks that have copies of them, whose gradients add up."""
 
@@ -113,16 +97,6 @@ class Pipeline:
         session: Session,
         precision: torch.dtype | None,
     ) -> None:
-        """Take what schedules are made of.
-
-        Args:
-            modules: This rank's stages, in their order.
-            parallel: Degrees, schedule and micro-batches.
-            rank: Where this one is, and whom it talks to.
-            loss: Of an output and a target, the mean over the rows.
-            session: For the rows of a full slice.
-            precision: Type of the matrix products; None is the parameters' own.
-        """
         self._loss, self._session, self._precision = loss, session, precision
         self._modules, self._parallel, self._rank = modules, parallel, rank
         self._parameters = [parameter for module in modules for parameter in module.parameters()]
@@ -135,11 +109,7 @@ class Pipeline:
         self._target: Any = None
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss; return the loss on one rank of the last stage, 0 on the others.
-
-        Raises:
-            InvalidInput: The slice's rows do not divide into micro-batches, or it has more than the first one.
-        """
+        """Add the gradients of ``factor`` x the loss; return the loss on one rank of the last stage, else 0."""
         inputs, self._target = inputs_and_target(on_device(batch, self._session.device))
         rows = len(pytree.tree_leaves(inputs)[0])
         microbatch_rows = self._full_slice(rows) // self._parallel.microbatch_count
@@ -162,7 +132,6 @@ class Pipeline:
         return torch.stack([loss.detach() for loss in losses]).sum() / factor
 
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
-        """See ``Engine.measure``: the rows go through the stages forward alone."""
         inputs, target = inputs_and_target(on_device(batch, self._session.device))
         rows = rows_of((inputs, target))
         # Rounded up: nothing is learned, so the slices of an evaluation need not divide.

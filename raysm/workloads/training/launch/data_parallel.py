@@ -29,14 +29,11 @@ from raysm.workloads.training.launch.placement import Place, place
 if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer
 
-__all__ = ["DataParallelRunner", "lost_nodes", "run_data_parallel"]
-
 
 class DataParallelRunner(Runner[TrainLoop]):
     """Calls the loop in every worker."""
 
     def run(self, address: str) -> None:
-        """Call it to its end; ``training.launch`` says what it raises."""
         # Ray Train says in words of its own, without a name, what it lacks. What a loop lacks comes as WorkerFailed.
         with naming_what_is_missing(self.workload, "what Ray Train needs (pandas, among others)"):
             run_data_parallel(self.workload, self.payload, self.environment)
@@ -70,7 +67,6 @@ OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 
 
 def run_data_parallel(workload: TrainLoop, payload: Payload, environment: Environment) -> None:
-    """Run the loop on all instances that train, to its end; ``launch_training`` says what it raises."""
     tell(RAY_TRAIN)
     launch_training(
         payload,
@@ -162,9 +158,9 @@ class _Loop:
 
 
 def trainer_class() -> "type[TorchTrainer]":
-    """Return Ray Train's trainer without what a raysm job has no use for, 17 of 64 s of the cores of a short training.
+    """Return Ray Train's trainer without ``UNUSED`` and without requests to the autoscaler.
 
-    ``UNUSED`` says what, and ``fixed_size`` what else. Where a name of Ray's goes away, all of it is merely started.
+    They take 17 of the 64 s that the cores spend on a short training. If Ray lacks one of the names, all of it starts.
     """
     from ray.train.torch import TorchTrainer
 
@@ -197,13 +193,7 @@ def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
 
 
 def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> list[Node]:
-    """Return the instances that are lost.
-
-    Args:
-        silent: Those that did not answer in time.
-        failed: Those that cannot.
-        own_id: Ray's id of the instance that asks.
-    """
+    """Return the lost instances: those that failed, and those that were silent, unless this one was silent too."""
     # To answer takes a new process. Where this instance, which is there, starts none in that time either, the machines
     # are overloaded, and silence says nothing of the others: why the workers failed is told by what they said.
     is_overloaded = any(node.node_id == own_id for node in silent)

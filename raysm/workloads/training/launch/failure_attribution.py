@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from raysm.bootstrap.exit_status import signal_name
 from raysm.errors import InvalidInput, InvalidRequest, WorkerFailed
 
-__all__ = ["CAUSE_S", "Failure", "as_refusal", "attribute_failure", "blame_early_end", "find_cause", "is_consequence"]
-
 HEADER = "Traceback (most recent call last):"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?$")
 OWN = {f"{kind.__module__}.{kind.__name__}": kind for kind in (InvalidRequest, InvalidInput)}
@@ -29,10 +27,10 @@ LOST_PEER = re.compile(
     r"|timed out waiting \d+ ?ms for (recv|send)",
     re.IGNORECASE,
 )
-"""What gloo, NCCL and torch's store say where the other end of a connection is gone."""
+"""Messages of gloo, NCCL and torch's store when the other end of a connection is gone."""
 
 KILLED, BY_ITSELF, LOST_A_PEER, ENDED = range(4)
-"""How much a failure says about the cause, the most first: only raysm kills a worker because another one failed."""
+"""How strongly a failure points to the cause, the strongest first; raysm kills workers only after a failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,22 +38,14 @@ class Failure:
     """One of several failed workers."""
 
     error: WorkerFailed
-    """Which one, and how."""
     at_s: float
-    """When it was seen, seconds since the epoch, on its instance's clock."""
+    """When it was seen, in seconds since the epoch, by its instance's clock."""
     was_ended: bool = False
-    """Whether raysm ended it, because another one had failed or a stop was asked for."""
+    """raysm ended it, because another one had failed or a stop was asked for."""
 
 
 def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerFailed:
-    """Return the error that a worker's end makes.
-
-    Args:
-        rank: Which worker.
-        host: Its instance.
-        status: Its exit code, or minus the signal that killed it.
-        stderr: The last of what it wrote there.
-    """
+    """Return the error that a worker's end makes, by its exit status (or minus a signal) and the end of its stderr."""
     code = status if status > 0 else 128 - status
     exception = _exception(stderr) if status > 0 else None
     if exception is not None:
@@ -78,9 +68,7 @@ def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
 def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) -> WorkerFailed:
     """Return the error of a lost connection with the worker whose early end cut it; other errors as they are.
 
-    Args:
-        error: Why a worker failed.
-        ended_well: Rank and host of the workers that ended with 0 before.
+    ``ended_well`` has rank and host of the workers that ended with 0 before.
     """
     early = min(ended_well, default=None)
     if early is None or not is_consequence(error):
@@ -127,7 +115,6 @@ def _exception(stderr: str) -> tuple[str, str, str] | None:
 
 
 def _more(lines: list[str]) -> list[str]:
-    """Return the further lines of an exception's text: up to an empty line or a line of a log."""
     more: list[str] = []
     for line in lines:
         if not line.strip() or re.match(r"\[[A-Z]\d{4} |[A-Z]+:|\[rank", line):

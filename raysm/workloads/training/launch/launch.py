@@ -18,20 +18,6 @@ from raysm.workloads.training.launch.output import Relay
 from raysm.workloads.training.launch.placement import Group, Place
 from raysm.workloads.training.launch.result import download_model, write_manifest
 
-__all__ = [
-    "Attempt",
-    "Launch",
-    "NodesLost",
-    "Policy",
-    "Stop",
-    "Stopped",
-    "grace_of_workers",
-    "launch_training",
-    "say",
-    "train",
-]
-
-
 Attempt = Callable[[tuple[Place, ...], int], None]
 """(places, number of earlier attempts) -> None once all workers have ended well."""
 
@@ -41,23 +27,17 @@ ASK_S = 0.5
 
 
 class Stopped(Exception):
-    """A stop was asked for, and the workers have ended; ``clean`` says that all of them did with 0."""
+    """A stop was asked for, and the workers have ended; ``clean`` if all of them did so with 0."""
 
     def __init__(self, clean: bool) -> None:
-        """Take how the workers ended."""
         self.clean = clean
         super().__init__("stopped")
 
 
 class NodesLost(Exception):
-    """Instances, or their Rays, went away during an attempt.
-
-    Attributes:
-        nodes: Which ones.
-    """
+    """Instances, or their Rays, went away during an attempt."""
 
     def __init__(self, nodes: Sequence[Node], why: str) -> None:
-        """Take the instances, and what was seen."""
         self.nodes = tuple(nodes)
         hosts = ", ".join(node.host for node in nodes)
         super().__init__(f"{hosts} lost while it trained: {why}")
@@ -87,8 +67,8 @@ def train(
     Args:
         attempt: One attempt; it raises WorkerFailed, NodesLost or Stopped.
         nodes: Returns the instances that are alive.
-        place: Gives the workers to instances.
-        policy: What is done about failures.
+        place: Assigns the workers to instances.
+        policy: Which failures are retried.
         say: Takes a line for people.
         sleep: Waits; it may raise Stopped.
 
@@ -159,7 +139,6 @@ def _tell(places: tuple[Place, ...], number: int, say: Callable[[str], None]) ->
 
 
 def say(text: str) -> None:
-    """Print a line for people."""
     print(f"raysm: {text}", flush=True)  # noqa: T201 - the job's log
 
 
@@ -171,7 +150,6 @@ class Stop:
     """Whether a stop was asked for; a context in which SIGTERM asks for one."""
 
     def __init__(self) -> None:
-        """No stop yet."""
         self.asked = False
         self._before: Any = signal.SIG_DFL
 
@@ -190,11 +168,7 @@ class Stop:
         signal.signal(signal.SIGTERM, self._ask)
 
     def sleep(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Wait.
-
-        Raises:
-            Stopped: A stop was asked for meanwhile.
-        """
+        """Wait; raise Stopped if a stop is asked for meanwhile."""
         until = clock() + seconds
         while clock() < until:
             if self.asked:
@@ -207,7 +181,7 @@ class Stop:
 
 
 def grace_of_workers(grace_s: float) -> float:
-    """Return the seconds that the workers have after SIGTERM, of the ``grace_s`` that the driver has."""
+    """Return the seconds that the workers have after SIGTERM, of the driver's ``grace_s``."""
     return max(grace_s / 2, grace_s - MARGIN_S)
 
 
@@ -216,24 +190,19 @@ class Launch:
     """What the attempts of one training work with."""
 
     payload: Payload
-    """The request, and where the source lies."""
     environment: Environment
-    """What the head was told."""
     relay: Relay
-    """Takes the workers' output."""
     stop: Stop
-    """Whether a stop was asked for."""
     threads: int | None
-    """OMP_NUM_THREADS where the user has set it."""
+    """OMP_NUM_THREADS if the user has set it."""
 
     @property
     def silence_s(self) -> float:
-        """How long after a failure an instance may take to answer before it counts as lost."""
+        """Seconds that an instance may take to answer after a failure before it counts as lost."""
         # As long as anywhere else: 8 s, which stood here, is what a worker of Ray takes to start on a busy machine.
         return self.payload.request.cluster.silence_s
 
     def group(self, places: tuple[Place, ...], attempt: int, max_restarts: int, master_port: int = 0) -> Group:
-        """Return what all workers of an attempt share."""
         return Group(
             world_size=sum(item.workers for item in places),
             instances=len(places),
@@ -256,11 +225,11 @@ def launch_training(
     """Train on the instances that Ray shows.
 
     Args:
-        payload: The request, and where the source lies.
-        environment: What the head was told.
-        place: Gives the workers to instances.
-        max_restarts: How often the workers are started anew.
-        attempts: Makes what attempts the training, once Ray is joined.
+        payload: The request and the source.
+        environment: The head's.
+        place: Assigns the workers to instances.
+        max_restarts: How often all workers are started again.
+        attempts: Makes the function that attempts the training, once Ray is joined.
 
     Raises:
         WorkerFailed: A worker failed more often than it may.

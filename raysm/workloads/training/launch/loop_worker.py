@@ -28,8 +28,6 @@ from raysm.workloads.training.loop import session
 from raysm.workloads.training.model_file import save_model
 from raysm.workloads.training.usage import Usage
 
-__all__ = ["LoopFailed", "WorkerSpec", "run_loop", "train_and_save"]
-
 RAY_TRAINS_OWN = ("MASTER_ADDR", "MASTER_PORT")
 """The process group was made with them before the loop begins."""
 
@@ -39,30 +37,18 @@ class WorkerSpec:
     """What every worker of one attempt works by."""
 
     name: str
-    """Of the loop, for people."""
     places: tuple[Place, ...]
-    """All instances that train."""
     group: Group
-    """What all workers share."""
     wire: Wire
-    """Where their output goes."""
     precision: Precision
-    """What ``training.prepare`` computes in, where the loop does not say."""
     threads: int | None
-    """OMP_NUM_THREADS where the user has set it."""
+    """OMP_NUM_THREADS if the user has set it."""
 
 
 class LoopFailed(Exception):
-    """A worker's loop ended otherwise than well.
-
-    Attributes:
-        at_s: When, seconds since the epoch.
-        error: Which worker, and why.
-        stopped: True for one that left because a stop was asked for.
-    """
+    """A worker's loop failed at ``at_s``; ``stopped`` if it left because a stop was asked for."""
 
     def __init__(self, at_s: float, error: WorkerFailed, stopped: bool) -> None:
-        """Keep the parts."""
         self.at_s, self.error, self.stopped = at_s, error, stopped
         super().__init__(at_s, error, stopped)
 
@@ -71,17 +57,13 @@ class LoopFailed(Exception):
 
 
 def run_loop(config: dict[str, WorkerSpec]) -> None:
-    """Run the loop of one worker; Ray Train calls it on all of them, with a process group made.
-
-    Raises:
-        LoopFailed: It ended otherwise than well.
-    """
+    """Run the loop of one worker; Ray Train calls it on all of them, with a process group made."""
     go_first()
     _Worker(config["spec"]).run()
 
 
 def train_and_save(loop: Callable[[], object]) -> None:
-    """Call the loop in this process's session, and save the model at its end, where it did not."""
+    """Call the loop in this process's session, and save the model at its end, unless the loop did."""
     try:
         loop()
     except SystemExit as error:
@@ -143,7 +125,7 @@ class _Worker:
             self._session.stop_asked = True
 
     def _failed(self, error: BaseException) -> LoopFailed | None:
-        """Return what the end by ``error`` is to the driver; None for an exit with 0."""
+        """Return what the driver is told about the end by ``error``; None for an exit with 0."""
         frames = error.__traceback__
         # The frames of this file are ours; the user's traceback begins with his function.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from raysm.contract.connections import connect_to_own
 from raysm.contract.events import ProgressLines, parse
 
-__all__ = ["AGENT", "END", "ERROR", "OUT", "STOP", "Relay", "Wire"]
-
 OUT, ERROR = 1, 2
 """The two streams of a worker, by their file descriptors."""
 
@@ -42,21 +40,15 @@ CONNECT_S = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wire:
-    """Where workers send what they write; it pickles."""
+    """Connects workers to the head; it pickles."""
 
     address: str
-    """IP address of the head."""
     port: int
-    """Where it listens."""
     key: str
     """Proves that the sender belongs to the job."""
 
     def connect(self, rank: int, stream: int) -> socket.socket:
-        """Return the connection that carries one stream of one worker.
-
-        Raises:
-            OSError: The head cannot be reached.
-        """
+        """Return the connection that carries one stream of one worker."""
         # The key goes there: on a machine with other users, only to a process of this one.
         connection = connect_to_own(self.address, self.port, CONNECT_S)
         connection.settimeout(CONNECT_S)
@@ -70,7 +62,7 @@ class Wire:
 
     @contextlib.contextmanager
     def instead_of_output(self, rank: int, on_stop: Callable[[], None]) -> Iterator[None]:
-        """Send what this very process writes to the head, libraries' output too; ``on_stop`` is called on ``STOP``."""
+        """Send this process's output to the head, libraries' output too; call ``on_stop`` when ``STOP`` comes."""
         with self.heeding(rank, OUT, lambda word: on_stop()) as out, self.connect(rank, ERROR) as error:
             before = {stream: os.dup(stream) for stream in (OUT, ERROR)}
             os.dup2(out.fileno(), OUT)
@@ -87,7 +79,7 @@ class Wire:
 
     @contextlib.contextmanager
     def heeding(self, rank: int, stream: int, on_word: Callable[[bytes], None]) -> Iterator[socket.socket]:
-        """Yield a connection like ``connect``'s; a thread calls ``on_word`` with each word that the head tells it."""
+        """Connect like ``connect``; a thread calls ``on_word`` with each word that the head sends."""
         with self.connect(rank, stream) as connection:
             listening = threading.Thread(target=_listen, args=[connection, on_word], daemon=True, name="relay-words")
             listening.start()
@@ -119,12 +111,7 @@ class Relay:
     """Listens on the head and writes the workers' lines; one thread for all workers."""
 
     def __init__(self, address: str, write: Callable[[int, bytes], object] | None = None) -> None:
-        """Begin to listen.
-
-        Args:
-            address: IP address of this instance, at which the others reach it.
-            write: Takes a stream and whole lines; None is this process's own stdout and stderr.
-        """
+        """Listen at ``address``, which the other instances reach; ``write`` takes a stream and whole lines."""
         # A thousand workers connect in the same second.
         self._server = socket.create_server((address, 0), backlog=1024)
         self._server.setblocking(False)
@@ -143,11 +130,10 @@ class Relay:
         self._thread.start()
 
     def tail(self, rank: int) -> str:
-        """Return the last of what a worker wrote to its stderr."""
         return self._tails[rank].decode(errors="replace")
 
     def tell(self, stream: int, word: bytes) -> None:
-        """Send a word to all connections of a stream, now and when they connect later; they have to listen.
+        """Send a word to all connections of a stream, also to those that connect later; they have to listen.
 
         One that does not listen would send a reset when it ends, and its last lines would be lost.
         """
@@ -164,16 +150,12 @@ class Relay:
         self._words_sent.clear()
 
     def drain(self, timeout_s: float = 2.0) -> None:
-        """Wait until every worker's connection has ended: all lines of workers that ended are out.
-
-        A process that a worker left behind may hold its output open for ever; then this gives up at ``timeout_s``.
-        """
+        """Wait until every worker's connection has ended, at most ``timeout_s``: a background process may keep it open."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             self._changed.wait_for(lambda: not self._heard, max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Listen no more."""
         self._closing = True
         with contextlib.suppress(OSError):  # wakes the thread up
             socket.create_connection(self._server.getsockname(), timeout=1).close()
@@ -215,7 +197,7 @@ class Relay:
             self._changed.notify_all()
 
     def _take(self, connection: socket.socket, source: _Source, data: bytes) -> bool:
-        """Write the whole lines of ``data``; False for a connection that does not have the key."""
+        """Write the whole lines of ``data``; return False for a connection without the right key."""
         lines = source.lines.feed(data).split(b"\n")[:-1]
         if source.rank is None:
             if not lines:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from raysm.errors import InvalidRequest
 from raysm.workloads.nodes import Node
 
-__all__ = ["DEFAULTS", "Group", "Place", "fill_arguments", "place", "torchrun_variables"]
-
 GPU_TYPE = re.compile(r"ml\.(p|g|gr)\d\w*\.")
 """Families of instance types that have NVIDIA GPUs."""
 
@@ -22,23 +20,19 @@ class Place:
     """One instance that trains."""
 
     node: Node
-    """The instance."""
     group_rank: int
-    """Its number among those that train: torchrun's GROUP_RANK."""
+    """Torchrun's GROUP_RANK."""
     first_rank: int
-    """Rank of its first worker."""
     workers: int
-    """Number of its workers: torchrun's LOCAL_WORLD_SIZE."""
+    """Torchrun's LOCAL_WORLD_SIZE."""
     gpus: int
     """GPUs of its workers together; 0 trains on CPUs."""
 
     @property
     def ranks(self) -> range:
-        """The ranks of its workers."""
         return range(self.first_rank, self.first_rank + self.workers)
 
     def __str__(self) -> str:
-        """Return the place for people: ``algo-2 (ranks 2 to 3)``."""
         last = self.first_rank + self.workers - 1
         ranks = f"rank {last}" if self.workers == 1 else f"ranks {self.first_rank} to {last}"
         return f"{self.node.host} ({ranks})"
@@ -47,10 +41,10 @@ class Place:
 def place(
     nodes: Sequence[Node], *, workers_per_instance: int | None = None, workers: int | None = None, spawns: bool = False
 ) -> tuple[Place, ...]:
-    """Give the workers to the instances.
+    """Assign the workers to the instances.
 
     Args:
-        nodes: The instances that are there, by rank.
+        nodes: The instances, by rank.
         workers_per_instance: None is one for each GPU; on CPUs one, or an even share of ``workers``.
         workers: In all; None is what the instances have.
         spawns: One worker for each instance, which has all its GPUs.
@@ -89,7 +83,7 @@ def place(
 
 
 def _counts(gpus: list[int], on_gpus: bool, per_instance: int | None, workers: int | None, spawns: bool) -> list[int]:
-    """Return the number of workers of each instance that takes part; the last ones may have none and are left out."""
+    """Return the number of workers of each instance; the last instances may get none and are left out."""
     most = len(gpus)
     if spawns:
         return [1] * most
@@ -132,30 +126,18 @@ class Group:
     """What all workers of one attempt share."""
 
     world_size: int
-    """Number of workers."""
     instances: int
-    """Number of instances that train."""
     master_address: str
-    """IP address of rank 0's instance."""
     master_port: int
-    """A free port there."""
+    """A free port of rank 0's instance."""
     attempt: int
-    """0, raised each time that the group is started anew."""
+    """0 at first, then one more each time that all workers are started again."""
     max_restarts: int
-    """How often that may be."""
     run_id: str
-    """The job's name."""
 
 
 def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int | None = None) -> dict[str, str]:
-    """Return the variables of one worker.
-
-    Args:
-        place: Its instance.
-        local_rank: Its number there.
-        group: What all workers share.
-        threads: OMP_NUM_THREADS where the user has set it; None is an even share of the instance's CPUs.
-    """
+    """Return the variables of one worker; ``threads`` is OMP_NUM_THREADS if the user has set it."""
     rank, size = str(place.first_rank + local_rank), str(group.world_size)
     # As many threads as CPUs in each worker would slow all of them: torchrun sets 1, which wastes the others.
     share = max(1, place.node.cpus // max(place.workers, place.gpus))
@@ -183,7 +165,7 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
 
 
 def fill_arguments(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the arguments of a script that spawns, with ``{rank}`` and its like replaced by the instance's."""
+    """Replace ``{rank}`` and its like in the arguments of a script that spawns its own workers."""
     # By replacing, not by str.format: arguments may hold braces of their own, JSON most of all.
     values = {f"{{{name.lower()}}}": variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
     filled: list[str] = []

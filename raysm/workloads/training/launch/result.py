@@ -18,14 +18,12 @@ from raysm.request import JobRequest
 from raysm.workloads import folders, runner
 from raysm.workloads.nodes import Node, only_on
 
-__all__ = ["download_model", "read_pieces", "write_manifest", "write_pieces"]
-
 PIECE_BYTES = 8 << 20
 UNDER_WAY = 4
 
 
 def download_model(node: Node, head: Environment, say: Callable[[str], None]) -> None:
-    """Let the head's model folder be what the workers of ``node`` left in theirs, and in the folder they ran in.
+    """Bring the model folder and the outputs of the workers on ``node`` into the head's model folder.
 
     Raises:
         InstanceLost: The instance went away before all of it was here.
@@ -82,13 +80,9 @@ def write_pieces(pieces: Iterator[tuple[str, bytes]], to: Path) -> None:
 
 
 def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], training_s: float) -> Manifest | None:
-    """Write the manifest into the folder ``model``, as the last file of the result; None where nothing was left.
+    """Write the manifest into the folder ``model``, as the last file of the result.
 
-    Args:
-        request: What was asked for.
-        model: Rank 0's model folder, on the head.
-        hosts: The instances that trained.
-        training_s: From the first worker's start to the last one's end, seconds, restarts included.
+    ``training_s`` are the seconds from the first worker's start to the last one's end, restarts included.
     """
     # A script that does not use raysm.training leaves none.
     measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})

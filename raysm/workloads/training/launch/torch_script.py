@@ -48,17 +48,6 @@ from raysm.workloads.training.launch.output import AGENT, END, ERROR, OUT, STOP,
 from raysm.workloads.training.launch.placement import DEFAULTS, Group, Place, fill_arguments, place, torchrun_variables
 from raysm.workloads.training.usage import Usage
 
-__all__ = [
-    "Agent",
-    "END_GRACE_S",
-    "Exit",
-    "Task",
-    "TorchScriptRunner",
-    "is_settled",
-    "run_torch_script",
-]
-
-
 END_GRACE_S = 2.0
 """Seconds from SIGTERM to SIGKILL for the other workers once one failed: most hang in a collective call."""
 
@@ -72,23 +61,17 @@ class Task:
     """What the workers of one instance do."""
 
     place: Place
-    """Their instance and ranks."""
     script: str
-    """The script, relative to the source."""
     args: tuple[str, ...]
-    """Its arguments."""
     in_state: bool
-    """Whether they run in the instance's state folder."""
     fill: bool
-    """True replaces ``{rank}`` and its like in them."""
+    """Replace ``{rank}`` and its like in the arguments."""
     group: Group
-    """What all workers share."""
     wire: Wire
-    """Where their output goes."""
     threads: int | None
     """OMP_NUM_THREADS of each; None is an even share of the instance's CPUs."""
     grace_s: float
-    """Seconds that they have after SIGTERM where a stop is asked for."""
+    """Seconds from SIGTERM to SIGKILL when a stop is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,20 +79,17 @@ class Exit:
     """How a worker ended."""
 
     rank: int
-    """Which one."""
     status: int
     """Its exit code, or minus the signal that killed it."""
     at_s: float
-    """When that was seen, seconds since the epoch."""
     was_ended: bool = False
-    """True where the agent ended it, because another one had failed or a stop was asked for."""
+    """The agent ended it, because another worker had failed or a stop was asked for."""
 
 
 class Agent:
     """Runs the workers of one instance; an actor."""
 
     def __init__(self, own_end_s: float = OWN_END_S) -> None:
-        """Begin with nothing; ``own_end_s`` is what ``OWN_END_S`` says."""
         self._own_end_s = own_end_s
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._changing = threading.Lock()
@@ -117,7 +97,6 @@ class Agent:
         self._killed: set[subprocess.Popen[bytes]] = set()
 
     def free_port(self) -> int:
-        """Return a port that nothing listens on here."""
         with socket.socket() as probe:
             # Another process may take it in between: then a worker fails, and all are started again.
             probe.bind(("", 0))
@@ -203,7 +182,6 @@ class Agent:
 
 
 def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
-    """Start one worker in a session of its own; it dies with this process."""
     rank = task.place.first_rank + local_rank
     errors = folder.parent / "worker-errors"
     errors.mkdir(exist_ok=True)
@@ -248,11 +226,9 @@ def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 WAIT_S = 0.5
-"""How late a stop may be heard; the end of the workers is heard at once."""
 
 
 def run_torch_script(workload: TorchScript, payload: Payload, environment: Environment) -> None:
-    """Run the script on all instances that train, to its end; ``launch_training`` says what it raises."""
     launch_training(
         payload,
         environment,
@@ -369,7 +345,7 @@ class _Script:
 
 
 def is_settled(cause: WorkerFailed | None, failed_for_s: float) -> bool:
-    """Return whether no better reason than ``cause`` is waited for, so long after the first failure that was seen."""
+    """Return whether no better reason than ``cause`` is waited for, this long after the first failure that was seen."""
     # Whose end made it fail may take a moment more to end: ended now, it could not say why.
     return cause is None or not is_consequence(cause) or failed_for_s > CAUSE_S
 
@@ -378,6 +354,5 @@ class TorchScriptRunner(Runner[TorchScript]):
     """Runs the script in every worker."""
 
     def run(self, address: str) -> None:
-        """Run it to its end; ``training.launch`` says what it raises."""
         with naming_what_is_missing(self.workload):
             run_torch_script(self.workload, self.payload, self.environment)

@@ -15,27 +15,9 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from raysm.errors import InvalidInput
 
-__all__ = [
-    "Reader",
-    "capture_state",
-    "has_drawn",
-    "inputs_and_target",
-    "on_device",
-    "pieces",
-    "restore_state",
-    "rows_of",
-    "seed_all",
-    "seed_of",
-    "seeded",
-]
-
 
 def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
-    """Split a batch: its last item is the target, those before are the model's arguments.
-
-    Raises:
-        InvalidInput: It is no tuple or list of at least two items.
-    """
+    """Split a batch: its last item is the target, those before are the model's arguments."""
     # A dict has no order in which its values could be arguments.
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise InvalidInput(
@@ -46,7 +28,6 @@ def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def on_device(batch: Any, device: torch.device) -> Any:
-    """Return the batch with all its tensors on ``device``."""
     if device.type == "cpu":
         return batch
     # Any nesting that the user's collate makes; without waiting, as the loader's memory is pinned.
@@ -54,11 +35,7 @@ def on_device(batch: Any, device: torch.device) -> Any:
 
 
 def rows_of(batch: Any) -> int:
-    """Return the rows of a batch: the first dimension of its tensors.
-
-    Raises:
-        InvalidInput: It has no tensor, or tensors of different lengths.
-    """
+    """Return the rows of a batch: the first dimension of its tensors."""
     shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
     # One without rows, or with others, would be weighed by what it has not: a number for the whole batch, say.
     if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
@@ -72,8 +49,7 @@ def rows_of(batch: Any) -> int:
 def pieces(batch: Any, count: int) -> Iterator[tuple[Any, float]]:
     """Yield the rows of a batch in ``count`` pieces that differ by one row at most, and each one's share of the rows.
 
-    A piece for which no row is left is the first row with a share of 0: ranks that compute together have to compute
-    as many pieces, also where one has fewer rows.
+    A piece without rows is the first row with a share of 0: ranks that compute together need equally many pieces.
     """
     rows = rows_of(batch)
     each, more = divmod(rows, count)
@@ -90,17 +66,16 @@ def _cut(batch: Any, begin: int, stop: int) -> Any:
 
 
 class Reader(Dataset[Any]):
-    """Samples to batches; also in the loader's processes."""
+    """Reads the samples of batches; also in the loader's processes."""
 
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any]) -> None:
-        """Take the data set, the seed of what its samples draw, and what makes a batch of samples."""
         self._dataset, self._seed, self._collate = dataset, seed, collate
         self._reads_slices = hasattr(dataset, "__getitems__")
         # Plain tensors draw nothing, and are cut in one go: row by row takes a hundred times as long.
         self._plain = _plain(dataset) if collate is default_collate else None
 
     def __getitem__(self, rows_of_epoch: tuple[int, Sequence[int]]) -> Any:
-        """Return the batch of these rows, as they are in that epoch."""
+        """Return the batch of these rows of that epoch."""
         epoch, rows = rows_of_epoch
         if self._plain is not None:
             tensors, places = self._plain
@@ -129,10 +104,7 @@ class Reader(Dataset[Any]):
 
 
 def _plain(dataset: Any) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]] | None:
-    """Return the tensors of a ``TensorDataset``, and where its rows are in each ``Subset`` around it, outermost first.
-
-    None for any other data set.
-    """
+    """Return the tensors of a ``TensorDataset`` and the rows of each ``Subset`` around it, outermost first; else None."""
     places = []
     while type(dataset) is Subset:
         places.append(torch.as_tensor(dataset.indices, dtype=torch.int64))
@@ -141,11 +113,11 @@ def _plain(dataset: Any) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]] 
 
 
 _State: TypeAlias = tuple[object, Any, torch.Tensor]
-"""Of the generators of Python, numpy (None if it is not imported) and torch."""
+"""The generators of Python, numpy (None if it is not imported) and torch."""
 
 
 def seed_of(*parts: int) -> int:
-    """Return a seed of 32 bits that mixes all parts: neighbouring ones give generators that have nothing in common."""
+    """Return a 32-bit seed that mixes all parts, so that neighbouring numbers give unrelated generators."""
     text = ":".join(str(int(part)) for part in parts)
     # torch's CPU generator takes 32 bits of its seed, and numpy's no more.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
@@ -161,7 +133,7 @@ def seed_all(seed: int) -> None:
 
 @contextlib.contextmanager
 def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
-    """Yield an iterator at each step of which the CPU's generators get the next seed; at the end they are as before."""
+    """Yield an iterator that gives the CPU's generators the next seed at each step; at the end they are as before."""
     before = _cpu_state()
 
     def steps() -> Iterator[None]:
@@ -180,7 +152,7 @@ def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
 
 @contextlib.contextmanager
 def has_drawn() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says, after the block, whether one of the CPU's generators was drawn from inside."""
+    """Yield a function that says, after the block, whether the block drew from one of the CPU's generators."""
     before = _cpu_state()
     after: list[bool] = []
     yield lambda: after[0]
@@ -201,7 +173,7 @@ def capture_state() -> bytes:
 
 
 def restore_state(state: bytes) -> None:
-    """Put back what ``capture_state`` returned; of the GPU where both that worker had, and this one has, one."""
+    """Put back what ``capture_state`` returned; the GPU's if both that worker and this one have one."""
     python, drawn, tensor, cuda = torch.load(io.BytesIO(state), weights_only=True)
     _put_cpu_state((python, drawn, tensor))
     if cuda is not None and torch.cuda.is_available():

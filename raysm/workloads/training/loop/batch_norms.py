@@ -17,20 +17,11 @@ from torch.utils.hooks import RemovableHandle
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.session import Observer, Session
 
-__all__ = ["BatchNormCheck", "averages_kept", "averages_of_first", "normed_by_averages", "without_trace"]
-
 
 class BatchNormCheck(Observer):
     """Looks at the batch norms of a model in the first step of each loop over ``batches``."""
 
     def __init__(self, session: Session, model: nn.Module, accumulate: int = 1) -> None:
-        """Find the norms; those that norm over all workers together have the rows of all.
-
-        Args:
-            session: Of the training.
-            model: Whose norms are looked at.
-            accumulate: Pieces of a slice, each of which is a batch to the norms.
-        """
         self._session, self._accumulate = session, accumulate
         self._norms = {
             name: module
@@ -42,7 +33,6 @@ class BatchNormCheck(Observer):
         self._hooks: list[RemovableHandle] = []
 
     def on_step_begin(self, step: int) -> None:
-        """Look, where a batch of this loop will leave a single row to some worker."""
         part = self._session.position.coming
         # Once a loop: hooks in each forward would cost every step.
         if part is None or part.order is self._seen:
@@ -55,7 +45,6 @@ class BatchNormCheck(Observer):
             ]
 
     def on_step_end(self, step: int, loss: float) -> None:
-        """Look no more."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -96,9 +85,7 @@ def averages_kept(block: nn.Module) -> Iterator[None]:
 def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]") -> Iterator[None]:
     """Let batch norms have the averages of the first replica, which are those that a checkpoint keeps.
 
-    Args:
-        module: The same norms on every rank of a group.
-        replicas: One group for each dimension of the mesh whose ranks have the same norms.
+    ``replicas`` has this rank's group in each dimension of the mesh whose ranks have the same norms.
     """
     with averages_kept(module):
         norms = [inner for inner in module.modules() if isinstance(inner, _NormBase)]
@@ -110,7 +97,7 @@ def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]"
 
 @contextmanager
 def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Let neither running averages nor random numbers know of what is computed inside."""
+    """Keep what is computed inside from changing running averages and random numbers."""
     devices = [device] if device.type == "cuda" else []
     # On a CPU none is named: fork_rng would else ask every GPU of the machine.
     with averages_kept(module), torch.random.fork_rng(devices):
@@ -119,7 +106,7 @@ def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def normed_by_averages(module: nn.Module) -> Iterator[None]:
-    """Let batch norms use their running averages and leave them as they are: for rows that count for nothing.
+    """Let batch norms use their running averages and leave them as they are, for a row that does not count.
 
     Such a row stands alone, and batch norms cannot normalise one row by itself.
     """

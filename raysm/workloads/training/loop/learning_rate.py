@@ -16,18 +16,9 @@ from torch.optim import Optimizer
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.session import Observer, Session
 
-__all__ = ["Rate", "ScaledRate", "attach", "check_scheduler", "factor", "needs_metric", "scale"]
-
 
 class ScaledRate(float):
-    """The rate of the base batch, which ``prepare`` recognises in the optimizer; to everything else it is a float.
-
-    Attributes:
-        base_batch: The batch that it suits.
-        warmup_epochs: Epochs until the scaled rate is reached.
-        batch: Global batch, where the loop does not use ``training.batches``.
-        steps_per_epoch: The same.
-    """
+    """The rate of the base batch, which ``prepare`` recognises in the optimizer; to everything else it is a float."""
 
     base_batch: int
     warmup_epochs: float
@@ -81,13 +72,7 @@ def scale(
 
 
 def factor(step: int, *, growth: float, warmup_steps: int) -> float:
-    """Return by what the rate is multiplied in step ``step``, from 0.
-
-    Args:
-        step: Steps done before it, over the whole training.
-        growth: k, the global batch / the base batch.
-        warmup_steps: Steps over which a k above 1 is reached.
-    """
+    """Return the multiplier of the rate in step ``step``, from 0; ``growth`` is the global batch / the base batch."""
     # A smaller batch than the base's needs no warm-up: its rate is lower from the beginning.
     if growth <= 1 or step >= warmup_steps:
         return growth
@@ -95,7 +80,7 @@ def factor(step: int, *, growth: float, warmup_steps: int) -> float:
 
 
 def attach(session: Session, optimizer: Optimizer) -> "Rate":
-    """Scale what ``scale`` made from now on, say what holds, and warn where something should have been scaled."""
+    """Scale the rates that ``scale`` made, say what holds, and warn if something should have been scaled."""
     rate = Rate(session, optimizer)
     session.observers.append(rate)
     return rate
@@ -105,7 +90,6 @@ class Rate(Observer):
     """The learning rate of one training."""
 
     def __init__(self, session: Session, optimizer: Optimizer) -> None:
-        """Find the groups whose rate is to be scaled."""
         self._session, self._optimizer = session, optimizer
         self._is_said = False
         self._own: list[float] = []
@@ -117,9 +101,9 @@ class Rate(Observer):
                 group["lr"] = float(group["lr"])
 
     def on_step_begin(self, step: int) -> None:
-        """Before the first step, say which batch and which rate hold, and hook into the optimizer's steps.
+        """Before the first step, say which batch and rate hold, and hook into the optimizer's steps.
 
-        Not earlier: reading a checkpoint steps the optimizer once, for its state to be there.
+        Not earlier: reading a checkpoint steps the optimizer once, to create its state.
         """
         if self._is_said:
             return
@@ -197,15 +181,10 @@ class Rate(Observer):
 
 
 METHODS = ("step", "state_dict", "load_state_dict")
-"""What a training asks of a scheduler: each step, and each checkpoint."""
 
 
 def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
-    """Check that a training can step a scheduler, and keep it in its checkpoints.
-
-    Raises:
-        InvalidRequest: It is none, or that of another optimizer.
-    """
+    """Check that a training can step a scheduler, and keep it in its checkpoints."""
     missing = [name for name in METHODS if not callable(getattr(scheduler, name, None))]
     # A class is what most people mean to call; its methods are there, and would fail in the first step.
     if missing or inspect.isclass(scheduler):
@@ -222,7 +201,7 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
 
 
 def needs_metric(scheduler: Any) -> bool:
-    """Whether a step of the scheduler takes a value (``ReduceLROnPlateau``), which only the user's loop knows."""
+    """Return whether a step of the scheduler takes a value (``ReduceLROnPlateau``), which only the user's loop knows."""
     # By what it takes, not by its class: schedulers of other packages wait for a metric, too.
     parameters = inspect.signature(scheduler.step).parameters.values()
     return any(

@@ -11,10 +11,8 @@ from typing import Any
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["BatchSlice", "DataOrder", "Position"]
-
 FIELDS = ("samples", "shuffle", "seed")
-"""The fields of an order that have to stay for the rows of an epoch to be the same. Batches may be cut otherwise."""
+"""Fields of an order that must stay for an epoch to have the same rows. Batches may be cut otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,37 +20,33 @@ class DataOrder:
     """What determines the order of the samples, beside the epoch."""
 
     samples: int
-    """In the data set."""
     batch_size: int
-    """Of one step, over all workers."""
+    """Rows of one step over all workers."""
     shuffle: bool
-    """Whether each epoch has an order of its own."""
     seed: int
-    """Of these orders."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchSlice:
-    """One data rank's slice of a batch, as ``batches`` hands it out: what a step with it learns from."""
+    """One data rank's slice of a batch, from which a step learns."""
 
     order: DataOrder
-    """Of the loop that it is from; each loop has an object of its own."""
+    """Each loop has an object of its own."""
     epoch: int
-    """From 0."""
     begin: int
     """Samples of the epoch that come before the batch."""
     end: int
     """Samples of the epoch that all data ranks have had after it."""
     rows: int
-    """Of the slice; at least 1, as a rank without a row of its own computes one that counts nothing."""
+    """At least 1: a rank without a row of its own computes one that does not count."""
     # Of all ranks together 1: the mean over the batch is then the same on any number of workers.
     share: float
     """Rows of the slice that count / rows of the whole batch."""
     slice_rows: int
-    """Rows of a full slice of that loop, at most."""
+    """Rows of a full slice of that loop."""
     # Known before the first step, so that what a later batch would break is refused at once.
     fewest_rows: int
-    """Of any slice of that loop."""
+    """Rows of the smallest slice of that loop."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,9 +64,9 @@ class Position:
     coming: BatchSlice | None = None
     """The batch that was handed out last, from which the coming step learns; None if it is the user's own."""
     counts_epochs: bool = False
-    """Whether a loop over ``epochs`` is running, which then counts them: ``batches`` does not."""
+    """A loop over ``epochs`` is running and counts them: ``batches`` does not."""
     is_trained: bool = False
-    """Whether the loop that trains in this epoch is at its end; only known if ``counts_epochs``."""
+    """The loop that trains in this epoch is at its end; only known if ``counts_epochs``."""
     passes: int = 0
     """Passes that were read to their end and not stepped, before the first step and outside of ``epochs``."""
     batch_before: int | None = None
@@ -82,10 +76,7 @@ class Position:
         """Return the epoch, and the sample of it, at which a loop of that order begins.
 
         It continues in the middle of an epoch if ``may_train`` and its rows are those that are still to come.
-
-        Args:
-            order: Of the loop.
-            is_single: Whether it is one pass, whichever; else its passes are counted over the whole training.
+        ``is_single`` loops make one pass; the passes of others are counted over the whole training.
         """
         if not self.may_train(order):
             return self.epoch, 0
@@ -116,12 +107,9 @@ class Position:
                 self.coming = around
 
     def learn(self) -> None:
-        """A step begins: it learns from the batch that was handed out last.
+        """Begin a step: it learns from the batch that was handed out last.
 
         Called at the beginning, because a checkpoint at the end of the step holds what was learned from it.
-
-        Raises:
-            InvalidRequest: The batch is not one of those that are still to come in this epoch.
         """
         part = self.coming
         if part is None:
@@ -132,7 +120,7 @@ class Position:
         self.epoch, self.offset = part.epoch, part.end
 
     def passed(self, order: DataOrder, epoch: int, *, is_single: bool) -> None:
-        """A loop of that order has handed out the last batch of the epoch."""
+        """Note that a loop of that order has handed out the last batch of the epoch."""
         if self.order is order and self.counts_epochs:
             self.is_trained = True
         elif self.order is order:
@@ -142,11 +130,11 @@ class Position:
             self.passes += 1
 
     def leave(self, epoch: int) -> None:
-        """The epoch is over, and the next one begins."""
+        """End the epoch."""
         self.epoch, self.offset, self.is_trained = epoch + 1, 0, False
 
     def _check_belongs(self, part: BatchSlice) -> None:
-        """Refuse a batch with which rows of this epoch would be left out, or learned from twice."""
+        """Refuse a batch that would leave out rows of this epoch, or repeat some."""
         if self.order is None:
             return
         # A checkpoint keeps one order and one offset.
@@ -174,5 +162,4 @@ class Position:
 
 
 def _changed(before: DataOrder, now: DataOrder) -> str | None:
-    """Return the first field by which the orders differ; None if they are the same."""
     return next((name for name in FIELDS if getattr(before, name) != getattr(now, name)), None)

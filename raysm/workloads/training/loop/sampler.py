@@ -19,21 +19,18 @@ from raysm.workloads.training.loop.batch import Reader, on_device, seed_of
 from raysm.workloads.training.loop.position import BatchSlice, DataOrder
 from raysm.workloads.training.loop.session import Session
 
-__all__ = ["Slice", "batches", "epoch_order", "epochs", "one_pass", "slices"]
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:
     """One data rank's part of one batch."""
 
     epoch: int
-    """From 0."""
     begin: int
     """Samples of the epoch that come before this batch."""
     end: int
     """Samples of the epoch that all data ranks have had after it."""
     rows: tuple[int, ...]
-    """Of the data set; never empty."""
+    """Rows of the data set; never empty."""
     share: float
     """Rows that count / rows of the whole batch: 0 where the batch has fewer rows than there are data ranks."""
 
@@ -150,11 +147,7 @@ def one_pass(
     loader_workers: int,
     collate: Callable[[list[Any]], Any],
 ) -> Iterator[Any]:
-    """Yield this worker's slices of one pass over a data set in its own order, wherever the training is in its data.
-
-    Raises:
-        InvalidRequest: As ``batches``.
-    """
+    """Yield this worker's slices of one pass over a data set in its own order, wherever the training is in its data."""
     order = _checked(dataset, batch_size, False, 0, loader_workers, False)
     # Not by position.begin: nothing of this pass is where a training goes on, even where the data set is its own.
     parts = _one_pass(

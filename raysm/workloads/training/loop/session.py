@@ -22,44 +22,36 @@ from raysm.workloads.report import event_lines, numbers, words
 from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.loop.position import Position
 
-__all__ = ["Observer", "Session", "Trainable", "begin", "current", "end"]
-
 
 class Observer:
-    """Told of each step; what is not of interest is inherited. Called on every rank, in the order of joining."""
+    """Base class of what follows the steps. Called on every rank, in the order of joining."""
 
     def on_loop_begin(self) -> None:
-        """A loop over ``batches`` that may be the one that trains is about to read.
-
-        Not called where the batches are the user's own, or the loop is known to be another.
-        """
+        """Called before a loop over ``batches`` reads that may be the one that trains."""
 
     def on_step_begin(self, step: int) -> None:
-        """Step number ``step`` (from 1, over the whole training, restarts included) is about to begin."""
+        """Called before step number ``step`` (from 1, over the whole training, restarts included)."""
 
     def on_step_end(self, step: int, loss: float) -> None:
-        """That step is done; ``loss`` is the global mean, the same on every rank."""
+        """Called after that step; ``loss`` is the global mean, the same on every rank."""
 
     def on_end(self) -> None:
-        """The training is over: the user's loop has returned, or raised."""
+        """Called after the user's loop has returned, or raised."""
 
 
 class Trainable(Protocol):
-    """What ``prepare`` makes, as far as a session's users know it: a model that trains by steps."""
+    """The trainer that ``prepare`` makes, as the session's users see it."""
 
     parallel: Parallel
-    """How the training is cut."""
     layout: Layout
-    """Which part of the model and which slice of the data each rank has."""
 
-    def step(self, batch: Any) -> float:
-        """Train on this data rank's slice of a batch; return the mean loss of the whole batch."""
+    def step(self, batch: Any) -> float: ...
 
-    def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
-        """Return the means of the loss and the metrics over the rows of all data ranks' slices, alike on all ranks."""
+    def evaluate(
+        self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]
+    ) -> dict[str, float]: ...
 
-    def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the whole model on rank 0, as plain CPU tensors in the original order; {} on the others."""
+    def full_state_dict(self) -> dict[str, torch.Tensor]: ...
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,60 +59,51 @@ class Session:
     """One worker of the training."""
 
     rank: int
-    """Of all workers, from 0."""
     world_size: int
-    """Number of workers."""
     local_rank: int
-    """Among the workers of this instance."""
     hosts: tuple[str, ...]
     """The instance of each rank, by name."""
     device: torch.device
-    """Where this worker computes."""
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None
     """Wraps a model for plain data parallel instead of torch's DDP: Ray Train's ``prepare_model``."""
     precision: Precision = "fp32"
-    """What ``prepare`` computes in where the loop does not say."""
+    """The default of ``prepare``."""
     in_job: bool = False
-    """True inside a job, whose log carries events; else metrics are printed for people."""
+    """Inside a job the log carries metrics as events; else they are printed for people."""
     trainer: Trainable | None = None
-    """What ``prepare`` made; None before."""
     model_saved: bool = False
-    """Whether ``save_model`` was called: at the end of a DataParallel it is, where the loop did not."""
+    """``save_model`` was called; else a DataParallel saves the model at its end."""
     position: Position = field(default_factory=Position)
-    """How far the training is in its data."""
     reported: dict[str, float] = field(default_factory=dict)
-    """What was reported last, by name."""
+    """The metrics that were reported last, by name."""
     stop_asked: bool = False
     """This process was told to end (SIGTERM)."""
     stop_agreed: bool = False
-    """Some rank was told to end, and every rank knows: set on all of them after the same step."""
+    """Some rank was told to end: set on all ranks after the same step."""
     observers: list[Observer] = field(default_factory=list)
-    """Told of each step."""
     timer: Callable[[str], AbstractContextManager[Any]] | None = None
-    """Measures a span of the step by its name; None measures nothing."""
+    """Measures a span of the step by its name."""
     cpu_group: "dist.ProcessGroup | None" = None
     """A group of all ranks that carries tensors and objects of the CPU (gloo); None in a single process."""
 
     @property
     def host(self) -> str:
-        """The instance of this worker."""
         return self.hosts[self.rank]
 
     @property
     def data_rank(self) -> int:
-        """Which slice of each batch is this worker's."""
         return self.trainer.layout.data_rank(self.rank) if self.trainer else self.rank
 
     @property
     def data_ranks(self) -> int:
-        """Into how many slices each batch is cut: workers that share a pipeline or a tensor read the same slice."""
+        """Number of slices of each batch: workers that share a pipeline or a tensor read the same slice."""
         return self.trainer.layout.data_ranks if self.trainer else self.world_size
 
     @property
     def share(self) -> float | None:
         """Rows of this data rank's slice of the coming batch / rows of the whole batch; None is 1 / data ranks.
 
-        So the last batch of an epoch, smaller and perhaps uneven, weighs what it should.
+        So the last batch of an epoch, smaller and perhaps uneven, gets its exact weight.
         """
         return self.position.coming.share if self.position.coming else None
 
@@ -134,9 +117,9 @@ class Session:
         return self.timer(name) if self.timer else contextlib.nullcontext()
 
     def agree(self, loss: torch.Tensor) -> Callable[[], float]:
-        """Begin to sum ``loss`` (a scalar) over all ranks; call what is returned to wait for the sum.
+        """Begin to sum ``loss`` (a scalar) over all ranks; the returned function waits for the sum.
 
-        On the way, all ranks learn whether one of them was told to stop.
+        With it, all ranks learn whether one of them was told to stop.
         """
         # In float64: a sum over a thousand ranks in float32 would differ by the order of arrival.
         loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
@@ -153,15 +136,9 @@ class Session:
         return agreed
 
     def report(self, *, step: int | None = None, **metrics: float) -> None:
-        """Announce metrics, those of rank 0 alone.
+        """Announce metrics, those of rank 0 only; ``step`` None is the number of steps done.
 
-        Args:
-            step: Training step; None is the number of steps done.
-            metrics: Numbers by name, the unit at the end of the name. What is not finite is printed for people: no
-                curve can have it.
-
-        Raises:
-            InvalidRequest: One is no number.
+        A value that is not finite is printed for people: no curve can have it.
         """
         values = numbers(metrics)
         self.reported |= values
@@ -176,7 +153,6 @@ class Session:
         print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log
 
     def say(self, text: str) -> None:
-        """Print a line for people, on rank 0 alone."""
         if self.rank == 0:
             print(f"raysm: {text}", flush=True)  # noqa: T201 - the job's log
 
@@ -190,15 +166,15 @@ def begin(
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
     precision: Precision = "fp32",
 ) -> Session:
-    """Make this process's session; ``current`` does it by itself where there is nothing to say.
+    """Make this process's session; ``current`` calls it without arguments.
 
-    A process group that is there is used; else one is made from torchrun's variables; a process that has neither is
-    the only worker.
+    An existing process group is used; else one is made from torchrun's variables; without both the process is the only
+    worker.
 
     Args:
-        device: Where this worker computes; None is the GPU of its local rank, or the CPU.
+        device: None is the GPU of its local rank, or the CPU.
         replicate: Wraps a model for plain data parallel.
-        precision: What ``prepare`` computes in where the loop does not say.
+        precision: The default of ``prepare``.
 
     Raises:
         InvalidConfig: torchrun's variables are incomplete.
@@ -263,7 +239,7 @@ def _device(local_rank: int) -> torch.device:
 
 
 def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGroup | None") -> tuple[str, ...]:
-    """Return each rank's instance: the name that SageMaker gave it, or torchrun's number of its node."""
+    """Return each rank's instance: SageMaker's name of it, or torchrun's number of its node."""
     if environment.base_paths(variables).resource_config.exists():
         name = environment.read(variables).current_host
     else:

@@ -12,8 +12,6 @@ from torch import nn
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["Blocks", "block_names", "check_compiler", "compile_blocks", "container_of_blocks"]
-
 Blocks = str | Sequence[str] | None
 """The container's name, or the names of the modules at which stages begin; None finds the container by itself."""
 
@@ -21,11 +19,8 @@ Blocks = str | Sequence[str] | None
 def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
     """Return the name of the module whose children are the blocks; "" is the model itself, None if there is none.
 
-    Found by itself, it is the model, if that is a Sequential; else of all Sequentials and ModuleLists the one with
-    the most parameters.
-
-    Raises:
-        InvalidRequest: ``blocks`` names no container.
+    Without ``blocks`` it is the model, if that is a Sequential, else the Sequential or ModuleList with the most
+    parameters.
     """
     containers: dict[str, nn.Module] = {
         name: module
@@ -49,11 +44,7 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
 
 
 def block_names(model: nn.Module, blocks: Blocks = None) -> list[str]:
-    """Return the names of the blocks, in their order; [] if the model has none.
-
-    Raises:
-        InvalidRequest: ``blocks`` names no container.
-    """
+    """Return the names of the blocks, in order; [] if the model has none."""
     container = container_of_blocks(model, blocks)
     if container is None:
         return []
@@ -63,20 +54,10 @@ def block_names(model: nn.Module, blocks: Blocks = None) -> list[str]:
 
 
 Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""A function -> the same, compiled when it is first called."""
 
 
 def check_compiler(device: torch.device, group: "dist.ProcessGroup | None", compiled: Compile = torch.compile) -> None:
-    """Check that code can be compiled on every rank, by compiling a line of it; every rank has to call it.
-
-    Args:
-        device: Where this rank computes.
-        group: All ranks, of the CPU; None in a single process.
-        compiled: What compiles.
-
-    Raises:
-        InvalidRequest: It cannot on some rank; all raise the same.
-    """
+    """Check that code can be compiled on every rank, by compiling a line of it; every rank has to call it."""
     # All ranks learn of it: one that continued alone would wait for the others in its first step.
     problem = _problem(device, compiled)
     problems = [problem] * (dist.get_world_size(group) if group is not None else 1)
@@ -92,7 +73,7 @@ def check_compiler(device: torch.device, group: "dist.ProcessGroup | None", comp
 
 
 def compile_blocks(module: nn.Module, blocks: Sequence[str], compiled: Compile = torch.compile) -> None:
-    """Have each block of a model, or of a stage of one, compute by compiled code; without blocks the module itself."""
+    """Compile each block of a model, or of a stage; without blocks the module itself."""
     modules = dict(module.named_modules())
     for name in blocks or [""]:
         if name in modules:

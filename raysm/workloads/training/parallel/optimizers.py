@@ -15,33 +15,17 @@ from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
 
-__all__ = [
-    "Groups",
-    "check_placed",
-    "is_stepped",
-    "names_of_groups",
-    "readable",
-    "rebind",
-    "renew",
-    "stateful",
-    "trained",
-]
-
 STATE, GROUPS = "state.", "param_groups."
 
 
 def is_stepped(optimizer: Optimizer) -> bool:
-    """Whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
+    """Return whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
     # An optimizer without a count of steps that has a state has been stepped.
     return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
 
 
 def renew(optimizer: Optimizer) -> None:
-    """Let a state that the constructor made be one of the parameters as they are now, on their device and as cut.
-
-    Raises:
-        InvalidRequest: The constructor does not take what it says its defaults are.
-    """
+    """Make the state that the optimizer's constructor made (Adagrad) anew for the parameters as they are now."""
     if not optimizer.state:
         return
     try:
@@ -90,15 +74,11 @@ def _parameter_of(entry: str, parameters: Collection[str]) -> str:
 
 
 Groups: TypeAlias = list[list[tuple[str, ...]]]
-"""For each parameter of each group of an optimizer all names that it has in the model: several, if it is shared."""
+"""For each parameter of each group of an optimizer all names in the model: a shared one has several."""
 
 
 def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
-    """Return the names of each group's parameters.
-
-    Raises:
-        InvalidRequest: The optimizer has a parameter that the model does not have.
-    """
+    """Return the names of each group's parameters; raise InvalidRequest for a parameter that the model does not have."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -113,15 +93,7 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
 
 
 def check_placed(groups: Groups, placed: Iterable[str]) -> None:
-    """Check that some rank gets each of the optimizer's parameters.
-
-    Args:
-        groups: What ``names_of_groups`` returned before the model was cut.
-        placed: The names of the parameters of all ranks together.
-
-    Raises:
-        InvalidRequest: One would be on none, and so stay as it is for good.
-    """
+    """Check that some rank gets each of the optimizer's parameters; ``placed`` has the names of all ranks together."""
     # Of all stages: a parameter that this rank lacks is another's.
     all_names = set(placed)
     lost = [names[0] for group in groups for names in group if all_names.isdisjoint(names)]
@@ -137,9 +109,9 @@ def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: boo
 
     Args:
         optimizer: Not stepped yet.
-        groups: What ``names_of_groups`` returned before the model was cut.
+        groups: From ``names_of_groups``, before the model was cut.
         parts: This rank's parameters by their original names.
-        mixed: Whether some are cut over other ranks than others: such ones cannot be updated in one call for all.
+        mixed: Some are cut over other ranks than others, and cannot be updated in one call for all.
     """
     by_name = dict(parts.named_parameters(remove_duplicate=False))
     for group, parameters in zip(optimizer.param_groups, groups, strict=True):

@@ -34,25 +34,21 @@ from raysm.workloads.training.parallel.stages import Stages, partition_stages
 from raysm.workloads.training.parallel.tensors import Plan, draw_by_part, partition_tensors, resolve_plan
 from raysm.workloads.training.parallel.ties import check_ties, copies_here, find_ties
 
-__all__ = ["RankModel", "Parallelizer"]
-
 
 @dataclass(frozen=True, slots=True)
 class RankModel:
     """What a rank has of the model."""
 
     wrapped: nn.Module
-    """What computes."""
     parts: nn.Module
     """The parameters by their original names."""
     engine: Engine
-    """Forward and backward."""
     stages: "dist.ProcessGroup | None" = None
     """The ranks of this one's pipeline."""
     copies: tuple[nn.Parameter, ...] = ()
-    """Parameters that an earlier rank of the pipeline has, too."""
+    """Parameters that an earlier rank of the pipeline also has."""
     replicas: "tuple[dist.ProcessGroup, ...]" = ()
-    """For each dimension of the mesh whose ranks have the same norms, those of this rank."""
+    """This rank's group in each dimension of the mesh whose ranks have the same norms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,25 +56,17 @@ class Parallelizer:
     """How to cut."""
 
     session: Session
-    """Whose rank, and where."""
     parallel: Parallel
-    """Degrees and schedule."""
     layout: Layout
-    """The mesh of ranks."""
     loss: Loss
-    """Of an output and a target."""
     blocks: Blocks = None
-    """The container of the model's blocks, or split points."""
     example: Any = None
-    """A batch, to measure blocks with."""
+    """A batch to measure blocks with."""
     precision: torch.dtype | None = None
-    """Type of the matrix products; None is the parameters' own."""
     plan: Plan | None = None
-    """Which tensors to cut; None takes the plan that the model carries."""
+    """None takes the plan that the model carries."""
     accumulate: int = 1
-    """Pieces in which a slice is computed."""
     compiles: bool = False
-    """Whether blocks compute by compiled code."""
 
     @property
     def is_plain(self) -> bool:
@@ -86,11 +74,7 @@ class Parallelizer:
         return self.layout.data == self.layout.world_size
 
     def apply(self, model: nn.Module, groups: Groups) -> RankModel:
-        """Cut the model.
-
-        Args:
-            model: Whole, the same on every rank.
-            groups: The names of the parameters that its optimizer has.
+        """Cut the model, which is whole and the same on every rank; ``groups`` are those of its optimizer.
 
         Raises:
             InvalidRequest: It cannot be cut like this; every rank then raises the same, and nothing was changed.
@@ -316,9 +300,8 @@ def _lighten(block: nn.Module, recompute: bool, offload: bool) -> None:
 def _merged(modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()) -> nn.Module:
     """Return one module with the parameters and buffers of all, by the same names; it computes nothing.
 
-    They stand in the order of ``names``, the whole model's: a parameter that is shared goes by the first name that it
-    has there, whatever the stage calls first, so that a checkpoint of its optimizer is one of every other mode. For the
-    same reason one that is ``tied`` to other stages' has all the names of the tie here, those of the others too.
+    They stand in the order of ``names``, the whole model's, and a parameter that is ``tied`` to other stages' has all
+    names of the tie: so a checkpoint of the optimizer knows it by the same name in every mode.
     """
     tensors = {name: tensor for module in modules for name, tensor in module.state_dict(keep_vars=True).items()}
     for alike in tied:

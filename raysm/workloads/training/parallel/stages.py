@@ -18,23 +18,12 @@ from torch.nn.modules.batchnorm import _NormBase
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.parallel.blocks import Blocks, block_names
 
-__all__ = ["Stages", "balance_stages", "partition_stages", "trace"]
-
 
 def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
-    """Cut blocks into consecutive stages of at least one block each.
+    """Cut blocks into consecutive stages; return the index of each stage's first block.
 
-    Dynamic programming over (stages so far, blocks so far), O(stages x blocks^2): the classic linear partition.
-
-    Args:
-        costs: Of each block, in order; at least 0, in any unit.
-        stages: How many; 1 or more.
-
-    Returns:
-        Index of the first block of each stage; the cost of the dearest stage is the least possible.
-
-    Raises:
-        InvalidRequest: There are fewer blocks than stages.
+    The cost of the dearest stage is the least possible. Dynamic programming over (stages so far, blocks so far),
+    O(stages x blocks^2): the classic linear partition.
     """
     count = len(costs)
     if count < stages:
@@ -64,7 +53,7 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
 
 
 MEASURED_RUNS = 3
-"""Runs of which the fastest counts; the first one warms up."""
+"""The fastest run counts; the first one warms up."""
 
 
 class _Tracer(fx.Tracer):
@@ -83,20 +72,14 @@ class Stages:
     """A traced model and where its stages begin."""
 
     model: nn.Module
-    """The model that was traced."""
     graph: fx.Graph
-    """Its forward."""
     starts: tuple[str, ...]
     """Name of the module at which each stage but the first begins."""
     shares: tuple[float, ...]
-    """Each stage's share of the cost; () where the user named the cuts."""
+    """Each stage's share of the cost; empty if the user named the cuts."""
 
     def module(self, stage: int) -> fx.GraphModule:
-        """Return one stage as a module, which takes what the stage before it returns.
-
-        Raises:
-            InvalidRequest: A size that was taken before this stage is used in or after it.
-        """
+        """Return one stage as a module, which takes what the stage before it returns."""
         placed = _placed(self.graph, self.starts)
         received, handed_on = _handed_on(placed, stage - 1), _handed_on(placed, stage)
         graph, copies = fx.Graph(), {}
@@ -134,7 +117,6 @@ class Stages:
         }
 
     def __len__(self) -> int:
-        """Return the number of stages."""
         return len(self.starts) + 1
 
 
@@ -142,9 +124,6 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
     """Return the graph of the model's forward, opened just so far that each boundary is a node.
 
     Its inputs are the parameters of ``forward`` that have no default.
-
-    Raises:
-        InvalidRequest: There is no such module, or the code around the blocks cannot be traced.
     """
     for name in boundaries:
         try:
@@ -174,11 +153,11 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
 def partition_stages(
     model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequence[Any] | None = None
 ) -> Stages:
-    """Cut a model into stages.
+    """Cut a model into ``stages`` stages, at least 2.
 
     Args:
-        model: Any whose forward calls its blocks one after the other.
-        stages: How many; from 2.
+        model: Its forward calls its blocks one after the other.
+        stages: Number of stages.
         blocks: The container of the blocks, or the names of the modules at which the second, third … stage begins.
         example: Inputs of the model, to balance by the time of each block; None balances by parameters.
 
@@ -216,11 +195,7 @@ def partition_stages(
 
 
 def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
-    """Return the stage of each node; a stage begins where its first module is called.
-
-    Raises:
-        InvalidRequest: The modules are not called once each, in this order.
-    """
+    """Return the stage of each node; a stage begins where its first module is called."""
     stage, placed = 0, {}
     for node in graph.nodes:
         if node.op == "call_module" and stage < len(starts) and _is_within(node.target, starts[stage]):
@@ -236,9 +211,9 @@ def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
 
 
 def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
-    """Return the values that ``stage`` returns to the next one: all that later stages need of it and those before it.
+    """Return the values that ``stage`` returns to the next one: what later stages need of it and of those before it.
 
-    The stage before the first hands on the model's inputs, the last one nothing.
+    Stage -1 hands on the model's inputs, the last one nothing.
     """
     if stage < 0:
         return [node for node in placed if node.op == "placeholder"]

@@ -17,28 +17,21 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.batch import seed_of
 
-__all__ = ["OwnStream", "Plan", "draw_by_part", "partition_tensors", "resolve_plan"]
-
 Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
 """How to cut each named module; ``*`` in a name is any number: ``layers.*.mlp.0``."""
 
 GATHERED = ("colwise_rep", "colwise_gather_output")
-"""What Hugging Face calls a layer that is cut by columns and whose outputs are gathered, such as ``lm_head``."""
+"""Hugging Face's names of a layer that is cut by columns and whose outputs are gathered, such as ``lm_head``."""
 
 HEADS = ("num_heads", "n_heads", "heads", "n_head", "num_kv_heads", "n_kv_heads", "num_key_value_heads")
 """Attributes that count an attention's heads: each worker has its share of them."""
 
 HEAD_SIZES = ("head_dim", "head_size", "dim_head", "d_head")
-"""Attributes that tell the size of a head: without one, forward derives a wrong size from its share of heads."""
+"""Attributes with the size of a head: without one, forward derives a wrong size from its share of heads."""
 
 
 def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
-    """Return the plan by the names of the model's modules.
-
-    Args:
-        model: Whole.
-        plan: The user's; None takes the one that the model carries.
-        degree: Workers over which tensors are cut.
+    """Return the plan by the names of the model's modules; ``plan`` None takes the one that the model carries.
 
     Raises:
         InvalidRequest: There is no plan, or the model cannot be cut as it says.
@@ -135,14 +128,9 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
 def draw_by_part(module: nn.Module, plan: Plan, part: int) -> None:
     """Let each worker draw its own random numbers between a layer cut by columns and the next one cut by rows.
 
-    Workers of a tensor group draw the same numbers, because what is whole on each has to stay the same. Between two cut
-    layers each has other columns: with the same numbers, a dropout would drop the same places of each part (Megatron-
-    LM, appendix B.2). Layers with a ParallelStyle draw as the whole model does.
-
-    Args:
-        module: A model whose tensors are cut, or a stage of one.
-        plan: A resolved plan.
-        part: This worker's number in the tensor group.
+    Workers of a tensor group draw the same numbers, so that what is whole on each stays the same. Between two cut layers
+    each has other columns: with the same numbers, a dropout would drop the same places of each part (Megatron-LM,
+    appendix B.2). Layers with a ParallelStyle draw as the whole model does. ``part`` is this worker's number in the group.
     """
     modules = dict(module.named_modules())
     for name in _parents(plan, modules):
@@ -178,7 +166,6 @@ class OwnStream:
     """
 
     def __init__(self, module: nn.Module, part: int) -> None:
-        """Take the module, which draws only in training, and the worker's part of the tensors."""
         self._module, self._part = module, part
         self._common: tuple[_State, _State, _State] | None = None
 

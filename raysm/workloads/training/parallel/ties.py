@@ -14,20 +14,18 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.parallel.stages import Stages
 
-__all__ = ["Copies", "Tie", "check_ties", "copies_here", "find_ties"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tie:
     """A parameter of several stages."""
 
     names: tuple[str, ...]
-    """All that it has in the model, in its order; checkpoints know its optimizer's state by the first."""
+    """All its names in the model, in order; checkpoints know its optimizer's state by the first."""
     stages: tuple[int, ...]
-    """The stages that compute with it, in their order; two at least."""
+    """The stages that compute with it, in order; at least two."""
 
     def places(self, pipeline: int) -> tuple[int, ...]:
-        """Return the workers of a pipeline of so many that have it, by their places."""
+        """Return the places in a pipeline of this many workers that have it."""
         return tuple(sorted({number % pipeline for number in self.stages}))
 
 
@@ -38,9 +36,8 @@ class Copies:
     parameters: tuple[nn.Parameter, ...]
     """In the same order on all of these workers."""
     group: dist.ProcessGroup
-    """The workers."""
     is_first: bool
-    """Whether this worker is the one that stands for all where a parameter counts once."""
+    """This worker stands for all where a parameter counts once."""
 
 
 def find_ties(stages: Stages) -> list[Tie]:
@@ -61,16 +58,7 @@ def find_ties(stages: Stages) -> list[Tie]:
 
 
 def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
-    """Check that every worker can keep its copies as the others keep theirs.
-
-    Args:
-        ties: Of the model.
-        layout: The mesh of ranks.
-        cut: The names of the modules whose tensors are cut.
-
-    Raises:
-        InvalidRequest: A copy would be another part of the parameter than the others, or two of one worker.
-    """
+    """Check that every worker can keep its copies as the others keep theirs; ``cut`` names modules with cut tensors."""
     cut_modules = set(cut)
     for tie in ties:
         shown = " = ".join(tie.names)
@@ -89,14 +77,7 @@ def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
 
 
 def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int) -> tuple[Copies, ...]:
-    """Return this worker's copies; every rank has to call it, since all of them make each group.
-
-    Args:
-        ties: Of the model, the same on every rank.
-        parts: The parameters of this rank by all their names.
-        layout: The mesh of ranks.
-        rank: This one.
-    """
+    """Return this worker's copies; every rank has to call it, since all of them make each group."""
     params = dict(parts.named_parameters(remove_duplicate=False))
     # One group, and one message, for all that the same workers share.
     by_places: dict[tuple[int, ...], list[Tie]] = {}

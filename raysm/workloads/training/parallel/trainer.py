@@ -32,8 +32,6 @@ from raysm.workloads.training.loop.learning_rate import needs_metric
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizers import readable, stateful, trained
 
-__all__ = ["Trainer"]
-
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 """One entry for each value of each parameter: the ranks of a pipeline then just have different entries."""
 
@@ -43,41 +41,32 @@ class Trainer:
     """A model and its optimizer, ready for ``step``."""
 
     session: Session
-    """Whose."""
     parallel: Parallel
-    """How the training is cut."""
     layout: Layout
-    """Which part of the model and which slice of the data each rank has."""
     model: nn.Module
-    """What the user gets: the wrapped model; of a pipeline, the stages of this rank."""
+    """The wrapped model that the user gets; of a pipeline, the stages of this rank."""
     parts: nn.Module
-    """The parameters of this rank by their original names: the model itself where it is whole."""
+    """This rank's parameters by their original names."""
     names: tuple[str, ...]
     """All keys of the model's ``state_dict``, in its order, before anything was split."""
     optimizer: Optimizer
-    """The user's, over the parameters of this rank."""
     scheduler: Any
-    """Stepped once a step, unless it takes a metric; or None."""
+    """Stepped once a step, unless it takes a metric."""
     engine: Engine
-    """Forward and backward."""
     loss: Loss
-    """Of an output and a target."""
     replicas: "Sequence[dist.ProcessGroup]" = ()
-    """For each dimension of the mesh whose ranks have the same norms, those of this rank."""
+    """This rank's group in each dimension of the mesh whose ranks have the same norms."""
     max_norm: float | None = None
-    """Of all gradients together; longer ones are scaled down."""
+    """Longer gradients are scaled down to this norm over the whole model."""
     stages: "dist.ProcessGroup | None" = None
-    """The ranks of this one's pipeline; None without one."""
+    """The ranks of this one's pipeline."""
     copies: Sequence[nn.Parameter] = ()
-    """Parameters that an earlier rank of the pipeline has, too, and counts."""
+    """Parameters that an earlier rank of the pipeline has and counts."""
     rehearses: bool = False
-    """Whether to rehearse the next step, the first one after a restart."""
+    """Rehearse the next step, the first one after a restart."""
 
     def step(self, batch: Any) -> float:
-        """Train on this data rank's slice of a batch; return the mean loss of the whole batch, the same on all ranks.
-
-        The loss function has to return the mean over the rows that it is given.
-        """
+        """Train on this data rank's slice of a batch; return the mean loss of the whole batch, the same on all ranks."""
         session = self.session
         # Before the step: what is saved at its end must say that these rows were learned from.
         session.position.learn()
@@ -126,19 +115,16 @@ class Trainer:
         restore_state(random)
 
     def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
-        """Return the means of the loss and of the metrics over all rows, the same on all ranks; nothing else changes.
-
-        Every rank has to call it, with as many batches.
-        """
+        """Return the means of the loss and of the metrics over all rows, the same on all ranks; nothing else changes."""
         with evaluation(self.model, self.replicas, self.session.device):
             return means(self.session, self.engine, batches, {"loss": self.loss, **metrics})
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, as ``torch.distributed.checkpoint`` takes it.
 
-        ``model`` and ``optimizer`` map original names to this rank's tensors, which are the live ones: copy them
-        before the next step. Where tensors are split (shard, tensor) they are DTensors; ranks of a pipeline have the
-        entries of their stages only. ``scheduler`` is its own state, the same on all ranks.
+        ``model`` and ``optimizer`` map original names to this rank's live tensors: copy them before the next step. Cut
+        tensors (shard, tensor) are DTensors; ranks of a pipeline have the entries of their stages only. ``scheduler`` is its
+        own state, the same on all ranks.
         """
         state = {
             "model": get_model_state_dict(self.parts),
@@ -149,10 +135,10 @@ class Trainer:
         return state
 
     def state_to_read(self, entries: Iterable[str]) -> dict[str, Any]:
-        """Return ``state()`` as a checkpoint with the ``entries`` of an optimizer can be asked for it, before any step.
+        """Return ``state()`` for reading a checkpoint with these ``entries`` of an optimizer, before any step.
 
-        It has the states of those parameters of which that has one. Where it has none of any parameter, that is another
-        thing: it is another optimizer's, and will be told by what it lacks.
+        It has the states of the parameters that have one in the checkpoint. If none has, the checkpoint is of another
+        optimizer, and an error will name what it lacks.
         """
         names = stateful(entries)
         if not names:
@@ -162,7 +148,7 @@ class Trainer:
         return state | {"optimizer": readable(state["optimizer"], names)}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what ``state()`` of any mode, read into this rank's shape, has brought."""
+        """Take over a ``state()`` of any mode, read into this rank's shape."""
         set_model_state_dict(self.parts, state["model"])
         with _filled_groups(self.optimizer) as filled, trained(self.parts, stateful(state["optimizer"])):
             if filled:
@@ -179,7 +165,7 @@ class Trainer:
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """Return the whole model on rank 0, as plain CPU tensors in the original order; {} on the others.
 
-        Every rank has to call it. Tensors come one at a time: beside its own part, no rank but 0 holds more than one.
+        Every rank has to call it. Tensors come one at a time: only rank 0 holds more than one beside its own part.
         """
         # One tensor after the other: gathered at once, a model that needs sharding would not fit.
         of_rank = get_model_state_dict(self.parts)
@@ -217,9 +203,9 @@ class Trainer:
 
 @contextmanager
 def _filled_groups(optimizer: Optimizer) -> Iterator[int]:
-    """Hide the groups of which this rank has no parameter; yield the number of the others.
+    """Hide the groups without a parameter of this rank; yield the number of the others.
 
-    Torch's functions do not expect such groups, and they cannot be left out for good: a scheduler counts on all.
+    Torch's functions do not expect such groups, but a scheduler counts on all.
     """
     groups = optimizer.param_groups
     optimizer.param_groups = [group for group in groups if group["params"]]
