@@ -62,11 +62,6 @@ def test_function_and_space_travel_pickled_and_the_script_as_files(tmp_path):
     assert package_of(sweep(script)).title == "train"
 
 
-def test_options_become_fields():
-    workload = sweep(trials=7, stop="asha", mode="max", workers=2, seed=1).workload()
-    assert (workload.trials, workload.stop, workload.mode, workload.workers) == (7, raysm.Asha(), "max", 2)
-
-
 def test_the_direction_has_no_default():
     with pytest.raises(TypeError, match="mode"):
         Sweep(train, space=SPACE, metric="accuracy")
@@ -131,8 +126,3 @@ def test_of_a_narrower_range_a_warm_start_takes_the_trials_that_lie_in_it(tmp_pa
     elsewhere = {"lr": raysm.loguniform(1e-4, 1e-3), "batch": raysm.choice([32, 64])}
     with pytest.raises(InvalidRequest, match="none of the 2 trials of warm_start that have a value lies within"):
         sweep(space=elsewhere, warm_start=earlier(tmp_path))
-
-
-def test_a_warm_start_by_another_metric_is_refused(tmp_path):
-    with pytest.raises(InvalidRequest, match="warm_start was a sweep by 'accuracy', and this one is by 'loss'"):
-        sweep(warm_start=earlier(tmp_path, "accuracy"))

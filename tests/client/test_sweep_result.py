@@ -2,11 +2,10 @@
 
 import pytest
 
-from raysm.client.results.result import Result, read_as
-from raysm.client.sweep_result import SweepResult, TrialTable
+from raysm.client.results.result import read_as
+from raysm.client.sweep_result import TrialTable
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.contract.result import Manifest
-from raysm.errors import InvalidRequest
 
 
 def manifest(kind="function_sweep"):
@@ -37,24 +36,12 @@ def result(tmp_path):
     return read_as(tmp_path, manifest())
 
 
-def test_what_a_kind_names_as_its_reader_is_what_the_result_is(tmp_path, result):
-    assert isinstance(result, SweepResult)
-    assert type(read_as(tmp_path, manifest("script"))) is Result
-    assert type(read_as(tmp_path, manifest("own:Kind"))) is Result
-
-
 def test_the_best_trial_has_its_parameters_metrics_and_checkpoint(result, tmp_path):
     best = result.best
     assert (best.number, best.params, best.metrics, best.value) == (2, {"lr": 0.3}, {"loss": 1.5}, 1.5)
     assert best.checkpoint == tmp_path / BEST
     (tmp_path / BEST).rmdir()
     assert result.best.checkpoint is None
-
-
-def test_without_a_value_there_is_no_best(tmp_path):
-    Trials(metric="loss", mode="min", trials=TRIALS[1:2], best=None).write(tmp_path)
-    with pytest.raises(InvalidRequest, match="no trial of digits has a value of 'loss'"):
-        assert read_as(tmp_path, manifest()).best
 
 
 def test_the_table_is_rows_and_a_frame(result):

@@ -10,12 +10,6 @@ def test_values_are_bars_from_the_lowest_to_the_highest():
     assert sparkline([]) == ""
 
 
-def test_of_many_values_each_stretch_has_a_bar_and_the_last_one_is_there():
-    text = sparkline([float(n) for n in range(1000)], width=10)
-    assert len(text) == 10
-    assert text[-1] == "█"
-
-
 def trials(count):
     return [
         Trial(number=n, status="done", value=float(n), params={"lr": 10.0 ** (-n / 4), "kind": "a", "n": 3})
@@ -31,7 +25,3 @@ def test_a_parameter_with_a_range_shows_where_its_good_values_lie():
     assert len(bars) == CELLS
     assert bars[-1] != "·"
     assert bars[0] == "·"
-
-
-def test_of_few_trials_nothing_is_said():
-    assert where_good_lies(trials(3)) == []

@@ -13,8 +13,6 @@ import torch
 from tests.gpu.__main__ import main
 from tests.gpu.exactness import candidates, compare_many
 from tests.gpu.figures import Figure, Findings
-from tests.gpu.speed import torch_topk
-from tests.gpu.training import in_turn
 from tests.support.dense_rows import tiles
 from tests.support.reference import neighbors
 
@@ -77,13 +75,6 @@ def test_the_whole_of_it_runs_where_there_is_nothing_but_torch(tmp_path):
     assert "need Ray" in done.stdout
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_machine_without_a_gpu_is_told_so(tmp_path, capsys):
-    assert main(["--out", str(tmp_path)]) == 2
-    assert "finds no GPU" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_is_written_only_where_it_was_asked_for(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     parts = {"nothing": lambda findings: None}
@@ -117,19 +108,3 @@ def test_the_candidates_of_a_row_hold_its_neighbors():
     near = candidates(torch.device("cpu"), tiles(rows)[0], np.arange(90), 6, at_once=25)
     expected = neighbors(rows, 4)[0]
     assert all(set(some) <= set(whole) for some, whole in zip(expected.tolist(), near.tolist(), strict=True))
-
-
-def test_the_peer_finds_the_same_neighbors():
-    rows = np.random.default_rng(0).standard_normal((90, 16)).astype(np.float32)
-    found = torch.cat([best.indices for best in torch_topk(torch.from_numpy(rows), torch.float32, 40)])
-    assert np.array_equal(found.numpy(), neighbors(rows, 10)[0])
-
-
-def test_two_loops_take_turns_over_the_same_batches():
-    seen = {"a": [], "b": []}
-    loops = {name: (lambda batch, some=some: some.append(batch) or float(batch)) for name, some in seen.items()}
-    took, losses = in_turn(loops, iter(range(100)), torch.device("cpu"), 25)
-    assert seen["a"] == seen["b"] == list(range(25))
-    assert losses["a"] == losses["b"]
-    # Without the first turn, in which algorithms are chosen.
-    assert len(took["a"]) == 15

@@ -14,7 +14,6 @@ from raysm.workloads.blocks import (
     FileBlock,
     PlacedBlock,
     RowBlock,
-    TileBlock,
     map_blocks,
     row_blocks,
     task_slots,
@@ -62,19 +61,6 @@ def first_fails_others_sleep(folder: Path, block: RowBlock) -> int:
 def test_row_blocks_cover_every_row_once():
     assert row_blocks(10, 4) == [RowBlock(0, 4), RowBlock(4, 8), RowBlock(8, 10)]
     assert row_blocks(0, 4) == []
-
-
-def test_block_rows_of_zero_are_refused():
-    with pytest.raises(InvalidRequest, match="block_rows at least 1, got 10, 0"):
-        row_blocks(10, 0)
-
-
-def test_blocks_say_what_they_are():
-    tile = TileBlock(RowBlock(0, 4), RowBlock(4, 8))
-    assert str(tile) == "rows 0 to 3, columns 4 to 7"
-    assert str(FileBlock(channel="images", name="a.png", size_bytes=1, host="algo-2")) == (
-        "file images/a.png on algo-2"
-    )
 
 
 def test_every_block_is_computed_once_and_its_value_yielded(ray_here, tmp_path):
@@ -147,20 +133,6 @@ def test_what_the_users_function_raises_is_said_first_and_not_tried_again(ray_he
     assert "deserialize" not in str(caught.value)
 
 
-def lose_what_it_waits_for(folder: Path, block: RowBlock) -> int:
-    import ray
-    from ray.exceptions import ObjectLostError
-
-    count(folder, block)
-    if executions(folder) == 1:
-        raise ObjectLostError(ray.ObjectRef.nil().hex(), None, "")
-    return block.start
-
-
-def test_a_block_that_loses_what_it_waits_for_is_tried_again(ray_here, tmp_path):
-    assert list(map_blocks(partial(lose_what_it_waits_for, tmp_path), row_blocks(1, 1))) == [(RowBlock(0, 1), 0)]
-
-
 def test_a_crashing_block_says_that_its_worker_died(ray_here, tmp_path):
     with pytest.raises(BlockFailed, match="WorkerCrashedError"):
         list(map_blocks(partial(fail_until, tmp_path, 99, "crash"), row_blocks(3, 3), retries=0))
@@ -201,14 +173,6 @@ def test_a_restarted_job_computes_nothing_that_is_whole(ray_here, tmp_path):
     assert executions(calls) - before == 10 - 4
     assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {block: 1 for block in blocks}
     assert executions(calls) - before == 10 - 4
-
-
-def test_no_more_blocks_begin_than_the_caller_takes(ray_here, tmp_path):
-    values = map_blocks(partial(count, tmp_path), iter(row_blocks(50, 1)), in_flight=3)
-    next(values)
-    time.sleep(1.0)  # Time enough for every block, if nothing held them back.
-    assert executions(tmp_path) <= 4
-    values.close()
 
 
 def test_memory_does_not_grow_with_the_number_of_blocks(ray_here):
@@ -282,19 +246,3 @@ def placed_with(block: Placed, *inputs: str) -> tuple[str, ...]:
 def test_a_users_block_can_say_where_it_runs_and_what_comes_along(ray_here):
     block = Placed("x", "algo-1", (ray_here.put("rows"),))
     assert list(map_blocks(placed_with, [block])) == [(block, ("algo-1", "rows"))]
-
-
-def threads(block: RowBlock) -> str | None:
-    import numpy as np
-
-    matrix = np.ones((1500, 1500), dtype=np.float32)
-    matrix @ matrix
-    cpu, wall = time.process_time(), time.perf_counter()
-    for _ in range(10):
-        matrix @ matrix
-    assert time.process_time() - cpu < 1.3 * (time.perf_counter() - wall)
-    return os.environ.get("OMP_NUM_THREADS")
-
-
-def test_a_task_of_one_cpu_multiplies_with_one_thread(ray_here):
-    assert [value for _, value in map_blocks(threads, row_blocks(2, 1))] == ["1", "1"]

@@ -10,10 +10,9 @@ import pytest
 
 import raysm
 from raysm.contract import payload
-from raysm.contract.events import BEST, TABLE, Trial, Trials
+from raysm.contract.events import TABLE, Trial, Trials
 from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE, Manifest
-from raysm.errors import InvalidInput
 from raysm.grid.row import write_tables
 from raysm.request import Cluster, Input, JobRequest
 from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
@@ -28,7 +27,6 @@ from raysm.workloads.similarity.output import write_ids
 from raysm.workloads.similarity.reading import first_look
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import open_matrix
-from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.sweep.runner import table_of
 from tests.support.batches import pack, run
 from tests.support.driving import drive, pack_script
@@ -154,14 +152,6 @@ def test_results_that_lie_beside_each_other_are_one_input(tmp_path):
     }
 
 
-def test_a_sweep_whose_best_trial_left_a_model_says_how_its_table_is_read(tmp_path):
-    left_by(sweep, tmp_path)
-    (tmp_path / BEST).mkdir()
-    (tmp_path / BEST / "model.pt").write_bytes(b"model")
-    with pytest.raises(InvalidInput, match=r"give one of them as the input: job.output\('model/trials.parquet'\)"):
-        check_inputs(raysm.Batch(first_column, batch_size=4).workload(), {"data": tmp_path})
-
-
 SIMILARITIES = {
     neighbors: {"columns": ["similarities"], "id_column": "row"},
     sharded_neighbors: {"columns": ["similarities"], "id_column": "row"},
@@ -182,14 +172,6 @@ def test_a_similarity_reads_every_result(tmp_path, result):
     rows = 2 if result is pairs else ROWS
     columns = {neighbors: K, sharded_neighbors: K, pairs: 1, batch: 1, sweep: 2, grid: 1}.get(result, ROWS)
     assert (matrix.rows, matrix.columns) == (rows, columns)
-
-
-def test_an_instance_whose_share_of_a_result_is_the_manifest_has_no_rows(tmp_path):
-    left_by(script, tmp_path / "matrix")
-    source = Source(channel="matrix", place=Place(tmp_path / "matrix", tmp_path / "scratch", "algo-1"))
-    assert source.has_files()
-    (tmp_path / "matrix" / "matrix.npy").unlink()
-    assert not source.has_files()
 
 
 def next_input(base, channel, folder):

@@ -1,20 +1,15 @@
 """Large files on the head's disk."""
 
-import ctypes
 import errno
 import hashlib
 import mmap
 import os
-import subprocess
-import sys
-import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from raysm.errors import NoRoom
-from raysm.workloads.disk import EARLY, PIECES, Stream, full_disk_is_no_room, map_file, settle, write_at
+from raysm.workloads.disk import EARLY, PIECES, Stream, full_disk_is_no_room, map_file, write_at
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -22,57 +17,6 @@ def test_a_full_disk_and_a_used_up_quota_are_no_room(tmp_path, number):
     message = f"disk of {tmp_path} became full while rows.npy was written"
     with pytest.raises(NoRoom, match=message), full_disk_is_no_room(tmp_path / "rows.npy"):
         raise OSError(number, os.strerror(number))
-
-
-def test_it_says_what_was_being_done(tmp_path):
-    with pytest.raises(NoRoom, match="while block 3 was recorded"):
-        with full_disk_is_no_room(tmp_path / "key", "block 3 was recorded"):
-            raise OSError(errno.ENOSPC, "full")
-
-
-def test_any_other_error_is_left_as_it_is(tmp_path):
-    with pytest.raises(PermissionError), full_disk_is_no_room(tmp_path / "rows.npy"):
-        raise PermissionError(errno.EACCES, "not yours")
-
-
-def test_bytes_lie_where_they_are_written_and_the_files_own_position_stays(tmp_path):
-    with (tmp_path / "file").open("w+b") as file:
-        file.write(b"....")
-        file.flush()
-        write_at(file.fileno(), 6, memoryview(b"later"))
-        write_at(file.fileno(), 1, memoryview(b"ab"))
-        write_at(file.fileno(), 3, memoryview(b""))
-        assert file.tell() == 4
-    assert (tmp_path / "file").read_bytes() == b".ab.\0\0later"
-
-
-def pages_in_memory(path):
-    """Return how many pages of a file the page cache has."""
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
-        pages = -(-len(mapped) // mmap.PAGESIZE)
-        resident = (ctypes.c_ubyte * pages)()
-        start = ctypes.c_char.from_buffer(mapped)
-        try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            address = ctypes.c_void_p(ctypes.addressof(start))
-            assert libc.mincore(address, ctypes.c_size_t(len(mapped)), resident) == 0
-        finally:
-            del start
-        return sum(page & 1 for page in resident)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="macOS keeps what it likes")
-def test_what_is_settled_is_whole_and_takes_no_memory(tmp_path):
-    kind = subprocess.check_output(["stat", "--file-system", "--format=%T", str(tmp_path)], text=True).strip()
-    if kind == "tmpfs":
-        pytest.skip("files in memory are nowhere else")
-    content = os.urandom(1 << 20)
-    with (tmp_path / "part").open("wb", buffering=0) as file:
-        file.write(content)
-        assert pages_in_memory(tmp_path / "part") == len(content) // mmap.PAGESIZE
-        settle(file.fileno(), 0, len(content))
-    assert pages_in_memory(tmp_path / "part") == 0
-    assert (tmp_path / "part").read_bytes() == content
 
 
 class FileSystem:
@@ -109,25 +53,8 @@ def test_where_no_shared_mapping_is_to_be_had_a_private_one_serves(file, number)
     assert bytes(map_file(file.fileno(), FileSystem(number, mmap.MAP_SHARED))) == b"content"
 
 
-def test_where_there_is_none_at_all_nothing_is_returned(file):
-    assert map_file(file.fileno(), FileSystem(errno.ENODEV, mmap.MAP_SHARED, mmap.MAP_PRIVATE)) is None
-
-
-def test_another_error_is_left_as_it_is(file):
-    with pytest.raises(PermissionError):
-        map_file(file.fileno(), FileSystem(errno.EACCES, mmap.MAP_SHARED))
-
-
-@pytest.mark.skipif(not Path("/sys/kernel/notes").exists(), reason="this system has no such file")
-def test_a_file_system_of_this_machine_that_maps_no_files_is_told_from_others():
-    settings = next(path for path in Path("/sys/kernel/mm").rglob("*") if path.is_file() and path.stat().st_size)
-    with settings.open("rb") as opened:
-        assert map_file(opened.fileno()) is None
-
-
 HEAD = b"head"
 PIECE = 10_000
-DEADLINE_S = 90
 
 
 def content_of(pieces):
@@ -163,30 +90,6 @@ def test_a_first_piece_that_comes_last_does_not_keep_the_others_in_memory(tmp_pa
     assert stream.finish() == hashlib.sha256(HEAD + content).hexdigest()
 
 
-def test_whoever_puts_more_than_is_written_waits(tmp_path):
-    content, released, done = content_of(3 * PIECES), threading.Event(), []
-
-    def write_once_released(descriptor, position, data):
-        assert position == 0 or released.wait(DEADLINE_S)
-        write_at(descriptor, position, data)
-
-    stream = Stream(tmp_path / "x", HEAD, len(HEAD) + len(content), write_once_released)
-
-    def fill():
-        for at in range(3 * PIECES):
-            put(stream, content, at)
-            done.append(at)
-
-    filling = threading.Thread(target=fill)
-    filling.start()
-    filling.join(0.3)
-    assert filling.is_alive()
-    assert len(done) <= PIECES
-    released.set()
-    filling.join(DEADLINE_S)
-    assert stream.finish() == hashlib.sha256(HEAD + content).hexdigest()
-
-
 def write_until_full(descriptor, position, data):
     if position:
         raise OSError(28, "No space left on device")
@@ -205,11 +108,3 @@ def test_a_disk_that_becomes_full_is_said_and_nothing_waits_for_it(tmp_path):
     with pytest.raises(NoRoom, match="became full while x was written"):
         fill()
     stream.close()
-
-
-def test_a_file_whose_size_is_not_known_before_grows_with_its_pieces(tmp_path):
-    stream = Stream(tmp_path / "x", HEAD)
-    stream.put(len(HEAD), [b"one", memoryview(b"two")])
-    stream.put(len(HEAD) + 6, [b"three"])
-    assert stream.finish() == hashlib.sha256(b"headonetwothree").hexdigest()
-    assert (tmp_path / "x").read_bytes() == b"headonetwothree"

@@ -1,14 +1,10 @@
 """The driver: what it makes of an end, whatever the kind of workload."""
 
-import os
-
 import pytest
 
 from raysm.contract import payload
-from raysm.contract.names import BASE_DIR
 from raysm.contract.result import FAILURE
 from raysm.request import JobRequest, Script
-from raysm.workloads.driver import main
 from tests.support.driving import drive, pack_script
 
 
@@ -44,21 +40,6 @@ def test_a_failure_is_left_to_the_bootstrap_which_knows_whether_it_came_first(in
     assert not (instance.output_data / FAILURE).exists()
 
 
-def test_a_record_that_cannot_be_written_leaves_the_exit_code_and_the_words_on_stderr(instance, tmp_path):
-    pack_script(instance, tmp_path, "import sys\nsys.exit(3)\n")
-    (tmp_path / "file").touch()
-    done, failure = drive(instance, tmp_path / "file")
-    assert (done.returncode, failure) == (3, None)
-    assert done.stderr == "SystemExit: 3, raised at train.py:2\n"
-
-
-@pytest.mark.parametrize("text", ["import sys; sys.exit()", "raise SystemExit(0)", ""])
-def test_an_exit_that_says_nothing_is_success(instance, tmp_path, text):
-    pack_script(instance, tmp_path, text)
-    done, failure = drive(instance, tmp_path)
-    assert (done.returncode, failure) == (0, None)
-
-
 def test_neighbours_of_a_script_are_found_by_it_and_take_the_place_of_no_module_of_raysms(instance, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
@@ -80,15 +61,3 @@ def test_a_broken_payload_is_exit_code_two_and_one_line(instance, tmp_path):
     assert failure.error_type == "InvalidPayload"
     assert failure.remote_traceback == ""
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_an_instance_without_its_configuration_is_exit_code_two(tmp_path, capsys):
-    before = os.environ.get(BASE_DIR)
-    os.environ[BASE_DIR] = str(tmp_path)
-    try:
-        assert main() == 2
-    finally:
-        os.environ.pop(BASE_DIR)
-        if before is not None:
-            os.environ[BASE_DIR] = before
-    assert capsys.readouterr().err.startswith("InvalidConfig: ")

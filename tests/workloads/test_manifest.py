@@ -10,7 +10,7 @@ import pytest
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.contract import names
-from raysm.contract.result import MANIFEST, ResultFile, own_manifest
+from raysm.contract.result import MANIFEST, ResultFile
 from raysm.request import Cluster, Input, JobRequest
 from raysm.workloads.runner import START_S, Beginning, write_manifest
 from tests.support.bootstraps import write_training
@@ -34,19 +34,10 @@ def unnoted():
     Beginning._measures = {}
 
 
-def test_nothing_is_told_where_nobody_knows_when_the_container_began(told):
-    Beginning.note(told())
-    assert Beginning.measures() == {}
-
-
 @pytest.mark.parametrize(("now_s", "start_s"), [(1012.3456, 12.346), (990.0, 0.0)])
 def test_it_is_the_time_from_the_first_program_to_the_workload_and_never_negative(told, now_s, start_s):
     Beginning.note(told(RAYSM_BEGAN="1000.0"), now_s)
     assert Beginning.measures() == {START_S: start_s}
-
-
-def test_a_moment_that_is_none_ends_no_job(told):
-    assert told(RAYSM_BEGAN="yesterday").began_s is None
 
 
 def test_the_manifest_of_what_is_left_has_it(tmp_path):
@@ -102,19 +93,6 @@ def test_what_is_described_already_comes_first_and_once(tmp_path):
     described = ResultFile(name="model.safetensors", shape=(3,), bytes=5, sha256="0" * 64, how_to_read="read it")
     names = [file.name for file in written(tmp_path, described=(described,)).files]
     assert names == ["model.safetensors", "a.txt"]
-
-
-def test_of_packages_that_are_not_installed_no_version_is_told(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"a")
-    versions = written(tmp_path, packages=("numpy", "no-such-package")).versions
-    assert "numpy" in versions
-    assert "no-such-package" not in versions
-
-
-def test_of_several_instances_the_manifest_is_written_though_the_head_has_no_file(tmp_path):
-    options = {"instances": ("algo-1", "algo-2"), "phases_s": {"script": 1.0}}
-    assert write_manifest(REQUEST, tmp_path, **options).files == ()
-    assert own_manifest(tmp_path).instances == ("algo-1", "algo-2")
 
 
 def test_an_empty_folder_and_a_users_own_manifest_get_none(tmp_path):

@@ -62,11 +62,6 @@ def test_files_that_an_instance_cannot_use_are_the_users_error_without_rays_trac
     assert (str(raised.value), raised.value.__suppress_context__) == ("a.npy is no matrix", True)
 
 
-def test_any_other_failure_of_an_instance_is_raised_as_it_is(ray_here):
-    with pytest.raises(KeyError):
-        answers(ask("wrong"))
-
-
 @dataclass(frozen=True)
 class Full(PlacedBlock):
     host: str | None = "algo-2"
@@ -102,21 +97,6 @@ def test_only_a_placed_block_is_asked(block, host, hosts, inputs):
 
 def nodes(*hosts: str) -> list[dict[str, dict[str, object]]]:
     return [{"Labels": {LABEL_HOST: host}, "Resources": {"CPU": 1.0}} for host in hosts]
-
-
-@dataclass(frozen=True)
-class Request:
-    """A user's own value, whose fields happen to be named as those of a PlacedBlock are."""
-
-    inputs: tuple[str, ...]
-    host: str
-    needs: str
-
-
-def test_an_instance_that_a_users_block_names_is_not_waited_for():
-    presence = Presence(1, 0)
-    for now_s in (0.0, 1000.0):
-        presence.check([Request(inputs=(), host="db.example.com", needs="water")], nodes("algo-1"), now_s)
 
 
 def test_a_block_whose_instance_stays_away_is_given_up():

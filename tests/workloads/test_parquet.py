@@ -8,7 +8,6 @@ import pytest
 
 from raysm.contract.store import sha256_of
 from raysm.errors import NoRoom
-from raysm.workloads import parquet
 from raysm.workloads.parquet import write_parquet
 
 SCHEMA = pa.schema(
@@ -50,26 +49,6 @@ def test_each_group_is_one_row_group_whatever_its_size(tmp_path):
     write_parquet(tmp_path / "x.parquet", pa.schema([pa.field("x", pa.int8(), nullable=False)]), groups)
     metadata = pq.read_metadata(tmp_path / "x.parquet")
     assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == sizes
-
-
-def test_a_file_without_groups_is_a_table_without_rows(tmp_path):
-    file = write_parquet(tmp_path / "x.parquet", SCHEMA, [])
-    assert (file.shape, pq.read_table(tmp_path / "x.parquet").num_rows) == ((0,), 0)
-
-
-def test_a_file_of_many_pieces_is_written_whole(tmp_path):
-    rows = parquet.PIECE_BYTES // 8
-    groups = ([pa.array(np.arange(rows) + start)] for start in (0, rows, 2 * rows))
-    file = write_parquet(tmp_path / "x.parquet", pa.schema([pa.field("x", pa.int64(), nullable=False)]), groups)
-    assert file.sha256 == sha256_of(tmp_path / "x.parquet")
-    assert np.array_equal(pq.read_table(tmp_path / "x.parquet")["x"], np.arange(3 * rows))
-
-
-def test_only_columns_by_which_rows_are_looked_for_have_statistics(tmp_path):
-    write_parquet(tmp_path / "x.parquet", SCHEMA, groups_of([3]), statistics=["row"])
-    group = pq.read_metadata(tmp_path / "x.parquet").row_group(0)
-    assert [group.column(at).is_stats_set for at in range(3)] == [True, False, False]
-    assert group.column(0).statistics.max == 2
 
 
 def test_a_file_that_fails_half_way_is_not_there(tmp_path):

@@ -35,11 +35,6 @@ def test_a_value_is_there_once_it_is_saved(tmp_path):
     assert RowBlock(0, 11) not in record
 
 
-def test_what_is_saved_for_another_run_is_found_by_it(tmp_path):
-    BlockRecord(tmp_path / "r", {"a": 1}, for_later=True).save(BLOCK, {"x": bytes(2 << 20)})
-    assert BlockRecord(tmp_path / "r", {"a": 1}).load(BLOCK) == {"x": bytes(2 << 20)}
-
-
 def test_a_changed_request_reuses_nothing_and_leaves_nothing(tmp_path):
     BlockRecord(tmp_path / "r", {"k": 1}).save(BLOCK, 1)
     assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 2})
@@ -57,43 +52,6 @@ def test_a_torn_file_is_not_trusted(tmp_path, damage):
     again = BlockRecord(tmp_path / "r", {})
     assert BLOCK not in again
     assert not path.exists()
-
-
-def test_a_file_of_another_block_or_request_is_not_trusted(tmp_path):
-    record = BlockRecord(tmp_path / "r", {})
-    other = BlockRecord(tmp_path / "other", {"x": 1})
-    record.save(RowBlock(5, 6), "five")
-    other.save(BLOCK, "foreign")
-    record.path(BLOCK).write_bytes(record.path(RowBlock(5, 6)).read_bytes())
-    assert BLOCK not in BlockRecord(tmp_path / "r", {})
-    record.path(BLOCK).write_bytes(other.path(BLOCK).read_bytes())
-    assert BLOCK not in BlockRecord(tmp_path / "r", {})
-
-
-def test_what_a_crash_left_half_written_goes_away(tmp_path):
-    record = BlockRecord(tmp_path / "r", {})
-    (record.folder / ".half.partial").write_bytes(b"x")
-    assert list(BlockRecord(tmp_path / "r", {}).folder.iterdir()) == []
-
-
-def test_a_block_has_no_other_name_while_it_is_written(tmp_path):
-    seen = []
-
-    class Watched:
-        """Looks at the record's folder while it is written there."""
-
-        def __init__(self, value):
-            self.passes = 0
-
-        def __iter__(self):
-            self.passes += 1
-            if self.passes == 2:
-                seen.extend(path.name for path in record.folder.iterdir())
-            return iter([b"value"])
-
-    record = BlockRecord(tmp_path / "r", {}, encode=Watched)
-    record.save(BLOCK, 1)
-    assert seen == [record.path(BLOCK).name]
 
 
 def test_a_block_that_a_kill_has_torn_is_computed_anew(tmp_path):
@@ -114,30 +72,6 @@ def test_what_was_mapped_stays_as_it_was_when_the_block_is_recorded_again(tmp_pa
     record.save(BLOCK, b"after.")
     assert bytes(view) == b"before"
     assert bytes(record.load(BLOCK)) == b"after."
-
-
-def test_a_block_with_a_long_text_is_believed(tmp_path):
-    block = tuple(range(2000))
-    BlockRecord(tmp_path / "r", {}).save(block, "value")
-    again = BlockRecord(tmp_path / "r", {})
-    assert block in again
-    assert again.load(block) == "value"
-
-
-def test_a_removed_record_leaves_no_folder(tmp_path):
-    record = BlockRecord(tmp_path / "r", {})
-    record.save(BLOCK, 1)
-    assert record.size_bytes() > 0
-    record.remove()
-    assert not (tmp_path / "r").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_not_taken_for_a_full_disk(tmp_path):
-    record = BlockRecord(tmp_path / "r", {})
-    record.folder.rmdir()
-    record.folder.write_text("a file, where the folder was")
-    with pytest.raises(FileExistsError):
-        record.save(BLOCK, 1)
 
 
 def test_a_full_disk_is_said_with_the_block(tmp_path):

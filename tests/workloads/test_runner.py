@@ -9,12 +9,10 @@ import pytest
 
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.request import JobRequest, Script, Similarity, TrainLoop, Workload
+from raysm.request import JobRequest, Script, Workload
 from raysm.workloads import runner
-from raysm.workloads.runner import Runner, load_runner, naming_what_is_missing
+from raysm.workloads.runner import Runner, load_runner
 from tests.support.driving import payload_of
-
-TRAIN_LOOP = TrainLoop(name="loop", python="3.11")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,20 +25,6 @@ class Misspelt(Workload):
     runner: ClassVar[str] = f"{__name__}:Runer"
 
 
-def test_a_runner_has_its_workload_and_request_at_hand():
-    payload = payload_of(Script("train.py"))
-    runner = load_runner(payload, "the environment")
-    assert (runner.workload, runner.request) == (Script("train.py"), payload.request)
-    assert runner.environment == "the environment"
-
-
-def test_a_runner_that_says_nothing_prepares_nothing_and_cannot_run():
-    runner = Runner(payload_of(Script("train.py")), None)
-    runner.prepare()
-    with pytest.raises(NotImplementedError, match="Runner does not say how it runs"):
-        runner.run("auto")
-
-
 def test_a_module_that_the_image_lacks_is_named_with_what_needs_it():
     with pytest.raises(MissingDependency, match="lacks no_such_module, which the workload needs; add it to the requ"):
         load_runner(payload_of(Lost()), None)
@@ -49,17 +33,6 @@ def test_a_module_that_the_image_lacks_is_named_with_what_needs_it():
 def test_a_runner_that_its_module_does_not_have_is_named():
     with pytest.raises(InvalidRequest, match="but .*test_runner has no Runer"):
         load_runner(payload_of(Misspelt()), None)
-
-
-def test_an_import_error_without_a_name_is_told_in_the_runners_words():
-    with pytest.raises(MissingDependency, match=r"lacks pandas or so, which the training needs; .*raysm\[train\]"):
-        with naming_what_is_missing(TRAIN_LOOP, "pandas or so"):
-            raise ImportError("no words")
-
-
-def test_other_errors_pass_as_they_are():
-    with pytest.raises(KeyError), naming_what_is_missing(Similarity(top_k=1)):
-        raise KeyError("x")
 
 
 def test_what_was_left_is_described_once_all_of_it_is_there(tmp_path):
@@ -102,11 +75,6 @@ def test_the_process_leaves_at_once_with_143_and_cleans_up(body):
     code = f"{IMPORT}leave_on_sigterm(lambda: print('cleaned', flush=True))\n{body}\nprint('went on')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stdout) == (143, "cleaned\n"), done.stderr
-
-
-def test_it_leaves_also_where_cleaning_up_fails():
-    code = f"{IMPORT}leave_on_sigterm(lambda: 1 / 0)\nos.kill(os.getpid(), signal.SIGTERM)\n"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=90).returncode == 143
 
 
 def test_what_is_done_leaves_with_0_all_that_it_printed_and_nothing_that_waits_for_the_end():

@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from raysm.workloads.script_process import headline, kill, lines_of, started
+from raysm.workloads.script_process import lines_of, started
 
 CHILD = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE).pid)"
 FOREVER = "\nimport time\nprint('there')\ntime.sleep(600)"
@@ -45,16 +45,3 @@ def test_its_lines_come_as_it_writes_them_wherever_they_are_cut(tmp_path):
     with started([sys.executable, "-c", code], tmp_path) as process:
         lines = lines_of(process)
         assert [next(lines) for _ in range(3)] == ["ab\n", "c\u00e9\n", "\ufffd\n"]
-
-
-def test_it_can_be_ended_before_and_twice(tmp_path):
-    with started([sys.executable, "-c", FOREVER], tmp_path) as process:
-        assert process.stdout.readline() == "there\n"
-        kill(process)
-        assert process.wait() == -9
-        kill(process)
-
-
-def test_why_it_failed_is_its_exit_and_its_last_line():
-    assert headline(3, ["one", "two"]) == "the script ended with 3: two"
-    assert headline(-9, []) == "the script was killed by signal 9"

@@ -70,12 +70,6 @@ def test_it_ends_as_the_driver_ends(tmp_path, driver, status, end):
     assert (process.returncode, copied(tmp_path)[0]) == (status, end)
 
 
-def test_the_driver_gets_its_arguments_and_what_comes_on_stdin(tmp_path):
-    process = start(tmp_path, "import sys; print(sys.argv[1:], input())", "--wait")
-    out, _ = process.communicate(b"10.0.0.1:6379\n", timeout=WITHIN_S)
-    assert out == b"['--wait'] 10.0.0.1:6379\n"
-
-
 def test_a_stop_is_handed_on_and_the_driver_has_its_grace(tmp_path):
     driver = (
         "import signal, sys, time\n"
@@ -97,16 +91,6 @@ def test_the_driver_does_not_outlive_it(tmp_path):
     process.kill()
     # The pipe ends once nobody can write to it any more.
     assert process.communicate(timeout=WITHIN_S)[0] == b""
-
-
-def test_a_line_that_comes_in_pieces_is_one():
-    taken = []
-    lines = Lines(taken.append)
-    for byte in f"x\n{LOSS}\n{LOSS}".encode():
-        lines.feed(bytes([byte]))
-    assert [metric.value for metric in taken] == [0.5]
-    lines.feed(b"\n")
-    assert len(taken) == 2
 
 
 def test_what_is_no_text_and_never_ends_is_borne():

@@ -15,15 +15,6 @@ def host_and_inputs(block, *inputs):
     return str(block), inputs
 
 
-def test_a_block_becomes_a_task_with_its_name_and_its_function(ray_here):
-    tasks = Tasks(1, 0)
-    assert tasks.wait(0)
-    reference = tasks.submit(ray_here.put(host_and_inputs), "one")
-    assert ray_here.get(reference) == ("one", ())
-    tasks.replace(reference)
-    tasks.close([])
-
-
 def test_what_is_closed_is_cancelled_also_what_no_instance_will_ever_run(ray_here):
     tasks = Tasks(1, 0)
     block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-77")
@@ -35,13 +26,6 @@ def test_what_is_closed_is_cancelled_also_what_no_instance_will_ever_run(ray_her
 
 def pid_of(block):
     return os.getpid()
-
-
-def test_lasting_processes_do_all_blocks(ray_here):
-    found = list(map_blocks(pid_of, row_blocks(12, 1), lasting=True))
-    assert sorted(block.start for block, _ in found) == list(range(12))
-    # As many as the cluster runs at once.
-    assert len({pid for _, pid in found}) <= 2
 
 
 def crash_once(folder, block):
@@ -73,20 +57,6 @@ def test_no_block_waits_for_a_process_that_finds_no_place(ray_here):
         ray_here.kill(occupant)
     assert sorted(block.start for block, _ in found) == list(range(12))
     assert len({pid for _, pid in found}) == 1
-
-
-def test_a_process_that_is_replaced_is_another_one(ray_here):
-    processes = Processes(1, 1, 0)
-    try:
-        function = ray_here.put(pid_of)
-        assert processes.wait(90)
-        first = processes.submit(function, "one")
-        pid = ray_here.get(first)
-        assert ray_here.get(processes.submit(function, "two")) == pid
-        processes.replace(first)  # is long done: nothing died over it any more
-        assert processes.wait(90)
-    finally:
-        processes.close([])
 
 
 @dataclass(frozen=True)
@@ -128,23 +98,6 @@ def test_a_task_that_runs_is_ended_with_its_process(ray_here, tmp_path):
     # Cancelled, or crashed: which of them Ray says depends on what reaches it first.
     with pytest.raises(ray_here.exceptions.RayError):
         ray_here.get(task, timeout=WAIT_S)
-
-
-def test_a_task_that_waits_never_begins(ray_here, tmp_path):
-    waits = ray_here.remote(num_cpus=1, label_selector={"raysm.io/host": "algo-77"})(
-        lambda path: os.mkdir(path)
-    ).remote(tmp_path / "begun")
-    cancel([waits])
-    with pytest.raises(ray_here.exceptions.TaskCancelledError):
-        ray_here.get(waits, timeout=WAIT_S)
-    assert not (tmp_path / "begun").exists()
-
-
-def test_a_task_that_has_ended_keeps_its_value(ray_here):
-    task = ray_here.remote(lambda x: abs(x)).remote(-1)
-    assert ray_here.get(task, timeout=WAIT_S) == 1
-    cancel([task])
-    assert ray_here.get(task, timeout=WAIT_S) == 1
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ CSV_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 
 
 class TableColumns(dict[str, NDArray[Any]]):
-    """Records of a table; ``table`` has them as in the file, while to NumPy missing integers make all of them floats."""
+    """Records of a table; ``table`` has them as in the file; in NumPy a missing integer makes all of them floats."""
 
     def __init__(self, columns: Columns, table: pa.Table) -> None:
         super().__init__(columns)

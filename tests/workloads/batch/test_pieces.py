@@ -6,8 +6,7 @@ import raysm
 from raysm.contract.paths import Paths
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.request.batch import BatchInference
-from raysm.workloads.batch.formats import Span
-from raysm.workloads.batch.pieces import Piece, _cut_there, pieces_of
+from raysm.workloads.batch.pieces import _cut_there, pieces_of
 from tests.support.batches import pack
 
 
@@ -17,14 +16,6 @@ def asked(**fields):
 
 def predict(batch):
     return {"y": batch["row"]}
-
-
-def test_a_piece_says_what_it_holds():
-    lines = Piece(number=3, span=Span(files=("a.txt",), start=10, first_row=4, rows=2))
-    assert str(lines) == "part 3: a.txt, rows 4 to 5"
-    images = Piece(number=0, span=Span(files=("a.png", "b.png")), host="algo-2")
-    assert str(images) == "part 0: a.png and 1 more on algo-2"
-    assert lines.file == "predictions/part-000003.parquet"
 
 
 @pytest.mark.parametrize(("distribution", "host"), [("FullyReplicated", None), ("ShardedByS3Key", "algo-1")])
@@ -62,16 +53,6 @@ def test_numbers_in_the_names_of_files_count_as_numbers(base, distribution):
     _, pieces = pieces_of(asked(), "data")
     names = [name for piece in pieces for name in piece.span.files]
     assert names == ["b.txt", "part-1/a.txt", "part-2.txt", "part-10.txt"]
-
-
-def test_files_that_are_a_record_each_are_grouped_in_that_order(base):
-    folder = Paths(base).channel("data")
-    folder.mkdir(parents=True)
-    for number in (1, 2, 10, 11):
-        (folder / f"{number}.bin").write_bytes(b"x")
-    pack(raysm.Batch(predict, batch_size=2), base, distribution="ShardedByS3Key")
-    _, pieces = pieces_of(asked(read="files"), "data")
-    assert [piece.span.files for piece in pieces] == [("1.bin", "2.bin"), ("10.bin", "11.bin")]
 
 
 def test_a_share_whose_instance_went_away_is_missed_by_its_name(base):

@@ -12,7 +12,7 @@ import torch
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.batch.formats import Span
-from raysm.workloads.batch.predict import ahead, parquet_of, predictor_of, table_of
+from raysm.workloads.batch.predict import ahead, predictor_of, table_of
 from raysm.workloads.batch.tables import Parquet
 
 
@@ -26,24 +26,6 @@ def test_items_are_made_ahead_and_come_in_their_order():
 
     assert list(ahead(items(), 2)) == list(range(20))
     assert made == list(range(20))
-
-
-def test_no_more_are_made_than_there_is_room_for():
-    begun, made = threading.Event(), []
-
-    def items():
-        for number in range(100):
-            made.append(number)
-            if number == 2:
-                begun.set()
-            yield number
-
-    some = ahead(items(), 2)
-    assert next(some) == 0
-    assert begun.wait(60)
-    # One is taken, two wait, and one is in the hand of whoever reads.
-    assert len(made) <= 4
-    some.close()
 
 
 def test_who_takes_no_more_ends_the_reading():
@@ -70,14 +52,6 @@ def test_an_error_of_reading_is_raised_where_its_item_would_come():
     assert next(some) == 1
     with pytest.raises(ValueError, match="torn"):
         next(some)
-
-
-def test_the_same_rows_are_the_same_bytes(tmp_path):
-    tables = [pa.table({"y": np.arange(5), "t": list("abcde")}) for _ in range(2)]
-    first, second = map(parquet_of, tables)
-    assert first == second
-    (tmp_path / "p.parquet").write_bytes(first)
-    assert pq.read_table(tmp_path / "p.parquet").equals(tables[0])
 
 
 BATCH = {"file": np.array(["a", "b"], dtype=object), "x": np.array([1.0, 2.0]), "id": np.array([7, 8])}
@@ -180,8 +154,3 @@ def test_what_a_predictor_returns_has_the_type_that_readers_expect(values, kind)
 def test_what_is_no_prediction_for_each_record_is_refused(predicted, message):
     with pytest.raises(InvalidRequest, match=message):
         table(predicted)
-
-
-def test_a_column_to_keep_that_there_is_not_is_named_with_those_that_are():
-    with pytest.raises(InvalidRequest, match="keep names the column 'key'; the input has file, x, id"):
-        table({"y": [1, 2]}, keep=("key",))

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import raysm
-from raysm.contract.events import Metric, Progress
+from raysm.contract.events import Progress
 from raysm.contract.paths import Paths
 from raysm.errors import BlockFailed, InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import Span
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.predict import Part
-from raysm.workloads.batch.run import Gathered, Places, Size, _record, size_of
+from raysm.workloads.batch.run import Places, Size, _record, size_of
 from raysm.workloads.nodes import Node
 from tests.support.batches import run
 
@@ -154,11 +154,6 @@ def test_files_of_which_each_instance_has_a_share_have_one_type_too(base, tmp_pa
     assert [event.done for event in events if isinstance(event, Progress) and event.phase == "scan"][-1] == 3
 
 
-def test_of_files_without_columns_their_number_and_that_of_their_lines_is_printed(words, tmp_path, capfd):
-    run(raysm.Batch(Lengths, batch_size=2), words, tmp_path / "model")
-    assert capfd.readouterr().out == "input 'data': 2 text files, 11 lines\n"
-
-
 def test_a_column_that_the_input_lacks_is_refused_before_anything_is_predicted(base, tmp_path):
     folder = Paths(base).channel("data")
     folder.mkdir(parents=True)
@@ -213,18 +208,3 @@ def asked(**fields):
 )
 def test_a_process_has_a_gpu_with_its_share_of_the_cpus(fields, nodes, size):
     assert size_of(asked(**fields), nodes) == size
-
-
-def test_parts_come_in_any_order_and_are_told_in_the_inputs(tmp_path):
-    pieces = [Piece(number=number, span=Span(files=(f"{number}.txt",))) for number in range(3)]
-    events = []
-    gathered = Gathered(tmp_path, pieces, events.append)
-    for number in (2, 0):
-        gathered.take(pieces[number], Part(rows=number + 1, schema=pa.schema([("y", pa.float64())]), content=b"part"))
-    gathered.take(pieces[1], Part(rows=0, schema=None, content=b""))
-    assert [file.name for file in gathered.files()] == [
-        "predictions/part-000000.parquet",
-        "predictions/part-000002.parquet",
-    ]
-    assert gathered.rows == 4
-    assert not any(isinstance(event, Metric) for event in events)

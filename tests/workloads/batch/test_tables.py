@@ -1,7 +1,5 @@
 """Tables as records, in batches of one size."""
 
-import gzip
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,15 +45,6 @@ def test_tabs_and_json_lines_and_empty_files(tmp_path):
     assert read(Csv, tmp_path, ["a.tsv", "empty.csv"])[1][0]["y"].tolist() == [2]
     (batch,) = read(JsonLines, tmp_path, ["b.jsonl", "empty.jsonl"])[1]
     assert batch["tags"].tolist() == [["a", "b"], []]
-
-
-@pytest.mark.parametrize(
-    ("format", "name", "text"), [(Csv, "A.CSV.GZ", b"x\n1\n"), (JsonLines, "A.JSONL.GZ", b'{"x": 1}')]
-)
-def test_a_compressed_table_is_known_in_capitals_too(tmp_path, format, name, text):
-    (tmp_path / name).write_bytes(gzip.compress(text))
-    (batch,) = read(format, tmp_path, [name])[1]
-    assert batch["x"].tolist() == [1]
 
 
 def test_parquet_is_cut_at_row_groups_and_numbered_through(tmp_path):
@@ -227,23 +216,10 @@ def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind,
         read(kind, tmp_path, [name], types=types)
 
 
-def test_a_file_with_a_header_and_no_rows_fits_every_type(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n")
-    (tmp_path / "b.csv").write_text("x,y\n1,a\n")
-    (batch,) = read(Csv, tmp_path, ["a.csv", "b.csv"])[1]
-    assert (batch["x"].dtype, batch["x"].tolist()) == (np.int64, [1])
-
-
 def test_whole_numbers_of_more_than_64_bits_keep_their_digits_as_text_in_json(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": 12345678901234567890, "x": 1e20}\n{"id": 1, "x": 1}\n')
     assert values(JsonLines, tmp_path, ["a.jsonl"], "id") == (pa.string(), ["12345678901234567890", "1"])
     assert values(JsonLines, tmp_path, ["a.jsonl"], "x") == (pa.float64(), [1e20, 1.0])
-
-
-def test_two_parquet_columns_of_one_name_are_refused(tmp_path):
-    pq.write_table(pa.table([[1], [2]], names=["x", "x"]), tmp_path / "a.parquet")
-    with pytest.raises(InvalidInput, match="a.parquet has several columns named 'x'"):
-        read(Parquet, tmp_path, ["a.parquet"])
 
 
 def test_csv_files_with_other_columns_are_refused_and_the_same_in_another_order_are_one(tmp_path):

@@ -12,15 +12,10 @@ from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidPayload
 from raysm.request import JobRequest, PickledFunction
-from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.programs import FunctionRunner, run_function
-from tests.support.driving import drive, payload_of, refusal_without
+from raysm.workloads.runners.programs import run_function
+from tests.support.driving import drive, refusal_without
 
 FUNCTION = PickledFunction(name="work", python="3.11")
-
-
-def test_a_function_is_run_by_this_runner():
-    assert isinstance(load_runner(payload_of(FUNCTION), None), FunctionRunner)
 
 
 def test_an_image_without_cloudpickle_says_so():

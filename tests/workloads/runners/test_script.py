@@ -14,13 +14,7 @@ from raysm.contract.paths import Paths
 from raysm.contract.result import Manifest
 from raysm.contract.store import sha256_of
 from raysm.request import JobRequest, Script
-from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.programs import ScriptRunner
-from tests.support.driving import drive, pack_script, payload_of
-
-
-def test_a_script_is_run_by_this_runner():
-    assert isinstance(load_runner(payload_of(Script("train.py")), None), ScriptRunner)
+from tests.support.driving import drive, pack_script
 
 
 def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path):
@@ -48,12 +42,6 @@ def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_s
     payload.pack(JobRequest(name="job", workload=workload), instance.payload)
     done, _ = drive(instance, tmp_path, PYTHONPATH=stand_in_for_ray(tmp_path))
     assert done.stdout == "['auto']\n", done.stderr
-
-
-def test_a_script_is_else_left_to_join_by_itself(instance, tmp_path):
-    pack_script(instance, tmp_path, "import ray\nprint(ray.joined)\n")
-    done, _ = drive(instance, tmp_path, PYTHONPATH=stand_in_for_ray(tmp_path))
-    assert done.stdout == "[]\n", done.stderr
 
 
 def stand_in_for_ray(folder):

@@ -2,10 +2,7 @@
 
 import math
 
-import pytest
-
 import raysm
-from raysm.errors import InvalidRequest
 from raysm.workloads import report
 from raysm.workloads.report import Report, listening, parse, report_of, send
 
@@ -29,13 +26,3 @@ def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):
     report = parse(line)
     assert (report.metrics, report.step) == ({"loss": 0.5}, 3)
     assert (trial / report.checkpoint / "model").read_text() == "1"
-
-
-@pytest.mark.parametrize("line", ["loss 0.5", '{"raysm_report": 1, ', '{"raysm_report": 1, "metrics": 3}', ""])
-def test_every_other_line_is_none(line):
-    assert parse(line) is None
-
-
-def test_a_checkpoint_is_a_folder(tmp_path):
-    with pytest.raises(InvalidRequest, match="checkpoint must be an existing folder, got '.*nowhere'"):
-        report_of({"loss": 1.0}, None, tmp_path / "nowhere")

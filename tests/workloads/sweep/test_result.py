@@ -48,12 +48,6 @@ def test_the_result_is_the_table_in_two_formats_and_the_best_trials_files(files,
     assert table.column("metrics.rows").to_pylist() == [None, None, 3.0]
 
 
-def test_the_highest_value_is_best_with_mode_max(files, tmp_path):
-    write_result(outcome(), workload(mode="max"), files, tmp_path / "model")
-    assert Trials.read(tmp_path / "model").best == 0
-    assert not (tmp_path / "model" / BEST).exists()
-
-
 def test_values_of_several_types_become_texts_in_the_table():
     assert table_of(TRIALS_OF_IT).column("params.kind").to_pylist() == ["a", "7", "b"]
     trials = [Trial(number=0, status="done", value=1.0, params={"seed": 2**64}, metrics={})]

@@ -85,11 +85,6 @@ def diverges(x, returns):
     raysm.report(loss=float("nan"))
 
 
-def draws(trial):
-    kind = trial.suggest_categorical("kind", ["line", "point"])
-    return {"kind": kind, "x": trial.suggest_float("x", 0, 1) if kind == "line" else 7}
-
-
 def value_of(config):
     return config["x"]
 
@@ -258,12 +253,6 @@ def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_pa
     assert outcome.notes == ("the time of 60 s was over: 1 trials were not begun",)
 
 
-def test_a_function_of_a_trial_may_draw_the_space(base, tmp_path):
-    sweep = raysm.Sweep(value_of, space=draws, metric="loss", mode="min", trials=4, seed=2, concurrency=1)
-    outcome, _, _ = run(sweep, base, tmp_path)
-    assert all((trial.params["x"] == 7) == (trial.params["kind"] == "point") for trial in trials_of(outcome))
-
-
 def node(gpus):
     return Node(host="algo-1", node_id="n", address="10.0.0.1", rank=0, instance_type="", cpus=4, gpus=gpus)
 
@@ -294,16 +283,6 @@ def test_the_time_budget_ends_running_trials_which_keep_what_they_reported(base,
     assert len(told) > 2
 
 
-def dies(x):
-    os._exit(3)
-
-
-def test_a_trial_whose_process_dies_too_often_failed(base, tmp_path):
-    sweep = raysm.Sweep(dies, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=1, retries=1)
-    with pytest.raises(TrialFailed, match="its process or its instance died, 2 times"):
-        run(sweep, base, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("offers", "size", "most", "expected"),
     [
@@ -317,8 +296,3 @@ def test_a_trial_whose_process_dies_too_often_failed(base, tmp_path):
 def test_as_many_trials_run_at_once_as_fit(offers, size, most, expected):
     nodes = [{"CPU": cpus, "GPU": gpus} for cpus, gpus in offers]
     assert trials_at_once(nodes, TrialSize(workers=size[0], cpus=size[1], gpus=size[2]), most=most) == expected
-
-
-def test_a_trial_that_never_fits_is_refused():
-    with pytest.raises(InvalidRequest, match=r"it takes 2 workers of 1 CPUs and 1 GPUs, .* offer 4 CPUs and 1 GPUs"):
-        trials_at_once([{"CPU": 4.0, "GPU": 1.0}], TrialSize(workers=2, cpus=1, gpus=1))

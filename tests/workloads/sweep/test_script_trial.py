@@ -72,11 +72,6 @@ def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
     assert capsys.readouterr().out == "one --lr=0.5 --epochs 2\ntwo\n"
 
 
-def test_a_script_that_is_killed_says_by_which_signal(tmp_path):
-    with pytest.raises(TrialFailed, match="the script was killed by signal 9"):
-        run_script(run_of(tmp_path, "import os\nos.kill(os.getpid(), 9)"))
-
-
 def test_what_a_script_reports_and_leaves_is_the_trials(base, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

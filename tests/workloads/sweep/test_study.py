@@ -137,13 +137,6 @@ def test_another_sweeps_files_are_deleted_and_all_of_them_at_the_end(study, tmp_
     assert not (tmp_path / "kept").exists()
 
 
-def test_states_of_trials_are_those_of_optuna(study):
-    opened = study()
-    for value, status in ((1.0, "done"), (2.0, "stopped"), (None, "failed"), (None, "stopped")):
-        opened.finish(ended(opened.next(), value, status))
-    assert [trial.state.name for trial in trials(opened)] == ["COMPLETE", "PRUNED", "FAIL", "FAIL"]
-
-
 def test_earlier_trials_are_learned_from_also_if_a_function_draws(study):
     def space(trial):
         return {"x": trial.suggest_float("x", 0, 1), "epochs": 3}
@@ -153,14 +146,6 @@ def test_earlier_trials_are_learned_from_also_if_a_function_draws(study):
         opened = study(draw, space=LINE, warm_start=earlier)
         assert [(trial.params, trial.value) for trial in trials(opened)] == [({"x": 0.2}, 0.2), ({"x": 0.8}, 0.8)]
         assert opened.next().trial.number == 0
-
-
-def test_values_of_computed_parameters_teach_nothing(study):
-    def space(trial):
-        return {"x": 2 * trial.suggest_float("x", 0, 1)}
-
-    opened = study(drawing_by(space, "space"), space=LINE, warm_start=(Earlier(params={"x": 0.2}, value=1.0),))
-    assert [trial.value for trial in trials(opened)] == [None]
 
 
 def test_a_space_function_returns_parameters_or_nothing(study):
@@ -214,12 +199,6 @@ def test_rules_end_the_worse_of_two_trials(study, stop, mode, first, second, exp
     opened = study(stop=stop, mode=mode)
     assert stops(opened, *first) is None
     assert stops(opened, *second) == expected
-
-
-def test_a_rule_knows_the_reports_from_before_an_interruption(study, tmp_path):
-    before = study(folder=tmp_path / "kept", stop="asha")
-    assert stops(before, 1.0, 1.0, 1.0, 1.0) is None
-    assert stops(study(folder=tmp_path / "kept", stop="asha"), 2.0) == 1
 
 
 def test_a_population_copies_the_best_to_the_worst_within_the_ranges():

@@ -1,7 +1,6 @@
 """Around the user's function: values, seeds, reasons and checkpoints."""
 
 import os
-import random
 
 import numpy as np
 import pytest
@@ -9,11 +8,11 @@ import torch
 
 import raysm
 from raysm.bootstrap import environment
-from raysm.errors import InvalidRequest, TrialFailed
+from raysm.errors import InvalidRequest
 from raysm.request.sweep import FunctionSweep
 from raysm.workloads.report import Report
 from raysm.workloads.sweep.head_files import PIECE_BYTES, HeadFiles, download, serve_files, upload
-from raysm.workloads.sweep.trial import TrialRun, metrics_of, seed_all, trial_folder, trial_reason
+from raysm.workloads.sweep.trial import TrialRun, metrics_of, trial_folder
 
 
 @pytest.mark.parametrize(
@@ -51,20 +50,6 @@ def test_a_population_needs_a_checkpoint_with_each_report(tmp_path):
     run = TrialRun(workload=workload, here=None, assignment=None, folder=tmp_path, deliver=print)
     with pytest.raises(InvalidRequest, match="stop='pbt' lets trials continue with the weights of others"):
         run.take(Report(metrics={"loss": 1.0}))
-
-
-def test_a_seed_repeats_all_random_numbers():
-    def drawn():
-        seed_all(2**40 + 1)
-        return random.random(), np.random.random(), torch.rand(1).item()
-
-    assert drawn() == drawn()
-
-
-def test_a_reason_is_the_users_error_in_one_line_or_raysms_own_sentence():
-    assert trial_reason(ValueError("no"))[0] == "ValueError: no"
-    assert trial_reason(KeyError())[0] == "KeyError"
-    assert trial_reason(TrialFailed("the script ended with 3", "1\n2")) == ("the script ended with 3", "1\n2")
 
 
 def test_checkpoints_travel_to_the_head_and_back(ray_here, tmp_path):

@@ -106,21 +106,10 @@ def test_a_loop_that_is_evaluated_in_its_middle_learns_as_one_that_is_not():
     assert curves[0] == curves[1]
 
 
-def test_before_prepare_there_is_nothing_to_evaluate():
-    with pytest.raises(InvalidRequest, match=r"training.evaluate was called before training.prepare"):
-        evaluate(DATA, batch_size=2)
-
-
 def test_a_metric_must_not_hide_the_loss():
     prepared()
     with pytest.raises(InvalidRequest, match="give the metric another name"):
         evaluate(DATA, batch_size=2, metrics={"loss": largest})
-
-
-def test_data_without_rows_is_refused():
-    prepared()
-    with pytest.raises(InvalidRequest, match="0 samples make no batch"):
-        evaluate([], batch_size=2)
 
 
 def test_a_scheduler_that_takes_a_metric_is_stepped_by_the_loop_and_kept_in_the_state():

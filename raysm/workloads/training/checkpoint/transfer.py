@@ -112,7 +112,7 @@ class CheckpointTransfer:
     def fetch(
         self, folder: Path, needed: Collection[str], has: Mapping[str, Collection[str]], files: Mapping[str, FileRecord]
     ) -> int:
-        """Bring the files that this instance's ranks need into ``folder``; return the bytes that all instances received.
+        """Bring the files that this instance's ranks need into ``folder``; return the bytes received by all.
 
         Args:
             folder: The checkpoint, on this instance.

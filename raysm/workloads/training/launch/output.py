@@ -150,7 +150,7 @@ class Relay:
         self._words_sent.clear()
 
     def drain(self, timeout_s: float = 2.0) -> None:
-        """Wait until every worker's connection has ended, at most ``timeout_s``: a background process may keep it open."""
+        """Wait until each worker's connection has ended, at most ``timeout_s``: a background process may hold it."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             self._changed.wait_for(lambda: not self._heard, max(0.0, deadline - time.monotonic()))

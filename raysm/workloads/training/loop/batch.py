@@ -104,7 +104,7 @@ class Reader(Dataset[Any]):
 
 
 def _plain(dataset: Any) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]] | None:
-    """Return the tensors of a ``TensorDataset`` and the rows of each ``Subset`` around it, outermost first; else None."""
+    """Return the tensors of a ``TensorDataset`` and the rows of each ``Subset`` around it, outermost first."""
     places = []
     while type(dataset) is Subset:
         places.append(torch.as_tensor(dataset.indices, dtype=torch.int64))

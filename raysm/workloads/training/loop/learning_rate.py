@@ -201,7 +201,7 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
 
 
 def needs_metric(scheduler: Any) -> bool:
-    """Return whether a step of the scheduler takes a value (``ReduceLROnPlateau``), which only the user's loop knows."""
+    """Return whether a step of the scheduler takes a metric (``ReduceLROnPlateau``), which only the loop knows."""
     # By what it takes, not by its class: schedulers of other packages wait for a metric, too.
     parameters = inspect.signature(scheduler.step).parameters.values()
     return any(

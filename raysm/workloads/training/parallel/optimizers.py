@@ -78,7 +78,7 @@ Groups: TypeAlias = list[list[tuple[str, ...]]]
 
 
 def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
-    """Return the names of each group's parameters; raise InvalidRequest for a parameter that the model does not have."""
+    """Return the names of each group's parameters; refuse a parameter that the model does not have."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)

@@ -128,9 +128,10 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
 def draw_by_part(module: nn.Module, plan: Plan, part: int) -> None:
     """Let each worker draw its own random numbers between a layer cut by columns and the next one cut by rows.
 
-    Workers of a tensor group draw the same numbers, so that what is whole on each stays the same. Between two cut layers
-    each has other columns: with the same numbers, a dropout would drop the same places of each part (Megatron-LM,
-    appendix B.2). Layers with a ParallelStyle draw as the whole model does. ``part`` is this worker's number in the group.
+    Workers of a tensor group draw the same numbers, so that what is whole on each stays the same. Between two cut
+    layers each has other columns: with the same numbers, a dropout would drop the same places of each part
+    (Megatron-LM, appendix B.2). Layers with a ParallelStyle draw as the whole model does. ``part`` is this worker's
+    number in the group.
     """
     modules = dict(module.named_modules())
     for name in _parents(plan, modules):

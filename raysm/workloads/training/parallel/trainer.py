@@ -66,7 +66,7 @@ class Trainer:
     """Rehearse the next step, the first one after a restart."""
 
     def step(self, batch: Any) -> float:
-        """Train on this data rank's slice of a batch; return the mean loss of the whole batch, the same on all ranks."""
+        """Train on this data rank's slice of a batch; return the mean loss of the whole batch."""
         session = self.session
         # Before the step: what is saved at its end must say that these rows were learned from.
         session.position.learn()
@@ -115,7 +115,7 @@ class Trainer:
         restore_state(random)
 
     def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
-        """Return the means of the loss and of the metrics over all rows, the same on all ranks; nothing else changes."""
+        """Return the means of the loss and of the metrics over all rows; nothing else changes."""
         with evaluation(self.model, self.replicas, self.session.device):
             return means(self.session, self.engine, batches, {"loss": self.loss, **metrics})
 
@@ -123,8 +123,8 @@ class Trainer:
         """Return what a checkpoint keeps, as ``torch.distributed.checkpoint`` takes it.
 
         ``model`` and ``optimizer`` map original names to this rank's live tensors: copy them before the next step. Cut
-        tensors (shard, tensor) are DTensors; ranks of a pipeline have the entries of their stages only. ``scheduler`` is its
-        own state, the same on all ranks.
+        tensors (shard, tensor) are DTensors; ranks of a pipeline have the entries of their stages only. ``scheduler``
+        is its own state, the same on all ranks.
         """
         state = {
             "model": get_model_state_dict(self.parts),

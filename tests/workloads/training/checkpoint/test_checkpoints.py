@@ -73,25 +73,12 @@ def test_a_config_that_cannot_be_is_refused_by_name(wrong, named):
         Checkpoints(**wrong)
 
 
-def test_the_last_ones_are_kept_and_the_older_ones_removed(tmp_path):
-    with prepared(Checkpoints(every_steps=2, keep=2, folder=tmp_path)) as session:
-        train(session, 9)
-    assert kept_steps(tmp_path) == [6, 8]
-    assert len(list(tmp_path.glob("step-*"))) == 2
-
-
 def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
     with prepared(Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)) as session:
         for step, accuracy in enumerate([0.5, 0.9, float("nan"), 0.7, 0.6], 1):
             training.report(accuracy=accuracy)
             train(session, step)
     assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 5: 0.6}
-
-
-def test_of_loss_the_best_is_by_the_loss_of_its_step(tmp_path):
-    with prepared(Checkpoints(every_steps=1, keep=1, best=("loss", "min"), folder=tmp_path)) as session:
-        losses = train(session, 5)
-    assert kept_steps(tmp_path) == sorted({losses.index(min(losses)) + 1, 5})
 
 
 def test_one_that_cannot_be_written_is_said_and_the_training_goes_on(tmp_path, capsys):
@@ -134,19 +121,6 @@ def test_going_on_says_from_which_folder_and_how_to_start_afresh(tmp_path, capsy
             f"with its learning rate; it is in {tmp_path}: remove that folder to start afresh\n"
             in capsys.readouterr().out
         )
-
-
-def test_a_smaller_batch_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
-    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
-        train(session, 2)
-    with prepared(Checkpoints(folder=tmp_path)) as session:
-        train(session, 3, batch_size=2)
-    assert "warning: the global batch is 2, that of the checkpoint was 4\n" in capsys.readouterr().out
-
-
-def test_one_worker_is_one_worker(capsys):
-    with prepared(None):
-        assert "raysm: training on 1 worker\n" in capsys.readouterr().out
 
 
 def test_sigterm_saves_the_step_and_leaves_as_a_process_that_it_ends(tmp_path):

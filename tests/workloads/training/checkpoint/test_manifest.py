@@ -12,7 +12,6 @@ from raysm.workloads.training.checkpoint.manifest import (
     list_folders,
     parse_manifest,
     read_manifests,
-    remove,
 )
 
 
@@ -32,12 +31,6 @@ def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None):
     )
 
 
-def test_what_was_written_is_found_again_by_its_folder(tmp_path):
-    one = manifest(7, files={"a": FileRecord(bytes=1, sha256="00")}, value=0.5)
-    one.write(tmp_path / one.name)
-    assert read_manifests(tmp_path) == {"step-0000000007-0a1b2c3d": one}
-
-
 def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_path):
     for step in (1, 2, 3):
         manifest(step).write(tmp_path / manifest(step).name)
@@ -51,10 +44,6 @@ def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_pa
 def test_a_manifest_in_the_folder_of_another_checkpoint_counts_nothing(tmp_path):
     manifest(7).write(tmp_path / manifest(8).name)
     assert read_manifests(tmp_path) == {}
-
-
-def test_where_there_is_no_folder_there_are_no_checkpoints(tmp_path):
-    assert read_manifests(tmp_path / "none") == {}
 
 
 def test_a_newer_format_is_named(tmp_path):
@@ -96,14 +85,3 @@ def test_the_best_is_kept_beside_them(direction, best):
 def test_of_equally_good_ones_the_newest_is_the_best():
     rated = [manifest(step, value=0.5) for step in (1, 2, 3)]
     assert choose_outdated(rated, 1, ("loss", "min")) == [rated[1].name, rated[0].name]
-
-
-def test_without_any_value_the_best_is_none():
-    assert choose_outdated([manifest(1), manifest(2)], 1, ("loss", "min")) == [manifest(1).name]
-
-
-def test_removing_takes_the_whole_folder_and_may_be_repeated(tmp_path):
-    manifest(7).write(tmp_path / manifest(7).name)
-    for _ in range(2):
-        remove(tmp_path, [manifest(7).name])
-        assert not list(tmp_path.iterdir())

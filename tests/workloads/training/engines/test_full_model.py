@@ -1,14 +1,12 @@
 """Forward and backward of a whole model."""
 
-import contextlib
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.engines.full_model import FullModel, autocast, no_sums, sums
+from raysm.workloads.training.engines.full_model import FullModel, no_sums, sums
 
 
 def mean(output, target):
@@ -52,24 +50,11 @@ def test_gradients_are_weighed_and_the_loss_is_not(factor):
     assert torch.equal(model.bias.grad, gradient)
 
 
-def test_a_rank_that_shares_its_slice_accounts_for_no_loss():
-    model = nn.Linear(3, 1)
-    assert engine(model, counts=False).forward_backward(BATCH, 1.0) == 0
-    assert model.weight.grad is not None
-
-
 def test_a_parameter_that_ddp_would_wait_for_is_named():
     model = nn.Linear(3, 1)
     averaged = {"weight": model.weight, "unused.bias": nn.Parameter(torch.zeros(1))}
     with pytest.raises(InvalidRequest, match="does not depend on unused.bias, whose gradients DDP waits for"):
         engine(model, averaged=averaged).forward_backward(BATCH, 1.0)
-
-
-def test_products_are_computed_in_the_precision_that_is_asked_for():
-    with autocast(torch.device("cpu"), torch.bfloat16):
-        assert nn.Linear(3, 1)(BATCH[0]).dtype == torch.bfloat16
-    with autocast(torch.device("cpu"), None):
-        assert nn.Linear(3, 1)(BATCH[0]).dtype == torch.float32
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
@@ -87,39 +72,8 @@ def test_the_gradients_of_pieces_add_up_to_those_of_the_whole(accumulate, factor
         assert torch.allclose(parameter.grad, gradient, atol=1e-6)
 
 
-class Counting(nn.Module):
-    """Says how often the gradients of its replicas would be averaged."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.averaging, self.averaged = nn.Linear(3, 1), True, 0
-
-    @contextlib.contextmanager
-    def no_sync(self):
-        self.averaging = False
-        yield
-        self.averaging = True
-
-    def forward(self, rows):
-        self.averaged += self.averaging
-        return self.inner(rows)
-
-
-def test_replicas_average_once_whatever_the_number_of_pieces():
-    model = Counting()
-    engine(model, accumulate=4).forward_backward((torch.ones(8, 3), torch.zeros(8, 1)), 1.0)
-    assert model.averaged == 1
-
-
 def test_a_piece_without_rows_does_not_move_running_averages():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(8, 1))
     engine(model, accumulate=3).forward_backward((torch.randn(2, 2, 4), torch.zeros(2, 1)), 1.0)
     assert model[0].num_batches_tracked == 2
     assert model[0].training
-
-
-def test_a_metric_is_measured_by_the_model_that_nothing_replicates():
-    inner = nn.Linear(3, 1)
-    measured = engine(Counting(), inner=inner).measure(BATCH, [functional.mse_loss])
-    assert measured.tolist() == [pytest.approx(2 * functional.mse_loss(inner(BATCH[0]), BATCH[1]).item()), 2.0]
-    assert engine(inner, counts=False).measure(BATCH, [functional.mse_loss]).tolist() == [0.0, 0.0]

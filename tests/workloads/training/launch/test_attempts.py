@@ -7,7 +7,7 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
 from raysm.workloads.nodes import Node
-from raysm.workloads.training.launch.launch import MARGIN_S, NodesLost, Policy, Stop, Stopped, grace_of_workers, train
+from raysm.workloads.training.launch.launch import NodesLost, Policy, Stop, Stopped, train
 from raysm.workloads.training.launch.placement import place
 
 
@@ -118,14 +118,6 @@ def test_a_stop_is_noted_and_the_handler_before_put_back():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_library_that_takes_the_signal_loses_it_again():
-    with Stop() as stop:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        stop.listen()
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.asked
-
-
 def test_who_sleeps_hears_of_a_stop():
     stop = Stop()
     stop.sleep(0.0)
@@ -133,8 +125,3 @@ def test_who_sleeps_hears_of_a_stop():
     with pytest.raises(Stopped) as stopped:
         stop.sleep(3600.0)
     assert not stopped.value.clean
-
-
-@pytest.mark.parametrize(("grace_s", "of_workers"), [(100.0, 100.0 - MARGIN_S), (6.0, 3.0), (0.0, 0.0)])
-def test_the_driver_keeps_some_of_its_grace_to_bring_the_model(grace_s, of_workers):
-    assert grace_of_workers(grace_s) == of_workers

@@ -41,11 +41,3 @@ def test_a_training_has_its_workers_and_asks_no_autoscaler_for_them(policy):
     assert policy.make_decision_for_non_running_worker_group().num_workers == 3
     policy._cancel_resource_request()
     assert policy._coordinator_client is None
-
-
-def test_a_policy_of_another_kind_stays():
-    class Elastic(FixedScalingPolicy):
-        pass
-
-    arguments = {"scaling_policy": Elastic(ScalingConfig(num_workers=3))}
-    assert without_autoscaler(arguments) == arguments

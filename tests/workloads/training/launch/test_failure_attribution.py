@@ -143,9 +143,3 @@ def test_a_worker_that_ended_with_0_before_the_others_is_named_as_the_reason():
     assert str(early).startswith("rank 1 on algo-2: ended with 0 before rank 0 on algo-1, which")
     assert "Connection closed by peer" in str(early)
     assert early.exit_code == 1
-
-
-def test_an_early_end_is_not_the_reason_of_an_error_of_its_own_kind():
-    error = attribute_failure(0, "algo-1", 1, WRONG)
-    assert blame_early_end(error, [(1, "algo-2")]) is error
-    assert blame_early_end(attribute_failure(0, "algo-1", 1, LOST), []).rank == 0

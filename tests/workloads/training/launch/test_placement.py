@@ -109,17 +109,6 @@ def test_torchrun_itself_sets_no_variable_that_is_missing(tmp_path):
     assert ours["ROLE_NAME"] == theirs["ROLE_NAME"]
 
 
-def test_the_second_instances_first_worker():
-    ours = torchrun_variables(place(NODES, workers_per_instance=2)[1], 0, GROUP)
-    assert (ours["RANK"], ours["LOCAL_RANK"], ours["GROUP_RANK"]) == ("2", "0", "1")
-    assert (ours["MASTER_ADDR"], ours["MASTER_PORT"]) == ("10.0.0.1", "29500")
-    assert (ours["TORCHELASTIC_RESTART_COUNT"], ours["TORCHELASTIC_MAX_RESTARTS"]) == ("1", "3")
-
-
-def test_threads_that_the_user_has_set_stay():
-    assert torchrun_variables(place(NODES)[0], 0, GROUP, threads=3)["OMP_NUM_THREADS"] == "3"
-
-
 def test_a_script_that_spawns_finds_its_instance_in_its_arguments():
     variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
     given = ["--rank={rank}", "--world-size", "{world_size}", "tcp://{master_addr}:{master_port}", "{other}"]

@@ -4,10 +4,10 @@ import random
 
 import pytest
 import torch
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import default_collate
 
 from raysm.errors import InvalidInput
-from raysm.workloads.training.loop.batch import Reader, inputs_and_target, on_device, pieces, rows_of
+from raysm.workloads.training.loop.batch import Reader, inputs_and_target, pieces, rows_of
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
@@ -19,13 +19,6 @@ def test_the_last_item_is_the_target(kind):
 def test_what_has_no_target_is_refused(batch):
     with pytest.raises(InvalidInput, match=f"got a {type(batch).__name__}; give a tuple"):
         inputs_and_target(batch)
-
-
-def test_tensors_move_wherever_they_are_nested_and_nothing_else_does():
-    batch = ({"x": torch.zeros(2), "name": "one"}, [torch.ones(1)])
-    moved = on_device(batch, torch.device("meta"))
-    assert (moved[0]["x"].device.type, moved[0]["name"], moved[1][0].device.type) == ("meta", "one", "meta")
-    assert on_device(batch, torch.device("cpu")) is batch
 
 
 def test_pieces_have_all_rows_in_their_order_and_differ_by_one_row_at_most():
@@ -62,12 +55,6 @@ class Sliced(Augmented):
         return [self[row] for row in rows]
 
 
-class Plain:
-    def __getitems__(self, rows):
-        self.asked = rows
-        return [row * 10 for row in rows]
-
-
 @pytest.mark.parametrize("kind", [Augmented, Sliced])
 def test_what_a_row_draws_follows_from_seed_epoch_and_row_alone(kind):
     together = Reader(kind(), 7, default_collate)[0, [3, 4, 5]]
@@ -75,21 +62,3 @@ def test_what_a_row_draws_follows_from_seed_epoch_and_row_alone(kind):
     assert together.tolist() == alone
     assert Reader(kind(), 7, default_collate)[1, [3]].item() != alone[0]
     assert Reader(kind(), 8, default_collate)[0, [3]].item() != alone[0]
-
-
-def test_rows_that_draw_nothing_are_read_at_once():
-    dataset = Plain()
-    assert Reader(dataset, 0, default_collate)[0, (2, 1)].tolist() == [20, 10]
-    assert dataset.asked == [2, 1]
-
-
-def test_plain_tensors_are_cut_through_all_subsets():
-    tensors = TensorDataset(torch.arange(10), torch.arange(10) * 2)
-    subset = Subset(Subset(tensors, [1, 3, 5, 7]), [3, 0])
-    values, doubles = Reader(subset, 0, default_collate)[0, [0, 1]]
-    assert (values.tolist(), doubles.tolist()) == ([7, 1], [14, 2])
-
-
-def test_a_users_own_collate_gets_the_samples():
-    tensors = TensorDataset(torch.arange(3))
-    assert Reader(tensors, 0, lambda samples: [sample[0].item() for sample in samples])[0, [2, 0]] == [2, 0]

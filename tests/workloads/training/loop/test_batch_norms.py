@@ -72,11 +72,6 @@ def test_what_a_model_can_norm_is_trained(model, samples, options, steps):
     assert len(train(model, samples, **options)) == steps
 
 
-def test_ranks_that_norm_several_rows_each_are_trained(ranks):
-    assert [len(losses) for losses in ranks.run(2, train, flat, 20)] == [3, 3]
-    assert [len(losses) for losses in ranks.run(2, train, long, 17)] == [3, 3]
-
-
 def a_slice(fewest_rows):
     order = DataOrder(samples=9, batch_size=4, shuffle=False, seed=0)
     return BatchSlice(order=order, epoch=0, begin=0, end=4, rows=4, share=1.0, slice_rows=4, fewest_rows=fewest_rows)
@@ -105,7 +100,3 @@ def test_a_slice_that_is_computed_in_pieces_leaves_one_row_sooner():
     with pytest.raises(InvalidRequest, match="in accumulate=2 pieces"):
         train(flat, 18, accumulate=2)
     assert sessions.current().position.steps == 0
-
-
-def test_pieces_of_which_each_has_several_rows_are_trained_on():
-    assert len(train(flat, 20, accumulate=2)) == 3

@@ -1,5 +1,3 @@
-import pickle
-
 import pytest
 import torch
 from torch.optim import lr_scheduler
@@ -70,31 +68,16 @@ def test_gone_on_with_in_the_middle_of_the_warm_up_it_goes_on_there(session):
     assert trained(session, scale(0.1, base_batch=10, warmup_epochs=1), 2)[0] == pytest.approx([0.3, 0.4])
 
 
-def test_what_was_not_made_by_scale_stays(session):
-    assert trained(session, 0.1, 2)[0] == pytest.approx([0.1, 0.1])
-
-
 def test_the_log_states_batch_rate_and_warm_up(session, capsys):
     trained(session, scale(0.1, base_batch=10, warmup_epochs=2), 2)
     said = capsys.readouterr().out
     assert said == "raysm: global batch 40, rate 0.4 = 0.1 × 40 / 10, reached after 6 steps of warm-up\n"
 
 
-def test_the_log_states_that_nothing_was_scaled(session, capsys):
-    trained(session, 0.1, 1)
-    assert capsys.readouterr().out == "raysm: global batch 40 over 1 data rank, rate 0.1, not scaled, no warm-up\n"
-
-
 def test_a_batch_that_grew_since_the_checkpoint_without_the_rate_is_warned_of(session, capsys):
     session.position.batch_before = 20
     trained(session, 0.1, 1)
     assert "warning: the global batch is 2 times that of the checkpoint, 20" in capsys.readouterr().out
-
-
-def test_a_batch_that_grew_since_the_checkpoint_with_the_rate_scaled_is_said(session, capsys):
-    session.position.batch_before = 20
-    trained(session, scale(0.1, base_batch=10), 1)
-    assert "warning: the global batch is 40, that of the checkpoint was 20\n" in capsys.readouterr().out
 
 
 def test_workers_that_each_bring_their_own_batch_are_warned_of(session, capsys):
@@ -109,10 +92,6 @@ def test_with_batches_of_ones_own_it_has_to_be_told_the_global_batch(session):
         trained(session, scale(0.1), 1)
     told = scale(0.1, base_batch=10, warmup_epochs=0.5, batch=40, steps_per_epoch=6)
     assert trained(session, told, 4)[0] == pytest.approx([0.1, 0.2, 0.3, 0.4])
-
-
-def test_it_travels_as_the_plain_number_it_is():
-    assert type(pickle.loads(pickle.dumps(scale(0.1)))) is float
 
 
 @pytest.mark.parametrize(

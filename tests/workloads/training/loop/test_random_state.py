@@ -35,8 +35,3 @@ def test_after_a_seeded_block_all_generators_go_on_as_if_it_had_not_been():
         inside = [drawn() for _ in steps]
     assert inside[0] == inside[2] != inside[1]
     assert drawn() == expected
-
-
-def test_a_seed_is_of_32_bits_whatever_it_is_made_of():
-    assert all(0 <= seed_of(part, -part) < 2**32 for part in (0, 1, 2**70))
-    assert seed_of(1, 12) != seed_of(11, 2)

@@ -44,10 +44,6 @@ def test_the_order_follows_from_seed_and_epoch_alone():
     assert all(one.tolist() != epoch_order(100, epoch=e, shuffle=True, seed=s).tolist() for e, s in others)
 
 
-def test_unshuffled_it_is_the_data_sets_own():
-    assert epoch_order(5, epoch=3, shuffle=False, seed=1).tolist() == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_the_slices_of_all_ranks_are_the_batches_of_one(ranks):
     order = epoch_order(26, epoch=0, shuffle=True, seed=0)
@@ -83,10 +79,6 @@ def test_from_an_offset_on_the_same_batches_follow(offset):
     assert cut(order, 2, offset=offset)[1] == whole[offset // 4 + (offset % 4 > 0) :]
 
 
-def test_the_last_batch_may_be_left_out():
-    assert [part.end for part in cut(torch.arange(10), 1, drop_last=True)[0]] == [4, 8]
-
-
 def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(session):
     seen, places = [], []
     for inputs, doubled in batches(rows(), batch_size=4, epochs=2):
@@ -98,16 +90,6 @@ def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(s
     assert seen[:10] != seen[10:]
     assert places == [(epoch, *ends, 1.0) for epoch in range(2) for ends in ((0, 4), (4, 8), (8, 10))]
     assert (session.position.coming, session.share) == (None, None)
-
-
-@pytest.mark.parametrize("loader_workers", [0, 2])
-def test_what_samples_draw_follows_from_seed_epoch_and_row_wherever_they_are_read(session, loader_workers):
-    read = torch.cat(list(batches(Drawing(), batch_size=4, epochs=1, seed=6, loader_workers=loader_workers)))
-    drawn = {int(row): values for row, *values in read.tolist()}
-    session.position.epoch, session.position.offset, session.position.order = 0, 0, None
-    again = torch.cat(list(batches(Drawing(), batch_size=3, epochs=1, seed=6, shuffle=False)))
-    assert {int(row): values for row, *values in again.tolist()} == drawn
-    assert len({tuple(values) for values in drawn.values()}) == 10
 
 
 def several(dataset):
@@ -146,12 +128,6 @@ def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_hel
     plain = read(Drawing(), 4)
     assert read(several(Drawing())[held], 4) == plain
     assert read(several(Drawing())[held], 3) == plain
-
-
-def test_a_data_set_that_draws_nothing_is_read_by_slices(session):
-    dataset = BySlices(rows())
-    read = [batch[0].tolist() for batch in batches(Subset(dataset, range(9)), batch_size=4, epochs=1)]
-    assert dataset.reads == len(read) == 3
 
 
 def test_parts_of_plain_tensors_are_cut_in_one_go(session):
@@ -198,11 +174,6 @@ def test_a_loop_over_epochs_begins_with_the_one_that_was_interrupted(session):
     for epoch in epochs(3):
         seen.append((epoch, sum(len(batch[0]) for batch in batches(rows(), batch_size=4))))
     assert seen == [(1, 2), (2, 10)]
-
-
-def test_a_loop_over_epochs_counts_also_those_with_batches_of_the_users_own(session):
-    assert list(epochs(2)) == [0, 1]
-    assert session.position.epoch == 2
 
 
 @pytest.mark.parametrize(

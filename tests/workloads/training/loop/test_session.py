@@ -42,11 +42,6 @@ def test_observers_hear_of_the_end_once():
     assert ends == [True]
 
 
-def test_before_a_model_is_prepared_every_rank_reads_a_slice_of_its_own():
-    session = worker(rank=2, world_size=4, hosts=("algo-1",) * 4)
-    assert (session.data_rank, session.data_ranks, session.share, session.slice_rows) == (2, 4, None, None)
-
-
 @pytest.mark.parametrize("stops", [False, True])
 def test_ranks_agree_on_the_loss_and_on_a_stop(stops):
     session = worker(stop_asked=stops)
@@ -68,15 +63,3 @@ def test_a_loss_that_is_not_finite_is_told_to_people_and_leaves_no_event(capsys)
     words, event = capsys.readouterr().out.splitlines()
     assert words == "step 7: loss nan"
     assert parse(event).name == "accuracy"
-
-
-def test_what_is_no_number_is_refused_by_its_name():
-    with pytest.raises(InvalidRequest, match="loss must be a number, got 'low'"):
-        worker().report(loss="low")
-
-
-def test_other_ranks_report_nothing_and_remember_it(capsys):
-    session = worker(rank=1, world_size=2, hosts=("algo-1", "algo-1"))
-    session.report(loss=0.25)
-    session.say("hello")
-    assert (capsys.readouterr().out, session.reported) == ("", {"loss": 0.25})

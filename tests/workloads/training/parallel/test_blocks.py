@@ -37,11 +37,6 @@ def test_a_container_can_be_named_and_the_model_itself_may_be_it():
     assert block_names(model) == ["0", "1"]
 
 
-def test_a_model_without_blocks_has_none():
-    assert container_of_blocks(nn.Linear(2, 2)) is None
-    assert block_names(nn.Linear(2, 2)) == []
-
-
 def test_what_is_no_container_is_refused_with_those_that_are():
     with pytest.raises(InvalidRequest, match="'single' is no Sequential .* of Transformer .*'stem', 'layers'"):
         block_names(Transformer(), "single")
@@ -85,10 +80,6 @@ def test_what_cannot_be_compiled_is_said_in_the_compilers_words_with_a_remedy():
         check_compiler(CPU, None, compiled)
 
 
-def test_what_can_be_compiled_is_taken():
-    check_compiler(CPU, None, lambda function: function)
-
-
 def compiled_on(rank, refused):
     """Check a compiler that fails on one rank alone."""
     if rank == sessions.current().rank:
@@ -123,12 +114,6 @@ def test_blocks_alone_are_compiled_and_keep_their_names():
     compile_blocks(model, ["1", "7"], noting)
     assert noting.asked == [model[1]]
     assert list(model.state_dict()) == names
-
-
-def test_a_model_without_blocks_is_compiled_as_a_whole():
-    model, noting = nn.Linear(2, 2), Noting()
-    compile_blocks(model, [], noting)
-    assert noting.asked == [model]
 
 
 @pytest.mark.long

@@ -9,7 +9,6 @@ from raysm.workloads.training.parallel.optimizers import (
     check_placed,
     is_stepped,
     names_of_groups,
-    readable,
     rebind,
     renew,
     stateful,
@@ -66,11 +65,6 @@ GROUPS = ["param_groups.weight.lr", "param_groups.bias.lr"]
 )
 def test_the_names_of_a_checkpoint_tell_which_parameters_have_a_state(states, names):
     assert stateful([*GROUPS, *states]) == names
-
-
-def test_a_parameter_that_had_no_state_is_not_asked_for_one():
-    entries = dict.fromkeys([*GROUPS, "state.weight.step", "state.bias.step"])
-    assert set(readable(entries, {"bias"})) == {*GROUPS, "state.bias.step"}
 
 
 def test_what_has_a_state_is_trained_while_torch_looks_and_is_as_it_was_again_even_where_that_fails():

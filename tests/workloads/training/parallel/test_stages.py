@@ -1,6 +1,5 @@
 """Cutting a model into stages, without processes: the stages called one after the other are the model."""
 
-import itertools
 from itertools import combinations
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.blocks import block_names
 from raysm.workloads.training.parallel.stages import balance_stages, partition_stages
 from tests.support.parallel_modes import Transformer
 
@@ -29,11 +27,6 @@ def test_no_other_cut_has_a_cheaper_dearest_stage(costs, data):
     assert len(starts) == stages
     every = (dearest(costs, [0, *cuts]) for cuts in combinations(range(1, len(costs)), stages - 1))
     assert dearest(costs, starts) == min(every)
-
-
-def test_more_stages_than_blocks_are_refused():
-    with pytest.raises(InvalidRequest, match="3 stages need at least as many blocks, but the model has 2"):
-        balance_stages([1.0, 1.0], 3)
 
 
 def through(stages, *inputs):
@@ -56,20 +49,6 @@ def test_every_parameter_is_in_one_stage_under_its_own_name_and_is_the_models_ow
     found = [item for number in range(3) for item in stages.module(number).named_parameters()]
     assert sorted(name for name, _ in found) == sorted(name for name, _ in model.named_parameters())
     assert all(parameter is model.get_parameter(name) for name, parameter in found)
-
-
-def test_stages_take_any_number_of_rows():
-    model = Transformer()
-    stages = partition_stages(model, 2, "layers")
-    for rows in (1, 7):
-        assert through(stages, torch.randn(rows, 5, 8)).shape == (rows, 10)
-
-
-def test_a_sequential_is_cut_between_its_children():
-    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)])
-    stages = partition_stages(model, 3)
-    assert stages.starts == ("2", "4")
-    assert stages.shares == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
 def test_named_split_points_are_taken_as_they_are():
@@ -152,27 +131,6 @@ def sharing_a_norm():
 def test_a_model_that_cannot_be_cut_says_why_and_what_to_do(model, named):
     with pytest.raises(InvalidRequest, match=named):
         partition_stages(model, 2)
-
-
-def test_blocks_are_found_by_themselves():
-    assert block_names(Transformer()) == ["layers.0", "layers.1", "layers.2", "layers.3"]
-    assert block_names(nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9)))) == ["0", "1"]
-    assert block_names(nn.Linear(1, 1)) == []
-
-
-def test_the_dearest_stage_is_as_cheap_as_any_cut_makes_it():
-    generator = torch.Generator().manual_seed(0)
-    for count in (3, 6, 9):
-        costs = torch.randint(1, 20, (count,), generator=generator).tolist()
-        for stages in range(1, count + 1):
-            bounds = [*balance_stages(costs, stages), count]
-            assert bounds[0] == 0
-            found = max(sum(costs[a:b]) for a, b in itertools.pairwise(bounds))
-            best = min(
-                max(sum(costs[a:b]) for a, b in itertools.pairwise((0, *cuts, count)))
-                for cuts in itertools.combinations(range(1, count), stages - 1)
-            )
-            assert found == best
 
 
 class Spare(Deciding):

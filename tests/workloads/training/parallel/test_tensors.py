@@ -11,8 +11,7 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.batch import capture_state, restore_state
-from raysm.workloads.training.parallel.tensors import OwnStream, draw_by_part, resolve_plan
+from raysm.workloads.training.parallel.tensors import draw_by_part, resolve_plan
 from tests.support.parallel_modes import Attention, Transformer
 
 WIDTH, HIDDEN = 8, 64
@@ -114,66 +113,11 @@ def test_a_model_without_dropout_leaves_the_stream_where_it_was(ranks):
     assert drawn == alone[3]
 
 
-def block_of(part):
-    block = Block(0.5)
-    draw_by_part(block, PLAN, part)
-    return block
-
-
 def masks_of(block):
     """Return what one forward drops, the stream being where it is."""
     block.mlp.between.masks.clear()
     block(torch.ones(4, WIDTH))
     return block.mlp.between.masks[0]
-
-
-def test_a_stream_that_is_put_back_draws_the_same_again():
-    block = block_of(1)
-    torch.manual_seed(2)
-    masks_of(block)
-    state = capture_state()
-    masks = masks_of(block)
-    assert not torch.equal(masks_of(block), masks)
-    restore_state(state)
-    assert torch.equal(masks_of(block), masks)
-
-
-def test_parts_draw_as_much_of_the_common_stream():
-    drawn = []
-    for part in (0, 1):
-        torch.manual_seed(2)
-        masks_of(block_of(part))
-        drawn.append(float(torch.rand(())))
-    assert drawn[0] == drawn[1]
-
-
-def test_in_an_evaluation_nothing_is_drawn():
-    block = block_of(0).eval()
-    torch.manual_seed(2)
-    masks_of(block)
-    assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(2)))
-
-
-def test_a_forward_that_raises_in_the_middle_is_left():
-    block = block_of(0)
-    block.mlp.between.register_forward_hook(lambda *_: 1 / 0)
-    torch.manual_seed(2)
-    with pytest.raises(ZeroDivisionError):
-        block.mlp(torch.ones(4, WIDTH))
-    torch.manual_seed(2)
-    first = float(torch.rand(()))
-    stream = OwnStream(block, 0)
-    torch.manual_seed(2)
-    stream.enter()
-    stream.leave()
-    assert float(torch.rand(())) == first
-
-
-def test_a_layer_that_is_called_from_outside_leaves_the_common_stream():
-    block = block_of(0)
-    torch.manual_seed(2)
-    block.mlp.fc1(torch.ones(4, WIDTH))
-    assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(2)))
 
 
 def test_a_pair_that_a_user_describes_by_a_style_draws_as_the_whole_does():

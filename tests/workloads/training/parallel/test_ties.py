@@ -11,7 +11,7 @@ from raysm.training import Parallel
 from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.parallel.stages import partition_stages
-from raysm.workloads.training.parallel.ties import Tie, check_ties, copies_here, find_ties
+from raysm.workloads.training.parallel.ties import Tie, check_ties, find_ties
 
 TOKENS = torch.arange(48).reshape(12, 4) % 7
 """Twelve texts of four words."""
@@ -47,17 +47,6 @@ def test_a_matrix_that_comes_in_and_goes_out_is_found_with_all_its_names(by):
     assert tie == Tie(names=("embed.weight", "head.weight"), stages=(0, 2))
 
 
-def test_what_one_stage_has_alone_is_no_tie():
-    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
-    model[1].weight = model[0].weight
-    assert find_ties(partition_stages(model, 2)) == []
-
-
-def test_the_places_of_stages_go_round_the_workers():
-    tie = Tie(names=("a",), stages=(0, 2, 5))
-    assert (tie.places(2), tie.places(6)) == ((0, 1), (0, 2, 5))
-
-
 TIE = Tie(names=("embed.weight", "head.weight"), stages=(0, 2))
 
 
@@ -71,15 +60,6 @@ TIE = Tie(names=("embed.weight", "head.weight"), stages=(0, 2))
 def test_copies_that_could_not_stay_alike_are_refused(layout, cut, message):
     with pytest.raises(InvalidRequest, match=message):
         check_ties([TIE], layout, cut)
-
-
-def test_copies_that_stay_alike_are_taken():
-    check_ties([TIE], Layout(shard=2, pipeline=3), [])
-    check_ties([TIE], Layout(tensor=2, pipeline=3), ["layers.0.0"])
-
-
-def test_two_stages_of_one_worker_need_nobody_else():
-    assert copies_here([TIE], nn.Module(), Layout(pipeline=2), 0) == ()
 
 
 def trained(parallel, by):

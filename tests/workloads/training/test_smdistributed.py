@@ -2,7 +2,6 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
-from raysm.workloads.training.smdistributed import fields_from_smdistributed
 
 
 def test_an_estimators_distribution_of_v1_is_taken_over_whole():
@@ -110,8 +109,3 @@ def test_options_of_the_data_parallel_library_are_dropped_and_named():
 def test_an_option_without_counterpart_is_refused_by_name(options, named):
     with pytest.raises(InvalidRequest, match=named):
         Parallel.from_smdistributed(options)
-
-
-def test_the_fields_are_those_of_a_parallel():
-    options = {"partitions": 2, "microbatches": 4, "ddp": True}
-    assert Parallel(**fields_from_smdistributed(options)) == Parallel.from_smdistributed(options)

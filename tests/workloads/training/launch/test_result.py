@@ -77,18 +77,6 @@ def test_it_says_what_was_trained_and_where_the_time_went(request_, tmp_path):
     assert load_file(tmp_path / MODEL_FILE).keys() == {"weight", "bias"}
 
 
-def test_a_training_that_measured_nothing_has_its_manifest_all_the_same(request_, tmp_path):
-    save_file({"weight": torch.ones(2)}, tmp_path / MODEL_FILE)
-    found = write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0)
-    assert (found.summary, found.measures, found.files[0].shape) == ("", {}, (2,))
-
-
-def test_files_of_the_scripts_own_are_listed_too(request_, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    (file,) = write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0).files
-    assert (file.name, file.bytes, file.sha256) == ("mine.txt", 4, sha256_of(tmp_path / "mine.txt"))
-
-
 def test_where_nothing_was_left_there_is_no_manifest(request_, tmp_path):
     assert write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0) is None
     assert not (tmp_path / MANIFEST).exists()
