@@ -108,7 +108,11 @@ class Sweep:
         return self._workload
 
     def pickled(self) -> bytes | None:
-        """Return the pickled function, with the space if that is a function too; None for a script."""
+        """Return the pickled function, with the space if that is a function too; None for a script.
+
+        Raises:
+            InvalidRequest: Something cannot be pickled.
+        """
         if self._workload.pickled_by is None:
             return None
         function: Any = self.train
@@ -168,22 +172,13 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
     except TypeError as error:
         if has_one and by_name[0].name not in names and by_name[0].kind is not inspect.Parameter.KEYWORD_ONLY:
             # f(lr_) for the space {"lr"} is a slip, f(config) is not: 0.8 lets only slips through.
-            near = difflib.get_close_matches(by_name[0].name, names, n=1, cutoff=0.8)
-            if not near:
+            if not difflib.get_close_matches(by_name[0].name, names, n=1, cutoff=0.8):
                 return True
+        takes = ", ".join(item.name for item in by_name) or "nothing"
         raise InvalidRequest(
-            f"Sweep: {name_of(train)} does not take the space: {_mismatch(error, by_name, names)}"
+            f"Sweep: {name_of(train)} does not take the space: {error}; it takes {takes}, the space has "
+            f"{', '.join(names)}"
         ) from None
-
-
-def _mismatch(error: TypeError, parameters: Sequence[inspect.Parameter], names: Sequence[str]) -> str:
-    names_taken = [item.name for item in parameters]
-    unknown = [name for name in names if name not in names_taken]
-    for name in unknown:
-        near = difflib.get_close_matches(name, names_taken, n=1)
-        if near:
-            return f"it has no parameter {name!r}; did you mean {near[0]!r}?"
-    return f"{error}; it takes {', '.join(names_taken) or 'nothing'}"
 
 
 def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result
-from raysm.client.sweep_text import sparkline, where_good_lies
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.errors import InvalidRequest, MissingDependency
+
+BARS = "▁▂▃▄▅▆▇█"
 
 MOST_SHOWN = 20
 """Rows that a notebook or a terminal shows: the best ones."""
@@ -38,7 +39,6 @@ class TrialTable(list[Trial]):
     """A list of trials that shows itself as a table."""
 
     def __init__(self, trials: Sequence[Trial], metric: str, mode: str) -> None:
-        """Hold ``trials``, of a sweep by ``metric``."""
         super().__init__(trials)
         self._metric, self._mode = metric, mode
 
@@ -58,7 +58,6 @@ class TrialTable(list[Trial]):
 
     @property
     def failed(self) -> list[Trial]:
-        """The trials that failed."""
         return [trial for trial in self if trial.status == "failed"]
 
     def best_so_far(self) -> list[float]:
@@ -118,7 +117,12 @@ class TrialTable(list[Trial]):
 
 @dataclass(frozen=True)
 class SweepResult(Result):
-    """The result of a sweep, in the folder ``path``; ``manifest`` says how it was computed."""
+    """The result of a sweep.
+
+    Attributes:
+        path: The folder.
+        manifest: How it was computed.
+    """
 
     @functools.cached_property
     def _found(self) -> Trials:
@@ -159,11 +163,9 @@ class SweepResult(Result):
 
     @property
     def view(self) -> str:
-        """How the best value came about, where the good values lie, and the best trials as a table."""
-        having = [trial for trial in self.trials.by_value() if trial.value is not None and trial.status != "failed"]
+        """How the best value came about, and the best trials as a table."""
         best = self.trials.best_so_far()
         parts = [f"best {self.metric} so far  {sparkline(best)}"] if len(best) > 1 else []
-        parts += ["where the best quarter lies", *where_good_lies(having)] if where_good_lies(having) else []
         return "\n".join([*parts, *([""] if parts else []), repr(self.trials)])
 
     def plot(self, *, size: tuple[int, int] = (640, 460)) -> Any:
@@ -182,6 +184,15 @@ class SweepResult(Result):
 
     def _repr_html_(self) -> str:
         return f"<div><b>{html.escape(self.manifest.summary)}</b>{self.trials._repr_html_()}</div>"
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Return values as bars, at most ``width`` of them: of each stretch the last one."""
+    count = min(width, len(values))
+    chosen = [values[(number + 1) * len(values) // count - 1] for number in range(count)]
+    low, high = min(chosen), max(chosen)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round(scale * (value - low))] for value in chosen)
 
 
 def _row(trial: Trial) -> dict[str, Any]:

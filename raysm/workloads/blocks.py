@@ -119,10 +119,13 @@ class RowBlock:
     """Consecutive rows."""
 
     start: int
+    """First row."""
     stop: int
+    """The row after the last."""
 
     @property
     def rows(self) -> int:
+        """Number of rows."""
         return self.stop - self.start
 
     def __str__(self) -> str:

@@ -36,7 +36,7 @@ class Piece(PlacedBlock):
         return f"predictions/part-{self.number:06}.parquet"
 
     def __str__(self) -> str:
-        """Return the piece's name in messages and records, by what it holds: none may be taken for another."""
+        """Return a name for messages and records that no other piece has."""
         first, *others = self.span.files
         more = f" and {len(others)} more" if others else ""
         rows = "" if self.span.rows is None or others else f", rows {self.span.first_row} to {self._last_row}"
@@ -70,7 +70,7 @@ def pieces_of(workload: BatchInference, channel: str) -> tuple[str, list[Piece]]
 
 
 def _cut_there(channel: str, kind: str, names: Mapping[str | None, Sequence[str]], rows: int) -> Spans:
-    """Have each instance cut what it alone has: nobody else could read it."""
+    """Have each instance cut the files that it alone has."""
     nodes = cluster_nodes()
     references = {}
     for host, files in names.items():

@@ -35,7 +35,7 @@ AHEAD = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """What every process that predicts is told."""
+    """The task of every process that predicts."""
 
     workload: BatchInference
     channel: str
@@ -88,7 +88,6 @@ def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
 
 
 def differing(these: pa.Schema, those: pa.Schema) -> str:
-    """Return the columns that are in one of two schemas alone, a line each."""
     mine, others = str(these).splitlines(), str(those).splitlines()
     return "\n".join(
         [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
@@ -104,7 +103,7 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """Yield items, of which so many are made in a thread meanwhile; what making them raises is raised here."""
+    """Yield items, ``count`` of which a thread makes ahead; an error of making them is raised here."""
     items_ahead: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=count)
     ended, left = object(), threading.Event()
 

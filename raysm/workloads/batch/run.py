@@ -47,7 +47,7 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """What one process that predicts takes."""
+    """The resources of one process that predicts."""
 
     cpus: float
     gpus: float
@@ -60,7 +60,7 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What was predicted."""
+    """The parts of a prediction."""
 
     files: tuple[ResultFile, ...]
     rows: int
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
-    """Return what one process takes: what is asked for, or a GPU with its share of the CPUs, or one CPU."""
+    """Return the resources of one process: those asked for, or a GPU with its share of the CPUs, or one CPU."""
     with_gpus = [node for node in nodes if node.gpus and node.cpus]
     gpus = float(bool(with_gpus)) if workload.gpus is None else float(workload.gpus)
     if workload.cpus is not None:
@@ -129,7 +129,6 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
 
 
 def _check_keep(workload: BatchInference, columns: InputColumns) -> None:
-    """Refuse a column that is to be kept and is not there, before anything is predicted."""
     names = dict.fromkeys((*Table.keys, *columns.schema.names))
     unknown = [column for column in workload.keep if column not in names]
     if unknown:
@@ -137,7 +136,7 @@ def _check_keep(workload: BatchInference, columns: InputColumns) -> None:
 
 
 def _dealt(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return pieces in the order in which they are begun: of each instance one, then of each the next."""
+    """Return pieces in the order in which they begin: one of each instance, then the next of each."""
     # In the input's order, all that are begun first could lie on one instance, and the others would have nothing.
     turns: dict[str | None, int] = {}
     keyed = []
@@ -151,7 +150,7 @@ def _dealt(pieces: Sequence[Piece]) -> list[Piece]:
 def _record(
     places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path, columns: InputColumns | None
 ) -> BlockRecord[Part] | None:
-    """Return where finished parts are kept; what they depend on is all that is not the cluster."""
+    """Return the record of finished parts; they depend on everything but the cluster."""
     # Without checkpoints nothing outlives the containers, and a second copy of each part would be for nobody.
     if places.records is None:
         return None
@@ -242,7 +241,6 @@ class BatchRunner(Runner[BatchInference]):
     """Predicts all records of a channel."""
 
     def run(self, address: str) -> None:
-        """Predict them; ``workloads.batch.run`` says what it raises."""
         channel = self.workload.channel_of(self.request.inputs)
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, configure_logging=False)

@@ -102,7 +102,6 @@ class Table:
             raise InvalidInput(f"{folder / name} cannot be read: {error}") from error
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
-        """Return the columns of a file."""
         raise NotImplementedError
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
@@ -158,7 +157,6 @@ def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) 
 
 
 def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
-    """Return names and types of a CSV file's columns, by all of its values, and the number of its rows."""
     names = next(_csv_tables(path, block_bytes, {})).column_names
     _refuse_twice(path, names)
     kinds = {name: pa.type_for_alias(types[name]) if name in types else pa.null() for name in names}
@@ -205,7 +203,7 @@ def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
 
 
 def _name_csv_column(error: pa.ArrowInvalid, path: Path, block_bytes: int) -> NoReturn:
-    """Raise an error that names the column, of which Arrow says the number."""
+    """Raise an error that names the column whose number Arrow says."""
     found = CSV_COLUMN.search(str(error))
     if found is None:
         raise error
@@ -263,29 +261,19 @@ def _line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
             number += len(lines)
 
 
-def _json_table(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
-    """Parse lines of JSON by Arrow, which guesses the types unless a schema says them."""
+def _json_table(block: bytes, schema: pa.Schema) -> pa.Table:
     if not block.strip():
-        return pa.table({}) if schema is None else schema.empty_table()
-    unexpected = {} if schema is None else {"explicit_schema": schema, "unexpected_field_behavior": "ignore"}
+        return schema.empty_table()
     return pa_json.read_json(
         pa.BufferReader(block),
         read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=False),
-        parse_options=pa_json.ParseOptions(**unexpected),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
 
 
 def _json_columns(block: bytes, path: Path, first_line: int) -> tuple[dict[str, pa.DataType], dict[str, int], int]:
     """Return the types of some lines' columns, how many values each has, and how many records there are."""
-    try:
-        table = _json_table(block)
-        kinds = {field.name: _without_times(field.type) for field in table.schema}
-        # Arrow takes whole numbers of more than 64 bits for fractions, which have fewer digits.
-        if not any(_is_huge(table.column(name)) for name, kind in kinds.items() if pa.types.is_floating(kind)):
-            return kinds, {name: len(table) - table.column(name).null_count for name in kinds}, len(table)
-    except pa.ArrowInvalid:
-        # A column has several types, or this is not JSON.
-        pass
+    # By Python: Arrow takes texts for times, and whole numbers of more than 64 bits for fractions.
     found: dict[str, pa.DataType] = {}
     present: dict[str, int] = {}
     rows = _json_rows(block, path, first_line)
@@ -298,12 +286,7 @@ def _json_columns(block: bytes, path: Path, first_line: int) -> tuple[dict[str, 
     return found, present, len(rows)
 
 
-def _is_huge(values: pa.ChunkedArray) -> bool:
-    return bool(pc.any(pc.greater_equal(pc.abs(values), 2.0**63)).as_py())
-
-
 def _json_rows(block: bytes, path: Path, first_line: int) -> list[dict[str, Any]]:
-    """Parse lines of JSON by Python."""
     rows = []
     for number, line in enumerate(block.splitlines(), start=first_line):
         if not line.strip():
@@ -337,17 +320,6 @@ def _json_type(value: Any) -> pa.DataType:
             return pa.struct([(name, _json_type(item)) for name, item in value.items()])
         case _:
             return pa.string()
-
-
-def _without_times(kind: pa.DataType) -> pa.DataType:
-    """Return the type with text where Arrow has taken text for a time."""
-    if pa.types.is_timestamp(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_without_times(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _without_times(field.type)) for field in kind])
-    return kind
 
 
 def _rows_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, path: Path) -> pa.Table:

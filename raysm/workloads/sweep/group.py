@@ -24,8 +24,6 @@ from raysm.workloads.training.loop import session
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Member:
-    """What one worker of a trial needs to know."""
-
     workload: FunctionSweep
     rank: int
     address: str
@@ -121,8 +119,6 @@ def _watch(running: list[Any], others: list[Any], failures: list[WorkerFailed]) 
 
 
 class _Worker:
-    """An actor for one of the other workers."""
-
     def run(self, member: _Member) -> None:
         instance = environment.read()
         with trial_folder(instance, f"{member.assignment.number}-rank-{member.rank}") as folder:
@@ -140,5 +136,4 @@ def _work(member: _Member, take: Listener) -> Any:
         dist.destroy_process_group()
 
 
-def _ignore(report: Report) -> None:
-    """Drop the reports of all ranks but 0, which run the same lines."""
+def _ignore(report: Report) -> None: ...

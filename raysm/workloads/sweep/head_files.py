@@ -54,7 +54,6 @@ class HeadFiles:
         ]
 
     def read(self, path: str, offset: int) -> bytes:
-        """Return the piece of a file that begins at ``offset``."""
         with self._at(path).open("rb") as file:
             file.seek(offset)
             return file.read(PIECE_BYTES)

@@ -40,7 +40,7 @@ CHECKPOINTS_KEPT = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a sweep found."""
+    """The result of a sweep."""
 
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
@@ -75,7 +75,7 @@ class _Trial:
 
 @dataclass(kw_only=True, eq=False)
 class _Slot:
-    """Room for one trial: its resources, and the actor that runs it."""
+    """Room for one trial: an actor with its resources."""
 
     actor: Any
     group: Any
@@ -86,7 +86,7 @@ class _Slot:
 
 @dataclass(kw_only=True)
 class Sweep:
-    """One sweep."""
+    """A sweep on the formed cluster."""
 
     workload: SweepWorkload
     draw: Draw | None
@@ -345,7 +345,6 @@ class _Run:
             self._study.remove_checkpoint(name)
 
     def _end(self, trial: _Trial, status: str, reason: str = "", traceback: str = "") -> None:
-        """Record the end of a trial."""
         metric, record = self._workload.metric, trial.entry.trial
         reported = ", ".join(map(repr, record.metrics)) or "nothing"
         lacks_metric = status == "done" and record.value is None and trial.is_finite

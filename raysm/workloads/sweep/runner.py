@@ -30,7 +30,6 @@ class SweepRunner(Runner[SweepWorkload]):
     """Runs the trials."""
 
     def run(self, address: str) -> None:
-        """Run all trials and write the result; ``workloads.sweep.run.Sweep.run`` lists the errors."""
         self.workload = as_launched(self.workload, self.environment.hyperparameters)
         print(self.workload.plan, flush=True)  # noqa: T201
         begun_s = time.monotonic()

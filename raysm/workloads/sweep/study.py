@@ -37,7 +37,7 @@ ENTRY, EARLIER, SPENT = "entry", "earlier", "spent_s"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What the journal knows of a trial."""
+    """A trial in the journal."""
 
     trial: Trial
     checkpoint: str | None = None
@@ -147,31 +147,26 @@ class Study:
 
     @property
     def spent_s(self) -> float:
-        """Seconds that earlier runs of the sweep took."""
         return float(self._study.user_attrs.get(SPENT, 0.0))
 
     def save_spent(self, seconds: float) -> None:
-        """Write down how long all runs of the sweep took."""
         self._study.set_user_attr(SPENT, seconds)
 
     def remove_checkpoint(self, name: str) -> None:
         shutil.rmtree(self.files / name, ignore_errors=True)
 
     def remove_checkpoints(self, number: int) -> None:
-        """Delete all checkpoints of a trial that has ended."""
         shutil.rmtree(self.files / str(number), ignore_errors=True)
         # In memory alone: Optuna does not change finished trials, and the next run sees that the folder is gone.
         self.entries[number] = replace(self.entries[number], checkpoint=None)
 
     def remove(self) -> None:
-        """Delete the study, once the result is written."""
         shutil.rmtree(self._folder, ignore_errors=True)
         # The folder above may hold other state of the job.
         if not any(self._folder.parent.iterdir()):
             self._folder.parent.rmdir()
 
     def _restore(self, frozen: optuna.trial.FrozenTrial) -> None:
-        """Read a trial that an earlier run began."""
         number = frozen.number - self._earlier
         written = frozen.user_attrs.get(ENTRY)
         entry = None if written is None else from_json(Entry, written, "trial")
@@ -191,7 +186,6 @@ class Study:
             self.finish(entry)
 
     def _learn(self, params: Mapping[str, Any], value: float) -> None:
-        """Add a trial of an earlier sweep."""
         self._study.enqueue_trial(dict(params))
         trial = self._study.ask()
         trial.set_user_attr(EARLIER, True)
@@ -216,11 +210,9 @@ class Population:
 
     @property
     def checkpoints(self) -> set[str]:
-        """Checkpoints from which trials may continue."""
         return {entry.checkpoint for entry in self._members.values() if entry.checkpoint is not None}
 
     def compares(self, reports: int) -> bool:
-        """Return whether a trial is compared after so many reports."""
         return reports % self._rule.every == 0
 
     def compare(self, entry: Entry) -> Entry | None:

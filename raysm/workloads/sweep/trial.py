@@ -46,7 +46,7 @@ class EndedEarly(SystemExit):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What a worker needs to run a trial."""
+    """The task of a worker."""
 
     number: int
     params: Mapping[str, Any]
@@ -124,11 +124,10 @@ class TrialRun:
 
     @property
     def seed(self) -> int | None:
-        """The seed of all processes of the trial, so that their models begin with equal weights."""
+        """All processes of the trial have this seed, so that their models begin with equal weights."""
         return None if self.workload.seed is None else self.workload.seed + self.assignment.number
 
     def take(self, report: Report) -> None:
-        """Bring a report, with its checkpoint, to the sweep."""
         stop = self.workload.stop
         if stop is not None and stop.needs_checkpoints and report.checkpoint is None:
             raise InvalidRequest(
@@ -175,7 +174,6 @@ def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Mes
 
 
 def _run_function(run: TrialRun) -> Any:
-    """Call the function with the trial's parameters; return its value, of several workers rank 0's."""
     workload: FunctionSweep = run.workload  # type: ignore[assignment]  # a sweep that is not a script's
     if workload.workers > 1:
         # Imported here because it needs torch, which a function in one process may do without.
@@ -304,7 +302,6 @@ def trial_reason(error: BaseException) -> tuple[str, str]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, or a tensor or array of one, as a float."""
     # float(True) is 1.0 and float("1") too; both are more likely mistakes than metrics.
     if value is None or isinstance(value, bool | str):
         return None

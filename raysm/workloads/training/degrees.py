@@ -23,7 +23,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coordinates:
-    """Where one rank is in the mesh."""
+    """The place of one rank in the mesh."""
 
     data: int
     shard: int
@@ -45,7 +45,7 @@ class Layout:
     placement: Placement = "cluster"
 
     def __str__(self) -> str:
-        """``data=2 × pipeline=2, spread``: equal where each rank has the same part of model and data, and else not."""
+        """As in ``data=2 × pipeline=2, spread``: equal if each rank has the same part of model and data."""
         degrees = {name: getattr(self, name) for name in sorted(self.dimensions)}
         text = " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1) or "one worker"
         # Without a pipeline and replicas both orders give every rank the same part: a checkpoint of one is one of the
@@ -55,12 +55,10 @@ class Layout:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Names of the dimensions, the slowest first."""
         return ORDER[self.placement]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Size of each dimension, in the order of ``dimensions``."""
         return tuple(getattr(self, name) for name in self.dimensions)
 
     @property
@@ -115,7 +113,7 @@ class Layout:
                 )
 
     def map(self, hosts: Sequence[str]) -> str:
-        """Return the map of ranks for people: a line per rank with its instance and its part."""
+        """Return a line for each rank, for people: its instance and its part."""
         lines = []
         for rank, host in enumerate(hosts):
             place = self.coordinates(rank)
@@ -230,7 +228,7 @@ class Parallel:
 
     @staticmethod
     def from_smdistributed(options: Mapping[str, Any]) -> "Parallel":
-        """Return what does the same as these options of SageMaker's model parallel library, v1 or v2.
+        """Return the ``Parallel`` for these options of version 2 of SageMaker's model parallel library.
 
         Args:
             options: The ``distribution`` of an estimator, or the ``parameters`` alone.
@@ -242,6 +240,7 @@ class Parallel:
 
     @property
     def stages(self) -> int:
+        """Number of stages into which the model is cut."""
         if self.pipeline == 1:
             return 1
         # Two is the least with which stages can interleave; more of them cost more messages.
@@ -253,7 +252,11 @@ class Parallel:
         return 1 if self.pipeline == 1 else self.microbatches or MICROBATCHES_PER_WORKER * self.pipeline
 
     def layout(self, workers: int) -> Layout:
-        """Return the mesh of ranks for this many workers; raise InvalidRequest if the degrees do not multiply to it."""
+        """Return the mesh of ranks for this many workers.
+
+        Raises:
+            InvalidRequest: The degrees do not multiply to it.
+        """
         degrees = {"data": self.data, "shard": self.shard, "pipeline": self.pipeline, "tensor": self.tensor}
         # Both open would have no one answer: sharding over all is what FSDP does by itself.
         if self.shard is None:
@@ -272,7 +275,11 @@ class Parallel:
         return Layout(**resolved, placement=self.placement)
 
     def check_batch(self, batch_size: int, workers: int) -> None:
-        """Check that the slices of a global batch can be cut into micro-batches."""
+        """Check that the slices of a global batch can be cut into micro-batches.
+
+        Raises:
+            InvalidRequest: They cannot.
+        """
         slices = self.layout(workers).data_ranks
         count = self.microbatch_count
         # Rows that are left over would make a micro-batch of another shape, for which a schedule has to be made anew.

@@ -195,7 +195,6 @@ class Measuring(Observer):
             Measured(summary=summary, measures=finite).write(environment.base_paths().model)
 
     def _restart(self) -> None:
-        """Forget everything so far: the first steps warm up caches and compile kernels."""
         self._begin_s = self.clock()
         self.seconds.clear()
         self._total.clear()
@@ -210,7 +209,6 @@ class Measuring(Observer):
 
 
 def _per_step(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the mean seconds of a step by kind."""
     mean = {kind: seconds / totals["steps"] for kind, seconds in totals.items()}
     return {
         "step_s": mean["wall"],

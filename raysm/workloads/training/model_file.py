@@ -55,7 +55,7 @@ def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors with no memory in common: tied weights stand under each of their names, as in state_dict."""
+    """Return the tensors without shared memory: tied weights stand under each of their names, as in state_dict."""
     used: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():

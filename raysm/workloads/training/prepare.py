@@ -13,7 +13,6 @@ from raysm.workloads.training.degrees import Parallel
 from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
 from raysm.workloads.training.loop.batch import seed_all
-from raysm.workloads.training.loop.batch_norms import BatchNormCheck
 from raysm.workloads.training.loop.learning_rate import check_scheduler
 from raysm.workloads.training.loop.session import current
 from raysm.workloads.training.measure import measure
@@ -129,8 +128,6 @@ def prepare(
     )
     # Only now: after a refusal, prepare may be called again.
     session.trainer = trainer
-    if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
-        session.observers.append(BatchNormCheck(session, trainer.parts, accumulate))
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")

@@ -76,7 +76,7 @@ class GpusUnknown(Exception):
 
 
 class Gpus:
-    """The GPUs of the machine, as NVIDIA's driver reports them through nvidia-ml-py (imported as ``pynvml``)."""
+    """The GPUs of the machine, as nvidia-ml-py (imported as ``pynvml``) reports them."""
 
     def __init__(self) -> None:
         try:
@@ -125,7 +125,7 @@ def usage_between(before: Counters, after: Counters) -> dict[str, float]:
 
 
 class Usage:
-    """Reads the usage in a thread of its own as long as its ``with`` block lasts, and emits means as metrics."""
+    """Reads the usage in a thread while its context lasts, and emits means as metrics."""
 
     def __init__(
         self,

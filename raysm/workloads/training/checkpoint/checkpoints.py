@@ -91,7 +91,7 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
 
 
 class Checkpointing(Observer):
-    """Saves one training, seen from one rank."""
+    """Saves the state of one rank."""
 
     def __init__(self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path) -> None:
         self._session, self._trainer, self._config, self._folder = session, trainer, config, folder
@@ -108,7 +108,7 @@ class Checkpointing(Observer):
         self._over = False
 
     def begin(self) -> None:
-        """Go on from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
+        """Resume from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
         # Drawn anew by each start: a torn checkpoint of the run before must never be completed by files of this one.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class Checkpointing(Observer):
         self._session.stop_asked = True
 
     def _leave(self, step: int, loss: float) -> None:
-        """Save, unless this very step is saved already, and leave as a process does that SIGTERM ends."""
+        """Save this step, unless it is saved, and exit like a process that SIGTERM ends."""
         begun_s = time.monotonic()
         if step % self._config.every_steps != 0 or not self._is_saved(step):
             self._save(step, loss)
@@ -169,7 +169,6 @@ class Checkpointing(Observer):
         return latest is not None and latest.step == step and latest.run == self._run
 
     def _save(self, step: int, loss: float) -> None:
-        """Copy the state, and write it in the background."""
         session = self._session
         with session.span("checkpoint"):
             self._settle()
@@ -239,6 +238,6 @@ class Checkpointing(Observer):
 
 
 def _first(error: BaseException) -> str:
-    """Return the line that says what went wrong, of torch's long account of which rank failed how."""
+    """Return the line of torch's long account that says what went wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

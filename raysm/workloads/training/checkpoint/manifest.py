@@ -71,7 +71,7 @@ class Manifest:
         return name_of(self.step, self.run)
 
     def value_of(self, metric: str) -> float | None:
-        """Return the value of a metric by which the best is kept, also where it was another one then."""
+        """Return the value of a metric by which the best is kept, even if it was another metric when this was saved."""
         if self.metric in (None, metric):
             return self.value
         # A step's own loss is kept nowhere else: what was reported by that name may be any other.
@@ -104,7 +104,7 @@ def parse_manifest(data: Any, where: str) -> Manifest:
 
 
 def list_folders(checkpoints: Path) -> list[str]:
-    """Return the names of all checkpoints below ``checkpoints``, torn ones too, the newest first."""
+    """Return the names of all checkpoints, torn ones too, the newest first."""
     with contextlib.suppress(FileNotFoundError):
         return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
     return []

@@ -96,7 +96,7 @@ def _readable(folder: Path) -> tuple[dict[str, Manifest], str]:
 
 
 def _intact(checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
-    """Return the files that are whole on this instance, of those that are this rank's to look at."""
+    """Return the whole files on this instance, of those that are this rank's to check."""
     rank_on_host, ranks = exchange.place
     # The digests of a large checkpoint are shared by the ranks of the instance, which all read the same disk.
     names = sorted(manifest.files)[rank_on_host::ranks]
@@ -140,7 +140,7 @@ def _load(
 
 
 def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
-    """Return the files that this rank needs, after all ranks have seen that the checkpoint is of this model."""
+    """Return the files that this rank needs, after all ranks have checked that the checkpoint is of this model."""
     problem, needed, entries, saved_keys = "", set[str](), set[str](), set[str]()
     try:
         needed, entries, saved_keys = shards.plan(state, checkpoint)

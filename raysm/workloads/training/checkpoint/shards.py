@@ -105,13 +105,13 @@ def save(
 
 
 class _Written(list[WriteResult]):
-    """What one rank wrote, with the digests of its files; travels to rank 0 in the place of the plain list."""
+    """The files that one rank wrote, with their digests; travels to rank 0 instead of the plain list."""
 
     files: dict[str, FileRecord]
 
 
 class _DigestingWriter(FileSystemWriter):
-    """Writes a checkpoint's files, and passes their sizes and digests on when all are written."""
+    """Writes a checkpoint's files and records their sizes and digests."""
 
     def __init__(self, folder: Path, complete: Callable[[Mapping[str, FileRecord]], None]) -> None:
         super().__init__(folder)
@@ -203,7 +203,7 @@ class _LoadPlanner(DefaultLoadPlanner):
 
 
 def _numbers_of_numpy() -> list[Any]:
-    """Return what a pickled number of NumPy consists of: a learning rate may be one."""
+    """Return the parts of a pickled number of NumPy: a learning rate may be one."""
     if "numpy" not in sys.modules:
         return []
     import numpy as np
@@ -229,7 +229,7 @@ def _metadata(folder: Path) -> Metadata:
 
 
 def _hush_single_process(group: "dist.ProcessGroup | None") -> None:
-    """Silence the warning that there is only one process, which is what the user asked for."""
+    """Silence the warning that there is only one process."""
     if group is None:
         # For good: the warning comes from another thread, at its own time.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

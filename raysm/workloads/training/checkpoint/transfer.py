@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FileTransfer:
-    """One file that travels."""
+    """One file that is sent."""
 
     name: str
     source: str
@@ -56,7 +56,7 @@ def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Colle
 
 
 class CheckpointTransfer:
-    """All ranks, as one of them sees them; each method has to be called by every rank."""
+    """Messages between all ranks; every rank has to call each method."""
 
     def __init__(self, rank: int, hosts: Sequence[str], group: "dist.ProcessGroup | None") -> None:
         self._rank, self._hosts, self._group = rank, tuple(hosts), group
@@ -69,7 +69,7 @@ class CheckpointTransfer:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this rank acts for its instance."""
+        """Return whether this rank acts for its instance."""
         return self._leaders[self.host] == self._rank
 
     @property
@@ -79,7 +79,6 @@ class CheckpointTransfer:
         return ranks.index(self._rank), len(ranks)
 
     def gather(self, value: T) -> list[T]:
-        """Return every rank's ``value``, in the order of ranks."""
         if self._group is None:
             return [value]
         values: list[Any] = [None] * len(self._hosts)
@@ -87,7 +86,7 @@ class CheckpointTransfer:
         return values
 
     def by_host(self, names: Collection[str]) -> dict[str, set[str]]:
-        """Return the names that the ranks of each instance give, together."""
+        """Return the union of the names that the ranks of each instance give."""
         by_host: dict[str, set[str]] = {host: set() for host in self._hosts}
         # A rank knows of its own files only; the instance has what any of its ranks has seen.
         for host, of_rank in zip(self._hosts, self.gather(set(names)), strict=True):

@@ -18,7 +18,6 @@ Metric: TypeAlias = Callable[[Any, Any], Any]
 
 
 def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
-    """Return the sums over no row, float64[metrics + 1] on the CPU."""
     return torch.zeros(len(metrics) + 1, dtype=torch.float64)
 
 
@@ -49,7 +48,7 @@ def _name(metric: Metric) -> str:
 
 
 class Engine(Protocol):
-    """One mode's forward and backward."""
+    """Forward and backward of one mode."""
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
         """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice.
@@ -111,7 +110,6 @@ class FullModel:
             return sums(metrics, output, target, rows_of((inputs, target))) if self.counts else no_sums(metrics)
 
     def _add(self, batch: Any, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss of a batch that is on the device; return the loss."""
         inputs, target = inputs_and_target(batch)
         with autocast(self.device, self.precision):
             loss = self.loss(self.model(*inputs), target)
@@ -120,7 +118,7 @@ class FullModel:
         return loss.detach()
 
     def _add_in_pieces(self, batch: Any, factor: float) -> torch.Tensor:
-        """Do as ``_add``, with the activations of one piece at a time in memory."""
+        """Like ``_add``, with the activations of one piece at a time in memory."""
         loss = torch.zeros((), device=self.device)
         last = self.accumulate - 1
         for number, (piece, share) in enumerate(pieces(batch, self.accumulate)):

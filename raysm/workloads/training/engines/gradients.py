@@ -29,7 +29,7 @@ def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None
 
 @torch.no_grad()
 def _reduce(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, divisor: int) -> None:
-    """Sum over the group in messages of some 25 MB, as DDP does: many small ones would wait long."""
+    """Sum over the group in messages of about 25 MB, as DDP does: many small ones would take long."""
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
     # All are on their way before the first is awaited: the network works while the next is put together.
     messages = [_message(bucket) for bucket in buckets]
@@ -63,7 +63,7 @@ def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def _message(bucket: Sequence[nn.Parameter]) -> torch.Tensor:
-    """Return the gradients and, for each, 1 if this replica has it: messages have to be alike on all replicas."""
+    """Return the gradients and, for each, 1 if this replica has it: messages have the same shape on all replicas."""
     grads = [
         torch.zeros_like(_local(parameter)) if parameter.grad is None else _local(parameter.grad)
         for parameter in bucket
@@ -127,7 +127,7 @@ def clip(
 
 
 def _cut(grad: DTensor) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torch.Tensor]:
-    """Return over which dimensions of its mesh a gradient is cut, None if it is whole; and this rank's part."""
+    """Return the dimensions of its mesh over which a gradient is cut, None if it is whole; and this rank's part."""
     if any(placement.is_partial() for placement in grad.placements):  # sums that are still to be made
         grad = grad.redistribute(
             placements=[Replicate() if placement.is_partial() else placement for placement in grad.placements]
@@ -137,6 +137,6 @@ def _cut(grad: DTensor) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torc
 
 
 def _device(stages: "dist.ProcessGroup | None") -> torch.device:
-    """Return where a rank without gradients, a stage that is frozen, takes part in the others' sum."""
+    """Return the device on which a rank without gradients (a frozen stage) takes part in the others' sum."""
     on_gpu = stages is not None and dist.get_backend(stages) == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

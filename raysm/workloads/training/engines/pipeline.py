@@ -50,7 +50,7 @@ def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int,
 
 
 class Stage(nn.Module):
-    """A stage that computes in the precision asked for: the schedule calls it outside of any context of ours."""
+    """A stage with the precision asked for: the schedule calls it outside of any autocast context."""
 
     def __init__(self, part: nn.Module, device: torch.device, precision: torch.dtype | None) -> None:
         super().__init__()
@@ -59,11 +59,10 @@ class Stage(nn.Module):
         self._is_trial = False
 
     def expect_trial(self) -> None:
-        """Say that a new ``PipelineStage`` makes the next call, to learn shapes, on memory as it happens to be."""
+        """Expect that a new ``PipelineStage`` makes the next call, on uninitialised memory, to learn shapes."""
         self._is_trial = True
 
     def forward(self, *inputs: Any) -> Any:
-        """Return what the next stage takes."""
         is_trial, self._is_trial = self._is_trial, False
         with without_trace(self.part, self._device) if is_trial else contextlib.nullcontext():
             with autocast(self._device, self._precision):
@@ -72,7 +71,7 @@ class Stage(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineRank:
-    """One rank of a pipeline, and those that it talks to."""
+    """One rank of a pipeline, and its process groups."""
 
     place: int
     group: dist.ProcessGroup
@@ -203,7 +202,7 @@ class Pipeline:
             return self._loss(output, _rows(self._target, rows)) * (self._weight_of_row * len(rows))
 
     def _full_slice(self, rows: int) -> int:
-        """Return the rows of a full slice: told by ``batches``, else those of the first batch."""
+        """Return the rows of a full slice: from ``batches``, else those of the first batch."""
         # Once: the weight of a row, and so the loss, must not depend on which slice came first.
         if self._full_rows is None:
             count = self._parallel.microbatch_count
@@ -222,6 +221,6 @@ class Pipeline:
 
 
 def _rows(value: Any, rows: torch.Tensor) -> Any:
-    """Return the rows of these numbers, which follow one another, of each tensor."""
+    """Return these consecutive rows of each tensor."""
     first, count = int(rows[0]), len(rows)
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[first : first + count], value)

@@ -1,67 +1,12 @@
-"""Refuse in the first step batches that a batch norm could not train on.
-
-Batch norms need several values per channel, and the last batch of an epoch may leave a worker a single row. Torch says
-so when that batch comes, at the end of the first epoch.
-"""
+"""Keep running averages of norms as they are while a model computes for shapes, again, or for an evaluation."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.utils.hooks import RemovableHandle
-
-from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.session import Observer, Session
-
-
-class BatchNormCheck(Observer):
-    """Looks at the batch norms of a model in the first step of each loop over ``batches``."""
-
-    def __init__(self, session: Session, model: nn.Module, accumulate: int = 1) -> None:
-        self._session, self._accumulate = session, accumulate
-        self._norms = {
-            name: module
-            for name, module in model.named_modules()
-            # A SyncBatchNorm sees the rows of all ranks together, so one row on each is enough for it.
-            if isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
-        }
-        self._seen: Any = None
-        self._hooks: list[RemovableHandle] = []
-
-    def on_step_begin(self, step: int) -> None:
-        part = self._session.position.coming
-        # Once a loop: hooks in each forward would cost every step.
-        if part is None or part.order is self._seen:
-            return
-        self._seen = part.order
-        if part.fewest_rows // self._accumulate <= 1 < part.rows:
-            self._hooks = [
-                module.register_forward_pre_hook(lambda module, inputs, name=name: self._look(name, module, inputs[0]))
-                for name, module in self._norms.items()
-            ]
-
-    def on_step_end(self, step: int, loss: float) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-
-    def _look(self, name: str, norm: nn.Module, values: torch.Tensor) -> None:
-        part = self._session.position.coming
-        if part is None or not norm.training or values.dim() < 2:
-            return
-        # More values than rows: images, say, have several per channel in each row.
-        if values.numel() // values.shape[1] <= -(-part.rows // self._accumulate):
-            pieces = f", each in accumulate={self._accumulate} pieces" if self._accumulate > 1 else ""
-            raise InvalidRequest(
-                f"training.step: the last batch of an epoch leaves a worker 1 row ({part.order.samples} samples in"
-                f" batches of {part.order.batch_size}, over {self._session.data_ranks} data ranks{pieces}), and"
-                f" {type(norm).__name__} ({name}) needs more than one value per channel to train: give"
-                " training.batches drop_last=True, or another batch_size"
-            )
+from torch.nn.modules.batchnorm import _NormBase
 
 
 @contextmanager

@@ -44,9 +44,6 @@ class BatchSlice:
     """Rows of the slice that count / rows of the whole batch."""
     slice_rows: int
     """Rows of a full slice of that loop."""
-    # Known before the first step, so that what a later batch would break is refused at once.
-    fewest_rows: int
-    """Rows of the smallest slice of that loop."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -155,7 +155,6 @@ def one_pass(
         Reader(dataset, order.seed, collate),
         order,
         list(_slices_of(session, order, epoch=0, offset=0, drop_last=False)),
-        _fewest_rows(order, 0, session.data_ranks, False),
         loader_workers,
     )
     return session.position.hand_out(parts)
@@ -171,8 +170,7 @@ def _all_batches(
     first, offset = session.position.begin(order, is_single=is_single)
     for epoch in range(first, first + 1 if count is None else count):
         todo = _slices_of(session, order, epoch=epoch, offset=offset, drop_last=drop_last)
-        fewest = _fewest_rows(order, offset, session.data_ranks, drop_last)
-        yield from session.position.hand_out(_one_pass(session, reader, order, list(todo), fewest, loader_workers))
+        yield from session.position.hand_out(_one_pass(session, reader, order, list(todo), loader_workers))
         session.position.passed(order, epoch, is_single=is_single)
         offset = 0
 
@@ -190,7 +188,7 @@ def _slices_of(session: Session, order: DataOrder, *, epoch: int, offset: int, d
 
 
 def _one_pass(
-    session: Session, reader: Reader, order: DataOrder, todo: list[Slice], fewest_rows: int, loader_workers: int
+    session: Session, reader: Reader, order: DataOrder, todo: list[Slice], loader_workers: int
 ) -> Iterator[tuple[BatchSlice, Any]]:
     pinned = session.device.type == "cuda"
     # Batch by batch through the sampler, not the data set's own length: a loader ends where its sampler does.
@@ -217,16 +215,9 @@ def _one_pass(
                 rows=len(item.rows),
                 share=item.share,
                 slice_rows=-(-order.batch_size // session.data_ranks),
-                fewest_rows=fewest_rows,
             ),
             batch,
         )
-
-
-def _fewest_rows(order: DataOrder, offset: int, data_ranks: int, drop_last: bool) -> int:
-    """Return the rows of the smallest slice that is computed in this epoch, or in one that begins anew."""
-    last = {(order.samples - begin) % order.batch_size for begin in (offset, 0)} - {0}
-    return max(1, min({order.batch_size} | (set() if drop_last else last)) // data_ranks)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -40,7 +40,7 @@ def renew(optimizer: Optimizer) -> None:
 
 
 def stateful(entries: Iterable[str]) -> set[str]:
-    """Return the parameters of which a checkpoint with these ``entries`` of the optimizer has a state."""
+    """Return the parameters that have a state in a checkpoint with these ``entries`` of the optimizer."""
     names = list(entries)
     parameters = {name.removeprefix(GROUPS).rpartition(".")[0] for name in names if name.startswith(GROUPS)}
     return {_parameter_of(name, parameters) for name in names if name.startswith(STATE)}
@@ -53,7 +53,7 @@ def readable(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, An
 
 @contextmanager
 def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
-    """Let exactly the parameters ``names`` of ``parts`` be trained meanwhile: those of which torch has states."""
+    """Let exactly the parameters ``names`` require gradients in this context: torch has states of those only."""
     before = {parameter: parameter.requires_grad for parameter in parts.parameters()}
     try:
         for name, parameter in parts.named_parameters():
@@ -65,7 +65,7 @@ def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
 
 
 def _parameter_of(entry: str, parameters: Collection[str]) -> str:
-    """Return which of the parameters a state belongs to, "" for another one; values may be nested."""
+    """Return the parameter of a state's entry, "" for another one; values may be nested."""
     name = entry.removeprefix(STATE)
     # Names of parameters have dots, and so have names of nested values: the longest that is known is it.
     while name and name not in parameters:

@@ -37,7 +37,7 @@ from raysm.workloads.training.parallel.ties import check_ties, copies_here, find
 
 @dataclass(frozen=True, slots=True)
 class RankModel:
-    """What a rank has of the model."""
+    """The part of the model that a rank has."""
 
     wrapped: nn.Module
     parts: nn.Module
@@ -53,7 +53,7 @@ class RankModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallelizer:
-    """How to cut."""
+    """Cuts a model over the ranks."""
 
     session: Session
     parallel: Parallel
@@ -70,7 +70,7 @@ class Parallelizer:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each rank has the whole model: replicas only."""
+        """Return whether each rank has the whole model."""
         return self.layout.data == self.layout.world_size
 
     def apply(self, model: nn.Module, groups: Groups) -> RankModel:
@@ -158,7 +158,6 @@ class Parallelizer:
         )
 
     def _replicated(self, model: nn.Module) -> RankModel:
-        """Replicate the model on each rank; alone, it stays as it is."""
         session = self.session
         model.to(session.device)
         wrapped = model
@@ -209,7 +208,7 @@ class Parallelizer:
         return stages
 
     def _share_weights(self, model: nn.Module) -> None:
-        """Give every rank the weights of rank 0; they stay where they are until they are cut."""
+        """Give every rank the weights of rank 0."""
         for tensor in (*model.parameters(), *model.buffers()):
             # NCCL, by which GPUs talk, sends nothing that lies on the CPU.
             group = self.session.cpu_group if tensor.device.type == "cpu" else None
@@ -219,7 +218,7 @@ class Parallelizer:
                 tensor.detach().copy_(message)
 
     def _around(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
-        """Wrap this rank's model, or one stage of it, and bring it onto the device."""
+        """Wrap this rank's model, or one stage of it, and move it to the device."""
         inner = module.part if isinstance(module, Stage) else module
         if plan:
             partition_tensors(inner, plan, mesh["tensor"])
@@ -246,14 +245,14 @@ class Parallelizer:
         fully_shard(outer, mesh=mesh, mp_policy=self._policy(outer), reshard_after_forward=again)
 
     def _policy(self, module: nn.Module) -> MixedPrecisionPolicy:
-        """Return in which types the parameters travel: those beside running averages stay of the averages' type."""
+        """Return the types in which parameters travel: those beside running averages keep the averages' type."""
         averages = any(isinstance(inner, _NormBase) for inner in module.modules())
         return MixedPrecisionPolicy(
             param_dtype=None if averages else self.precision, reduce_dtype=torch.float32 if self.precision else None
         )
 
     def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
-        """Compile each block; let it keep only its inputs until the backward pass, or what it keeps on the CPU."""
+        """Compile, recompute or offload each block, as asked for."""
         if self.compiles:
             # Inside of what is computed again: torch compiles no checkpoint that puts running averages back.
             compile_blocks(module, blocks)
@@ -267,7 +266,6 @@ class Parallelizer:
 
 
 def _shares(block: nn.Module, model: nn.Module) -> bool:
-    """Return whether a parameter of the block also has a name outside of it."""
     inside, all_names = (
         Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
         for module in (block, model)

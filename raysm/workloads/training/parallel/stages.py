@@ -57,8 +57,6 @@ MEASURED_RUNS = 3
 
 
 class _Tracer(fx.Tracer):
-    """Opens only the modules that contain a boundary."""
-
     def __init__(self, opened: set[str]) -> None:
         super().__init__()
         self._opened = opened
@@ -109,7 +107,6 @@ class Stages:
         return fx.GraphModule(self.model, graph, f"Stage{stage}")
 
     def parameter_names(self) -> set[str]:
-        """Return the names of the parameters of all stages, a shared one's each."""
         return {
             name
             for stage in range(len(self))
@@ -266,7 +263,7 @@ def _is_size(node: fx.Node) -> bool:
 
 
 def _containers(name: str) -> list[str]:
-    """Return the names of the modules around that of this name, the root left out: of a.b.c it is a and a.b."""
+    """Return the names of the modules around that of this name: of a.b.c it is a and a.b."""
     return [name[:dot] for dot, sign in enumerate(name) if sign == "."]
 
 
@@ -318,7 +315,7 @@ class _Stopwatch(fx.Interpreter):
 
 
 def _block_costs(leaves: dict[fx.Node, float], names: Sequence[str]) -> list[float]:
-    """Return the cost of each block; what comes before the first is its, and what follows the last is the last's."""
+    """Return the cost of each block with the modules that follow it; the first also has those before it."""
     costs, block = [0.0] * len(names), 0
     for node, cost in leaves.items():
         if node.target in names:

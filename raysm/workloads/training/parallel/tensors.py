@@ -103,7 +103,7 @@ def _checked_style(name: str, module: nn.Module, style: Any, degree: int) -> Any
 
 
 def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
-    """Cut the tensors of those modules of a resolved plan that ``module``, a model or a stage of one, has."""
+    """Cut the tensors of the plan's modules in ``module``, a model or a stage of one."""
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     modules = dict(module.named_modules())
     cuts = {

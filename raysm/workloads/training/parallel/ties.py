@@ -31,7 +31,7 @@ class Tie:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copies:
-    """Parameters of this worker that the same other workers of its pipeline have, too."""
+    """Parameters of this worker that other workers of its pipeline also have."""
 
     parameters: tuple[nn.Parameter, ...]
     """In the same order on all of these workers."""

@@ -174,14 +174,13 @@ class Trainer:
         return {name: tensor for name, tensor in whole.items() if tensor is not None and self.session.rank == 0}
 
     def _owners(self, own_names: Iterable[str]) -> dict[str, int]:
-        """Return the lowest rank that has each name."""
         names = [list(own_names)] * self.session.world_size
         if self.session.cpu_group:
             dist.all_gather_object(names, list(own_names), group=self.session.cpu_group)
         return {name: rank for rank in reversed(range(len(names))) for name in names[rank]}
 
     def _whole(self, tensor: Any, owner: int) -> torch.Tensor | None:
-        """Bring one tensor from rank ``owner`` to rank 0; every rank that has a part of it helps to put it together."""
+        """Bring one tensor from rank ``owner`` to rank 0; every rank that has a part of it helps."""
         if isinstance(tensor, DTensor):
             tensor = tensor.full_tensor()
         rank, group = self.session.rank, self.session.cpu_group
