@@ -72,7 +72,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
     inputs = payload.read_request(instance.payload).inputs
     if channel not in inputs:
         raise InvalidRequest(f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}")
-    # All instances have the same files, so this one's list is that of all, and nobody has to be asked.
+    # All instances have the same files, so this one's list is that of all.
     if inputs[channel].distribution == "FullyReplicated":
         return list_files(instance.paths.channel(channel), channel, None)
     blocks: list[FileBlock] = []
@@ -282,7 +282,7 @@ class _Run:
     def _begin(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         """Begin as many blocks as may be unfinished; yield those that an earlier run has finished."""
         while len(self._running) < self._limit and not self._is_exhausted:
-            # A block may be any value, None too: the end needs one that is none.
+            # A block may be any value, also None: the end needs a value of its own.
             block = next(waiting, self)
             if block is LATER:
                 return
@@ -307,7 +307,7 @@ class _Run:
             return entry.block, ray.get(ready[0])
         except RayError as error:
             _judge(error, entry, self._attempts)
-            # A lasting process has ended: unlike tasks, whose processes Ray replaces, nobody else would begin another.
+            # A lasting process has ended: Ray replaces the processes of tasks only.
             if isinstance(error, RayActorError):
                 self._workers.replace(ready[0])
             self._submit(entry.block, entry.attempt + 1)

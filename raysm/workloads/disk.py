@@ -114,12 +114,12 @@ class Stream:
         self._digested = len(head)
         self._digest = hashlib.sha256(head)
         self._written: dict[int, _Piece] = {}
-        # Whoever brings pieces faster than the disk takes them has to wait: memory stays bounded.
+        # A caller that brings pieces faster than the disk takes them waits: memory stays bounded.
         self._room = threading.Semaphore(PIECES)
         self._error: BaseException | None = None
         # While one piece is being synchronised, the next is copied into the page cache.
         self._writers = ThreadPoolExecutor(max_workers=2)
-        # One thread: a digest is computed from the beginning on, so two could not go on side by side.
+        # One thread: a digest is computed from the beginning, so two threads could not share it.
         self._digester = ThreadPoolExecutor(max_workers=1)
 
     def put(

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         environment = environments.read()
         payload = payloads.load(environment.payload)
         _hush_ray()
-        # Only now, and not by Python as it begins: a json.py of the user's is for his own code.
+        # Only now, and not at Python's start: a json.py of the user's must not replace the standard library's.
         sys.path.insert(0, str(payload.source))
         runner = load_runner(payload, environment)
         address = "auto"
@@ -79,7 +79,7 @@ def _fail(failure: Failure, error: BaseException, payload: Payload | None, envir
 
 def _record(failure: Failure, raised: BaseException | None, record: Path) -> None:
     """Write the failure, and the exception that a function raised, for the bootstrap, which knows if they count."""
-    # On a full disk, for one, stderr has told it already, and the exit code must still be returned.
+    # On a full disk, for example, stderr has it already, and the exit code must still be returned.
     with contextlib.suppress(OSError, ImportError):
         if raised is not None:
             from raysm.workloads.failure import pickled_exception

@@ -51,7 +51,7 @@ def check_room(
 
 
 def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Cut a stream of equally long arrays anew: ``size`` entries each time, fewer at the end."""
+    """Regroup a stream of equally long arrays: ``size`` entries each time, fewer at the end."""
     waiting: list[tuple[NDArray[Any], ...]] = []
     length = 0
     for chunk in chunks:

@@ -42,7 +42,7 @@ def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]
             address=row["NodeManagerAddress"],
             rank=int(row["Labels"].get(LABEL_RANK, 0)),
             instance_type=row["Labels"].get(LABEL_INSTANCE_TYPE, ""),
-            # Ray leaves out a resource of which there is none.
+            # Ray leaves out a resource that a node does not have.
             cpus=int(row["Resources"].get("CPU", 0)),
             gpus=int(row["Resources"].get("GPU", 0)),
             object_store_bytes=int(row["Resources"].get("object_store_memory", 0)),
@@ -85,7 +85,7 @@ def answers(references: Iterable[Any]) -> list[Any]:
         try:
             values.append(ray.get(reference))
         except RayTaskError as error:
-            # The user's files are at fault: Ray's wrapper would hide the line that says so in a traceback of raysm's.
+            # The user's files are at fault: Ray's wrapper would hide the message in a traceback of raysm's.
             if isinstance(error.cause, InvalidRequest):
                 raise error.cause from None
             raise
@@ -171,14 +171,14 @@ class Presence:
         self._check_any(nodes, now_s)
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
         bound = {host: block for block in blocks for host in hosts_of(block)}
-        # One that came back, or that no block needs any more, begins anew when it goes away again.
+        # The time starts again for an instance that came back, or that no block needed meanwhile.
         self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():
             if now_s - since > LOST_AFTER_S:
                 raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")
 
     def _check_any(self, nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        """Give up where no instance can run a task: Ray itself would wait for one for ever."""
+        """Give up if no instance can run a task: Ray itself would wait forever."""
         if tasks_at_once((node["Resources"] for node in nodes), *self._task):
             self._nowhere_since = None
         elif self._nowhere_since is None:

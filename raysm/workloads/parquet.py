@@ -81,7 +81,7 @@ def write_parquet(
 class _Sink:
     """What Arrow writes to, as to a file that only grows: small pieces are put into the stream together."""
 
-    # Arrow asks for this and for ``tell`` as well, as of any file of Python's.
+    # Arrow also reads this, and calls ``tell``, as for any file of Python's.
     closed = False
 
     def __init__(self, stream: Stream) -> None:

@@ -88,8 +88,8 @@ class BlockRecord(Generic[V]):
             return True
         if not path.exists():
             return False
-        # Torn by an interruption, or of another block: computed anew, it costs one block; believed, it would cost the
-        # result.
+        # Torn by an interruption, or of another block: computing it again costs one block, trusting it would cost
+        # the result.
         if not self._whole(path, block):
             path.unlink(missing_ok=True)
             return False

@@ -51,7 +51,7 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
             take(report_made)
             return
         lines = [send(report_made, Path(str(of_trial)))]
-    # What a job of Ray's own prints is in Ray's log alone, which people read and nobody looks through for events.
+    # A job of Ray's own prints into Ray's log, which only people read.
     elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
         lines = event_lines(values, step)
     else:
@@ -217,7 +217,7 @@ class ProgressThrottle:
             return
         self._done = done
         now = self._clock()
-        # The end is always told, however soon it comes: displays close their bar on it.
+        # The end is always announced, however soon it comes: displays close their bar on it.
         if self._done >= self._total or now - self._last >= INTERVAL_S:
             self._last = now
             self._tell()

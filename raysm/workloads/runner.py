@@ -67,7 +67,7 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
         raise InvalidRequest(
             f"the workload {workload.kind} names the runner {workload.runner!r}, but {module} has no {name}"
         )
-    # Outside of the ``with``: only what an import lacks is the image's fault.
+    # Outside of the ``with``: only a missing import is the image's fault.
     instance: Runner[Any] = runner(payload, environment)
     return instance
 
@@ -167,7 +167,7 @@ def write_manifest(
         The manifest, without the files of other instances; None if the only instance left nothing, or if the user's
         code has written a file of that name.
     """
-    # A user's own file of that name is his result; ours would destroy it.
+    # A user's own file of that name is part of the result; ours would destroy it.
     if (folder / MANIFEST).exists():
         return None
     names = {file.name for file in described}

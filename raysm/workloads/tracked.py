@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
     stopped = threading.Event()
 
     def hand_on(number: int, frame: FrameType | None) -> None:
-        # Before the child is told: its end may be seen at once, and must then count as a stop.
+        # Before the signal is passed on: the child may end at once, which must then count as a stop.
         stopped.set()
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(number)
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
     copying = threading.Thread(target=_copy, args=(child, Lines(mirror.add)), daemon=True)
     copying.start()
     status = child.wait()
-    # What the driver left in the background may hold its pipe open for ever.
+    # A background process of the driver may hold its pipe open forever.
     copying.join(DRAIN_S)
     mirror.close(_end(status, is_stopped=stopped.is_set()), STOPPED_LAST_S if stopped.is_set() else LAST_S)
     if status < 0:
@@ -114,7 +114,7 @@ def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
 
 
 def _write(chunk: bytes) -> None:
-    with contextlib.suppress(OSError):  # nobody reads our log any more: the driver must not be held up by it
+    with contextlib.suppress(OSError):  # the log is not read any more, which must not block the driver
         while chunk:
             chunk = chunk[os.write(STDOUT, chunk) :]
 
@@ -126,7 +126,7 @@ def _end(status: int, *, is_stopped: bool) -> End:
 
 
 def _die(number: int) -> None:
-    """End by a signal, as the driver did: the bootstrap tells by it what happened."""
+    """End by the signal that ended the driver: the bootstrap reports it."""
     # Ended by the same signal, so that the bootstrap sees what it would have seen of the driver itself.
     signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
     os.kill(os.getpid(), number)

@@ -49,14 +49,14 @@ class Workers(Protocol):
         """Put something in the place of what died over that block."""
 
     def close(self, unfinished: Sequence[Any]) -> None:
-        """End what still works on these blocks: nobody wants their values any more."""
+        """End the tasks of these blocks: their values are not needed any more."""
 
 
 class Tasks:
     """One task of Ray for each block."""
 
     def __init__(self, num_cpus: float, num_gpus: float) -> None:
-        # No retries by Ray: it would not count them, and run out of memory for ever.
+        # No retries by Ray: it would retry without limit when memory runs out.
         self._task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
 
     def wait(self, timeout_s: float, block: Any = None) -> bool:

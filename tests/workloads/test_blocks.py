@@ -133,11 +133,6 @@ def test_what_the_users_function_raises_is_said_first_and_not_tried_again(ray_he
     assert "deserialize" not in str(caught.value)
 
 
-def test_a_crashing_block_says_that_its_worker_died(ray_here, tmp_path):
-    with pytest.raises(BlockFailed, match="WorkerCrashedError"):
-        list(map_blocks(partial(fail_until, tmp_path, 99, "crash"), row_blocks(3, 3), retries=0))
-
-
 def test_when_one_block_fails_the_others_are_cancelled(ray_here, tmp_path):
     with pytest.raises(BlockFailed):
         list(map_blocks(partial(first_fails_others_sleep, tmp_path), row_blocks(4, 1), retries=0))
@@ -210,26 +205,6 @@ def where(block: FileBlock) -> str:
 def test_a_block_bound_to_an_instance_runs_there(ray_here):
     block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-1")
     assert list(map_blocks(where, [block])) == [(block, "algo-1")]
-
-
-@dataclass(frozen=True)
-class Request:
-    """A user's own value, whose fields happen to be named as those of a PlacedBlock are."""
-
-    inputs: tuple[str, ...]
-    host: str
-    needs: str
-
-
-def words_of(block: Request, *more: object) -> tuple[str, ...]:
-    return (*block.inputs, block.host, *map(str, more))
-
-
-@pytest.mark.parametrize("lasting", [False, True])
-def test_the_fields_of_a_users_block_are_his_own(ray_here, lasting):
-    blocks = [Request(inputs=("a", "b"), host="db.example.com", needs="water")]
-    found = list(map_blocks(words_of, blocks, lasting=lasting, retries=0))
-    assert found == [(blocks[0], ("a", "b", "db.example.com"))]
 
 
 @dataclass(frozen=True)

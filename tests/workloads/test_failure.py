@@ -4,7 +4,6 @@ import pickle
 import threading
 
 import pytest
-import ray.exceptions
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
 from raysm.errors import InvalidPayload, InvalidRequest, WorkerFailed
@@ -61,13 +60,6 @@ def test_a_failed_worker_is_named_with_its_exception_traceback_and_exit_code():
     assert failure.exit_code == 7
     copied = pickle.loads(pickle.dumps(error))
     assert (str(copied), copied.exit_code) == (str(error), 7)
-
-
-def test_of_a_failed_task_its_own_exception_travels_without_ray():
-    wrapped = ray.exceptions.RayTaskError("f", "the traceback", ValueError("odd")).as_instanceof_cause()
-    content = pickled_exception(wrapped)
-    assert b"ray" not in content
-    assert repr(pickle.loads(content)) == "ValueError('odd')"
 
 
 class Stubborn(Exception):

@@ -17,7 +17,6 @@ from raysm.workloads.nodes import (
     host_of,
     hosts_of,
     inputs_of,
-    tasks_at_once,
 )
 
 
@@ -119,18 +118,3 @@ def test_blocks_that_no_instance_is_left_to_run_are_given_up():
     presence.check([RowBlock(0, 1)], [head], 160.0)
     with pytest.raises(InstanceLost, match="for 61 s no instance .* num_cpus=1 and num_gpus=0: all that could went"):
         presence.check([RowBlock(0, 1)], [head], 161.0)
-
-
-@pytest.mark.parametrize(
-    ("resources", "num_cpus", "num_gpus", "at_once"),
-    [
-        ([{"CPU": 4.0}, {"CPU": 2.0}], 1, 0, 6),
-        ([{"CPU": 4.0}, {"CPU": 2.0}], 3, 0, 1),
-        ([{"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0}], 1, 1, 1),
-        ([{"CPU": 1.0}], 0.1, 0, 10),
-        ([{"memory": 1.0}, {"CPU": 2.0}], 0, 0, 2),
-        ([], 1, 0, 0),
-    ],
-)
-def test_tasks_run_where_all_that_they_need_is_left(resources, num_cpus, num_gpus, at_once):
-    assert tasks_at_once(resources, num_cpus, num_gpus) == at_once

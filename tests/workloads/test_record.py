@@ -65,15 +65,6 @@ def test_a_block_that_a_kill_has_torn_is_computed_anew(tmp_path):
         assert BlockRecord(tmp_path / "r", {}).load(BLOCK) == list(range(1000))
 
 
-def test_what_was_mapped_stays_as_it_was_when_the_block_is_recorded_again(tmp_path):
-    record = BlockRecord(tmp_path / "r", {}, encode=lambda value: [value], decode=memoryview)
-    record.save(BLOCK, b"before")
-    view = record.load(BLOCK, mapped_bytes=0)
-    record.save(BLOCK, b"after.")
-    assert bytes(view) == b"before"
-    assert bytes(record.load(BLOCK)) == b"after."
-
-
 def test_a_full_disk_is_said_with_the_block(tmp_path):
     record = BlockRecord(tmp_path / "r", {})
     with pytest.raises(NoRoom, match="became full while rows 0 to 9 was recorded"):

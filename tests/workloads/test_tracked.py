@@ -13,7 +13,7 @@ from raysm.contract.payload import Payload
 from raysm.request import JobRequest, Script
 from raysm.request.space import loguniform
 from raysm.request.sweep import ScriptSweep
-from raysm.workloads.tracked import Lines, run_of
+from raysm.workloads.tracked import run_of
 
 WITHIN_S = 120
 
@@ -91,17 +91,6 @@ def test_the_driver_does_not_outlive_it(tmp_path):
     process.kill()
     # The pipe ends once nobody can write to it any more.
     assert process.communicate(timeout=WITHIN_S)[0] == b""
-
-
-def test_what_is_no_text_and_never_ends_is_borne():
-    taken = []
-    lines = Lines(taken.append)
-    lines.feed(b"\xff\xfe\n")
-    for _ in range(100):
-        lines.feed(b"x" * 100_000)
-    assert len(lines._rest) <= 1 << 16
-    lines.feed(f"\n{LOSS}\n".encode())
-    assert len(taken) == 1
 
 
 def test_the_run_is_that_of_the_request(tmp_path):

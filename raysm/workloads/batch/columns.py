@@ -54,7 +54,7 @@ class InputColumns:
 
 def column(name: str, kind: pa.DataType, lacks_values: bool) -> pa.Field:
     """Return a column of a schema; it is nullable if a value is missing."""
-    # Arrow has no column of the type null that lacks none, as that of a file without rows.
+    # Arrow has no column of type null that is not nullable, which a file without rows would need.
     return pa.field(name, kind, lacks_values or pa.types.is_null(kind))
 
 
@@ -85,7 +85,7 @@ def unified(
     if same_columns:
         for item in with_columns[1:]:
             _check_names(item, with_columns[0])
-    # A CSV file of a header alone tells no types.
+    # A CSV file with only a header has no types.
     described = [item for item in files if item.rows] or with_columns
     found: dict[str, pa.DataType] = {}
     seen: dict[str, list[tuple[str, pa.DataType]]] = {}

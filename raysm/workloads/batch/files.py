@@ -116,7 +116,7 @@ class Text:
 
 
 def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
-    """Yield a span's lines, so many at a time."""
+    """Yield a span's lines, ``count`` at a time."""
     try:
         with _opened(path) as file:
             if span.start:
@@ -124,7 +124,7 @@ def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
             lines = islice(file, span.rows)
             while some := list(islice(lines, count)):
                 yield some
-    # Of a file that is torn, is none, or is damaged; what the disk says may be gone at the next attempt.
+    # The file is torn or damaged. Errors of the disk pass: another attempt may succeed.
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
 

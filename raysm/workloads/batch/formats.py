@@ -62,7 +62,7 @@ def is_gzipped(name: str) -> bool:
 
 
 def groups_of(files: Sequence[str], rows: int) -> list[Span]:
-    """Cut files that are a record each into spans of so many."""
+    """Cut files that are one record each into spans of ``rows`` files."""
     starts = range(0, len(files), rows)
     return [Span(files=tuple(files[start : start + rows]), rows=len(files[start : start + rows])) for start in starts]
 

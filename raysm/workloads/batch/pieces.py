@@ -75,7 +75,7 @@ def _cut_there(channel: str, kind: str, names: Mapping[str | None, Sequence[str]
     references = {}
     for host, files in names.items():
         on_host = [node for node in nodes if node.host == host]
-        # Each is told its own names alone, of which there may be many, and none is waited for before all are asked.
+        # Each gets its own names only, of which there may be many; all are asked before the first answer is awaited.
         references[host] = list(ask_every_node(_cut, channel, kind, files, rows, nodes=on_host, max_retries=3).values())
     spans: dict[str | None, Sequence[Span]] = {}
     for host, reference in references.items():

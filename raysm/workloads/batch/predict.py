@@ -127,7 +127,7 @@ def ahead(items: Iterable[T], count: int) -> Iterator[T]:
                 return
             yield item
     finally:
-        # Also where nobody wants more: a reader that waits for room would wait for ever, with its files open.
+        # Also if the caller wants no more: a reader that waits for room would wait forever, with its files open.
         left.set()
         thread.join()
 

@@ -121,7 +121,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     ):
         gathered.take(piece, part)
     files = gathered.files()
-    # Only now that every part is in its place: until here a restart would have gone on from it.
+    # Only now that every part is in its place: until here a restart would have continued from it.
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
@@ -151,7 +151,7 @@ def _record(
     places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path, columns: InputColumns | None
 ) -> BlockRecord[Part] | None:
     """Return the record of finished parts; they depend on everything but the cluster."""
-    # Without checkpoints nothing outlives the containers, and a second copy of each part would be for nobody.
+    # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
     if places.records is None:
         return None
     # Of pieces all that they are: their names in messages say of many files the first alone.
@@ -194,7 +194,7 @@ class Gathered:
     def files(self) -> tuple[ResultFile, ...]:
         """Return the parts in the order of the input, once all have come."""
         for piece, schema in self._incomplete:
-            # Another part has told the type: all parts have the same columns, whoever was first.
+            # Another part has the type: all parts have the same columns, in whatever order they came.
             if schema != self._schema:
                 table = pq.read_table(self._folder / piece.file).cast(self._schema)
                 self._write(piece, len(table), parquet_of(table))

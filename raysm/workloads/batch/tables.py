@@ -89,7 +89,7 @@ class Table:
         try:
             for table in _regrouped(self.tables(folder / name, span, batch_size, self._columns), batch_size):
                 table = cast(table, self._columns, str(folder / name))
-                # A table that has columns of these names was made of such records, and goes on naming them so.
+                # A table with columns of these names keeps them: it is a result that already names its records.
                 columns: dict[str, NDArray[Any]] = {
                     "file": objects([name] * len(table)),
                     "row": np.arange(row, row + len(table)),
@@ -123,7 +123,7 @@ class Csv(Table):
             try:
                 schema, rows = _csv_columns(path, block_bytes, types)
             except pa.ArrowInvalid as error:
-                # Arrow's word for a record that is longer than a block.
+                # Arrow calls a record that is longer than a block straddling.
                 if "straddl" not in str(error) or block_bytes >= MAX_BLOCK_BYTES:
                     _name_csv_column(error, path, block_bytes)
                 block_bytes *= 4
@@ -421,7 +421,7 @@ def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:
 
 
 def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
-    """Cut tables anew: ``size`` rows each, fewer at the end."""
+    """Regroup tables to ``size`` rows each, fewer at the end."""
     waiting: list[pa.Table] = []
     length = 0
     for table in tables:

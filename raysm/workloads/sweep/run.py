@@ -81,7 +81,7 @@ class _Slot:
     group: Any
     trial: _Trial | None = None
     kill_at_s: float = math.inf
-    """When to kill the actor, if its trial was told to stop and goes on."""
+    """When to kill the actor, if its trial should have stopped and still runs."""
 
 
 @dataclass(kw_only=True)
@@ -230,7 +230,7 @@ class _Run:
             self._close(slot)
             return
         slot.trial, slot.kill_at_s = trial, math.inf
-        # A trial whose process died, or that takes turns, is told once.
+        # The begin of a trial is announced once, also if its process died or it takes turns.
         if trial.began_s is None:
             trial.began_s = time.monotonic()
             # An interrupted trial without its checkpoint starts from the beginning.

@@ -119,7 +119,7 @@ class Study:
 
     def finish(self, entry: Entry) -> None:
         """Write down how a trial ended, and let the search learn from it."""
-        # The entry first: if the process is killed before ``tell``, the next run finds it and goes on here.
+        # The entry first: if the process is killed before ``tell``, the next run continues here.
         number = entry.trial.number
         self.entries[number] = self.save(entry)
         trial = self._trials.pop(number)

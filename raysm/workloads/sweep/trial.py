@@ -168,7 +168,7 @@ def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Mes
             return Message(report=run.with_uploaded(report), status="done", host=host)
     except EndedEarly:
         return Message(status="stopped", host=host)
-    except BaseException as error:  # KeyboardInterrupt too: without a message the sweep would wait for ever
+    except BaseException as error:  # KeyboardInterrupt too: without a message the sweep would wait forever
         reason, lines = trial_reason(error)
         return Message(status="failed", reason=reason, traceback=lines[-TRACEBACK_CHARACTERS:], host=host)
 

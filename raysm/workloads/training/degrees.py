@@ -282,7 +282,7 @@ class Parallel:
         """
         slices = self.layout(workers).data_ranks
         count = self.microbatch_count
-        # Rows that are left over would make a micro-batch of another shape, for which a schedule has to be made anew.
+        # Rows that are left over would make a micro-batch of another shape, which needs another schedule.
         if count > 1 and batch_size % (slices * count):
             raise InvalidRequest(
                 f"batch_size={batch_size} over {slices} data ranks and microbatches={count} leaves no whole rows; "

@@ -43,17 +43,6 @@ def test_who_takes_no_more_ends_the_reading():
     assert not any(thread.name == "reading-ahead" for thread in threading.enumerate())
 
 
-def test_an_error_of_reading_is_raised_where_its_item_would_come():
-    def items():
-        yield 1
-        raise ValueError("torn")
-
-    some = ahead(items(), 2)
-    assert next(some) == 1
-    with pytest.raises(ValueError, match="torn"):
-        next(some)
-
-
 BATCH = {"file": np.array(["a", "b"], dtype=object), "x": np.array([1.0, 2.0]), "id": np.array([7, 8])}
 
 

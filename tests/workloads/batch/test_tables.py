@@ -70,12 +70,6 @@ def test_a_torn_file_is_named(tmp_path, format, name, content):
         read(format, tmp_path, [name])
 
 
-def test_columns_named_file_and_row_name_the_records_as_those_of_a_result_do(tmp_path):
-    pq.write_table(pa.table({"file": ["x.png", "y.png"], "row": [7, 8], "z": [1, 2]}), tmp_path / "a.parquet")
-    (batch,) = read(Parquet, tmp_path, ["a.parquet"])[1]
-    assert (batch["file"].tolist(), batch["row"].tolist()) == (["x.png", "y.png"], [7, 8])
-
-
 def test_digits_with_leading_zeros_stay_text_in_every_file(tmp_path):
     (tmp_path / "a.csv").write_text("zip,n\n00123,1\n")
     (tmp_path / "b.csv").write_text("zip,n\n90210,2\n")
@@ -231,13 +225,6 @@ def test_csv_files_with_other_columns_are_refused_and_the_same_in_another_order_
         InvalidInput, match=r"c.csv has other columns than a.csv: it has no 'x', 'y'; only it has '3', 'c'"
     ):
         read(Csv, tmp_path, ["a.csv", "c.csv"])
-
-
-def test_parquet_columns_that_have_no_common_type_are_refused_with_both_files(tmp_path):
-    pq.write_table(pa.table({"x": [[1]]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"x": ["a"]}), tmp_path / "b.parquet")
-    with pytest.raises(InvalidInput, match=r"the column 'x' is string in b.parquet and list<.*> in a.parquet"):
-        read(Parquet, tmp_path, ["a.parquet", "b.parquet"])
 
 
 def test_whole_numbers_are_of_one_type_in_all_batches_though_only_one_lacks_a_value(tmp_path):

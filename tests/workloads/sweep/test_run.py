@@ -10,8 +10,7 @@ import pytest
 import raysm
 from raysm.contract.events import Metric, Progress, Trial
 from raysm.errors import InvalidRequest, TrialFailed
-from raysm.workloads.nodes import Node
-from raysm.workloads.sweep.run import TrialSize, size_of, trials_at_once
+from raysm.workloads.sweep.run import TrialSize, trials_at_once
 from raysm.workloads.sweep.study import Study
 from tests.support.sweeps import run
 
@@ -83,10 +82,6 @@ def diverges(x, returns):
     if returns:
         return float("nan")
     raysm.report(loss=float("nan"))
-
-
-def value_of(config):
-    return config["x"]
 
 
 def ended(entry, **fields):
@@ -190,14 +185,6 @@ def test_a_trial_that_ends_with_an_exit_with_0_is_done_and_its_model_is_kept(bas
     assert [path.read_text() for path in tmp_path.rglob("model.txt")] == ["model of 1"]
 
 
-def test_where_all_fail_the_job_fails_with_the_reason_of_the_first(base, tmp_path):
-    sweep = raysm.Sweep(
-        fails_below_5, space={"x": raysm.choice([1, 2])}, metric="loss", mode="min", search="grid", concurrency=1
-    )
-    with pytest.raises(TrialFailed, match=r"all 2 trials failed; the first one \(trial 0\): ValueError: 1 is below 5"):
-        run(sweep, base, tmp_path)
-
-
 def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tmp_path):
     sweep = raysm.Sweep(only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=500)
     told = []
@@ -251,18 +238,6 @@ def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_pa
     assert not marks.exists()
     assert [(trial.status, trial.value) for trial in trials_of(outcome)] == [("done", 2.0), ("stopped", 1.0)]
     assert outcome.notes == ("the time of 60 s was over: 1 trials were not begun",)
-
-
-def node(gpus):
-    return Node(host="algo-1", node_id="n", address="10.0.0.1", rank=0, instance_type="", cpus=4, gpus=gpus)
-
-
-def test_a_trial_takes_a_gpu_a_worker_where_any_instance_has_one_and_nobody_says():
-    space = {"x": raysm.uniform(0, 1)}
-    silent = raysm.Sweep(value_of, space=space, metric="loss", mode="min").workload()
-    assert [size_of(silent, nodes).gpus for nodes in ([node(0)], [node(0), node(8)])] == [0.0, 1.0]
-    chosen = raysm.Sweep(value_of, space=space, metric="loss", mode="min", gpus=0.5, cpus=2).workload()
-    assert (size_of(chosen, [node(0)]).gpus, size_of(chosen, [node(8)]).cpus) == (0.5, 2)
 
 
 def reports_then_sleeps(x):

@@ -7,7 +7,6 @@ import pytest
 
 import raysm
 from raysm.contract.events import Trial
-from raysm.errors import InvalidRequest
 from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
 from raysm.workloads.sweep.study import Entry, Population, Study, drawing_by, key_of
 
@@ -60,16 +59,6 @@ def test_a_seed_repeats_the_search(study, search):
     assert first == drawn(study(search=search, seed=7))
     assert first != drawn(study(search=search, seed=8))
     assert all(1e-4 <= params["lr"] <= 1e-1 and (params["q"] - 1) % 3 == 0 for params in first)
-
-
-def test_optuna_learns_what_is_good(study):
-    opened = study(space=LINE, seed=1)
-    values = []
-    for _ in range(40):
-        entry = opened.next()
-        values.append((entry.trial.params["x"] - 0.3) ** 2)
-        opened.finish(ended(entry, values[-1]))
-    assert sum(values[30:]) < sum(values[:10])
 
 
 def test_a_grid_tries_every_combination_once_also_over_an_interruption(study, tmp_path):
@@ -146,15 +135,6 @@ def test_earlier_trials_are_learned_from_also_if_a_function_draws(study):
         opened = study(draw, space=LINE, warm_start=earlier)
         assert [(trial.params, trial.value) for trial in trials(opened)] == [({"x": 0.2}, 0.2), ({"x": 0.8}, 0.8)]
         assert opened.next().trial.number == 0
-
-
-def test_a_space_function_returns_parameters_or_nothing(study):
-    def nothing(trial):
-        trial.suggest_float("x", 0, 1)
-
-    assert set(study(drawing_by(nothing, "space")).next().trial.params) == {"x"}
-    with pytest.raises(InvalidRequest, match=r"the space function space must return parameters by name, or None, got"):
-        study(drawing_by(lambda trial: [1], "space")).next()
 
 
 def test_a_sweep_is_known_by_its_space_metric_and_function():

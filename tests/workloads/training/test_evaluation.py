@@ -9,7 +9,6 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
-from raysm.errors import InvalidRequest
 from raysm.workloads.training.evaluation import evaluate, evaluation, means
 from raysm.workloads.training.loop import session as sessions
 
@@ -104,12 +103,6 @@ def test_a_loop_that_is_evaluated_in_its_middle_learns_as_one_that_is_not():
         curves.append((losses, session.position.epoch, session.position.offset))
         sessions.end()
     assert curves[0] == curves[1]
-
-
-def test_a_metric_must_not_hide_the_loss():
-    prepared()
-    with pytest.raises(InvalidRequest, match="give the metric another name"):
-        evaluate(DATA, batch_size=2, metrics={"loss": largest})
 
 
 def test_a_scheduler_that_takes_a_metric_is_stepped_by_the_loop_and_kept_in_the_state():

@@ -78,7 +78,7 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
         instance = environment.read()
         if config is None and not instance.has_checkpoints:
             return None
-        # Without a checkpoint URI they outlive a worker that is started anew, but not the job: no upload, no promise.
+        # Without a checkpoint URI they outlive a restarted worker, but not the job.
         base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
         # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
@@ -109,7 +109,7 @@ class Checkpointing(Observer):
 
     def begin(self) -> None:
         """Resume from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
-        # Drawn anew by each start: a torn checkpoint of the run before must never be completed by files of this one.
+        # Another one for each start: files of this run must never complete a torn checkpoint of the run before.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
         resumed = resume.resume(self._session, self._trainer, self._folder, self._exchange, self._group)
@@ -215,7 +215,7 @@ class Checkpointing(Observer):
         if saving is None:
             return
         step = saving.manifest.step
-        # Not raised: the traceback would keep the caller's frames alive, and with them loops that he has left.
+        # Not raised: the traceback would keep the caller's frames alive, and with them loops that have ended.
         error = saving.future.exception()
         if error is not None and not isinstance(error, (Exception, CheckpointException)):
             raise error

@@ -53,7 +53,7 @@ class Manifest:
     layout: str
     """As in ``data=2 × pipeline=2``, equal if each rank has the same part."""
     run: str
-    """Eight hex digits, drawn anew by every start of the workers."""
+    """Eight random hex digits, new for every start of the workers."""
     files: Mapping[str, FileRecord]
     order: DataOrder | None = None
     """None if the batches are the user's own."""

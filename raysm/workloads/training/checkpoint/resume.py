@@ -34,7 +34,7 @@ class ResumePoint:
     whole: tuple[Manifest, ...] = ()
     """The whole checkpoints, the oldest first; training resumes from the last one."""
     random: PutBack | None = None
-    """Called when the loop begins; None if training begins anew."""
+    """Called when the loop begins; None if training starts from the beginning."""
 
 
 def resume(
@@ -79,7 +79,7 @@ def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
         # On every rank: one that left alone would let the others wait.
         if problem:
             raise InvalidRequest(
-                f"a checkpoint cannot be read: {problem}; go on with the raysm that made it, or give another folder to"
+                f"a checkpoint cannot be read: {problem}; use the raysm that made it, or give another folder to"
                 " Checkpoints"
             )
         by_name |= manifests

@@ -103,7 +103,7 @@ def clip(
     is_counted = [id(parameter) not in others for parameter in trained]
     grads = [parameter.grad for parameter in trained if parameter.grad is not None]
     parts = [grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads]
-    # Parts that lie over the same ranks in one sum each: the order is that of the parameters, alike on those ranks.
+    # One sum for parts that lie over the same ranks, in the order of the parameters, which is the same on those ranks.
     alike: dict[tuple[DeviceMesh, tuple[int, ...]] | None, list[torch.Tensor]] = {}
     for grad, part in itertools.compress(zip(grads, parts, strict=True), is_counted):
         where, counted = _cut(grad) if isinstance(grad, DTensor) else (None, part)

@@ -155,7 +155,7 @@ class Pipeline:
         # The schedule cuts tensors only: it gets the numbers of the rows, by which the loss finds its targets.
         options: dict[str, Any] = {"target": rows if self._is_last else None, "losses": losses, "return_outputs": False}
         kind = count, len(rows) // count
-        # A schedule knows the shapes of one kind of run; made anew each time, it would try the stages each time.
+        # A schedule knows the shapes of one kind of run; a new one would try the stages again.
         if kind in self._schedules:
             self._schedules[kind].step(*own_inputs, **options)
         else:
@@ -175,7 +175,7 @@ class Pipeline:
             stages.append(
                 PipelineStage(module, number, self._parallel.stages, self._session.device, group=self._rank.group)
             )
-        # It would weigh all micro-batches alike; the loss weighs them by their rows. Without one it only goes forward.
+        # The schedule would weigh all micro-batches equally; the loss weighs them by their rows.
         loss = None if forward_alone else self._loss_of_rows
         options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
         if self._parallel.schedule == "interleaved":

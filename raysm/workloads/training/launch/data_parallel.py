@@ -34,7 +34,7 @@ class DataParallelRunner(Runner[TrainLoop]):
     """Calls the loop in every worker."""
 
     def run(self, address: str) -> None:
-        # Ray Train says in words of its own, without a name, what it lacks. What a loop lacks comes as WorkerFailed.
+        # Ray Train does not name the module that it lacks. What a loop lacks comes as WorkerFailed.
         with naming_what_is_missing(self.workload, "what Ray Train needs (pandas, among others)"):
             run_data_parallel(self.workload, self.payload, self.environment)
 
@@ -129,7 +129,7 @@ class _Loop:
         from raysm.workloads.training.launch.loop_worker import WorkerSpec, run_loop
 
         workers = sum(item.workers for item in places)
-        # A share where an instance has fewer CPUs than workers: for whole ones Ray would wait for ever.
+        # A fraction if an instance has fewer CPUs than workers: Ray would wait for whole ones forever.
         cpus = min(1.0, min(item.node.cpus / item.workers for item in places))
         spec = WorkerSpec(
             name=self._workload.name,

@@ -78,7 +78,7 @@ def train(
         InvalidRequest: The workers do not fit the instances.
         Stopped: A stop was asked for.
     """
-    # By node id, not by name: an instance whose Ray was started anew is another node, and may be used again.
+    # By node id, not by name: an instance whose Ray was restarted is another node, and may be used again.
     lost_ids: set[str] = set()
     places = place(nodes())
     number = restarts = 0
@@ -103,7 +103,7 @@ def train(
                         f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
                         "Cluster(on_instance_loss='continue')"
                     ) from error
-            say(f"{error}; all workers are started anew")
+            say(f"{error}; all workers are started again")
         number += 1
         # Ray takes some seconds to call a node dead: those that failed us are left out, whatever it says.
         places = _places_left(place, [node for node in nodes() if node.node_id not in lost_ids])
@@ -119,7 +119,7 @@ def _places_left(place: Callable[[Sequence[Node]], tuple[Place, ...]], present: 
 def _came_back(
     lost: Sequence[Node], lost_ids: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
 ) -> bool:
-    """Wait until each of their hosts is there again, with its Ray started anew; False if one does not come."""
+    """Wait until each of their hosts is back, with a new Ray; return False if one does not come."""
     # By count, so that tests can pass a sleep that takes no time.
     for _ in range(int(RETURN_S / ASK_S)):
         present = {node.host for node in nodes() if node.node_id not in lost_ids}

@@ -95,7 +95,7 @@ class _Worker:
         os.chdir(folders.make_folder(instance, instance.payload / payload.SOURCE))
         with ExitStack() as open_until_end:
             open_until_end.enter_context(spec.wire.instead_of_output(self._rank, self._stop))
-            # The figures are those of the instance: one worker of it tells them.
+            # The figures are those of the instance: one of its workers emits them.
             if self._local_rank == 0:
                 has_gpus = self._place.gpus > 0
                 open_until_end.enter_context(Usage(self._place.node.host, emit_event, say, has_gpus=has_gpus))
@@ -127,7 +127,7 @@ class _Worker:
     def _failed(self, error: BaseException) -> LoopFailed | None:
         """Return what the driver is told about the end by ``error``; None for an exit with 0."""
         frames = error.__traceback__
-        # The frames of this file are ours; the user's traceback begins with his function.
+        # The user's traceback begins after the frames of this file.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
         kind, text, trace, code = type(error).__qualname__, str(error), "", 1

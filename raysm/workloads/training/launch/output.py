@@ -29,9 +29,9 @@ TAKEN = b"+"
 """The head's answer to a connection with the right key."""
 
 STOP = b"T"
-"""The head's word to stop within the grace period."""
+"""The head's message: stop within the grace period."""
 END = b"E"
-"""The head's word to agents to end their workers soon, because another one has failed."""
+"""The head's message to agents: end the workers soon, because another one has failed."""
 
 CHUNK = 65536
 TAIL_BYTES = 16384
@@ -79,7 +79,7 @@ class Wire:
 
     @contextlib.contextmanager
     def heeding(self, rank: int, stream: int, on_word: Callable[[bytes], None]) -> Iterator[socket.socket]:
-        """Connect like ``connect``; a thread calls ``on_word`` with each word that the head sends."""
+        """Connect like ``connect``; a thread calls ``on_word`` with each message of the head."""
         with self.connect(rank, stream) as connection:
             listening = threading.Thread(target=_listen, args=[connection, on_word], daemon=True, name="relay-words")
             listening.start()
@@ -123,7 +123,7 @@ class Relay:
         self._heard: dict[socket.socket, int] = {}
         """Connections of workers, from the answer to their end, with their streams."""
         self._words_sent: dict[int, bytes] = defaultdict(bytes)
-        """What each stream was told, for those that connect later."""
+        """Messages that each stream got, for those that connect later."""
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._serve, daemon=True, name="relay")
@@ -133,7 +133,7 @@ class Relay:
         return self._tails[rank].decode(errors="replace")
 
     def tell(self, stream: int, word: bytes) -> None:
-        """Send a word to all connections of a stream, also to those that connect later; they have to listen.
+        """Send a message to all connections of a stream, also to those that connect later; they have to listen.
 
         One that does not listen would send a reset when it ends, and its last lines would be lost.
         """
@@ -204,13 +204,13 @@ class Relay:
                 source.unnamed_bytes += len(data)
                 return source.unnamed_bytes < 200
             key, _, named = lines.pop(0).partition(b" ")
-            # In constant time: how fast a wrong key is refused must not tell how much of it was right.
+            # In constant time: the time of a refusal must not show how much of the key was right.
             if not hmac.compare_digest(key, self.wire.key.encode()):
                 return False
             source.rank, source.stream = map(int, named.split())
             with self._changed:
                 self._heard[connection] = source.stream
-                with contextlib.suppress(OSError):  # it was killed before it could hear: its end comes next
+                with contextlib.suppress(OSError):  # it was killed meanwhile: its end comes next
                     connection.send(TAKEN + self._words_sent[source.stream])
         self._say(source, lines)
         return True

@@ -149,7 +149,7 @@ class Agent:
             with self._changing:
                 popen = self._running.pop(rank)
                 _signal_group(popen, signal.SIGKILL)  # what it left behind holds its output open
-                # One that was told to end may have been killed by the kernel before, for want of memory.
+                # The kernel may have killed one, for lack of memory, before it got the signal to end.
                 was_ended = self._ending and (status != -signal.SIGKILL or popen in self._killed)
                 exits.append(Exit(rank=rank, status=status, at_s=time.time(), was_ended=was_ended))
                 if status < 0:
@@ -280,7 +280,7 @@ class _Script:
 
     def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
         agents = [self._agent(item.node, item.gpus) for item in places]
-        # On the instance of rank 0, whose address the workers are told with it: the port must be free there.
+        # The port must be free on the instance of rank 0.
         port = ray.get(agents[0].free_port.remote())
         group = self._launch.group(places, number, self._workload.max_restarts, port)
         return [
@@ -340,7 +340,7 @@ class _Script:
                 if lost or is_settled(self._cause(exits, places), time.monotonic() - failed_at):
                     self._relay.tell(AGENT, END)
                     give_up = time.monotonic() + self._launch.silence_s
-        # Whoever has not ended in its time has not answered either: it counts as lost.
+        # An instance whose workers have not ended in time counts as lost.
         return exits, lost + [task.place.node for task in running.values()]
 
 

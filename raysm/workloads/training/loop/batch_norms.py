@@ -57,7 +57,7 @@ def normed_by_averages(module: nn.Module) -> Iterator[None]:
     """
     norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
     for norm in norms:
-        # Not module.eval(): dropout has to go on as in training, and draw as many numbers.
+        # Not module.eval(): dropout has to work as in training, and draw as many numbers.
         norm.eval()
     try:
         yield

@@ -145,7 +145,7 @@ class Rate(Observer):
 
     def _compare(self, batch: int) -> None:
         before = self._session.position.batch_before
-        # The rate was found for that batch; to go on with another one is allowed, but seldom meant.
+        # The rate was found for that batch; continuing with another one is allowed, but seldom meant.
         if before is not None and batch != before:
             self._session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")
 

@@ -77,7 +77,7 @@ class Position:
         """
         if not self.may_train(order):
             return self.epoch, 0
-        # The user's own steps do not tell what they learned from: only passes can be counted.
+        # It is unknown what the user's own steps learned from: only passes can be counted.
         if self.order is None and is_single and not self.counts_epochs:
             return self.epoch + self.passes, self.offset
         if self.offset and not self.is_trained:
@@ -148,7 +148,7 @@ class Position:
             was, now = getattr(self.order, changed), getattr(part.order, changed)
             raise InvalidRequest(
                 f"batches: the checkpoint of step {self.steps} was made in the middle of an epoch with {changed}={was},"
-                f" now it is {now}: go on with the same, or begin anew with another folder for the checkpoints"
+                f" now it is {now}: continue with the same, or start again with another folder for the checkpoints"
             )
         if part.begin != self.offset:
             raise InvalidRequest(

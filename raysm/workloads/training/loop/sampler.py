@@ -149,7 +149,7 @@ def one_pass(
 ) -> Iterator[Any]:
     """Yield this worker's slices of one pass over a data set in its own order, wherever the training is in its data."""
     order = _checked(dataset, batch_size, False, 0, loader_workers, False)
-    # Not by position.begin: nothing of this pass is where a training goes on, even where the data set is its own.
+    # Not by position.begin: a training does not continue in this pass, even if it has the same data set.
     parts = _one_pass(
         session,
         Reader(dataset, order.seed, collate),
@@ -229,8 +229,8 @@ def _checked(
 ) -> DataOrder:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InvalidRequest(
-            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row]; only such a one can be cut"
-            " into slices and gone on with: read a stream by a loader of your own"
+            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row], which slices and"
+            " resuming need; read a stream by a loader of your own"
         )
     samples = len(dataset)
     if batch_size < 1:

@@ -25,7 +25,7 @@ def is_stepped(optimizer: Optimizer) -> bool:
 
 
 def renew(optimizer: Optimizer) -> None:
-    """Make the state that the optimizer's constructor made (Adagrad) anew for the parameters as they are now."""
+    """Recreate the state that the optimizer's constructor made (Adagrad) for the parameters as they are now."""
     if not optimizer.state:
         return
     try:
@@ -94,7 +94,7 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
 
 def check_placed(groups: Groups, placed: Iterable[str]) -> None:
     """Check that some rank gets each of the optimizer's parameters; ``placed`` has the names of all ranks together."""
-    # Of all stages: a parameter that this rank lacks is another's.
+    # Of all stages: another rank has a parameter that this one lacks.
     all_names = set(placed)
     lost = [names[0] for group in groups for names in group if all_names.isdisjoint(names)]
     if lost:

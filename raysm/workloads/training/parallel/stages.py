@@ -225,7 +225,7 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
         if _is_size(node):
             raise InvalidRequest(
                 f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, but stages hand on "
-                "tensors only; take the size anew from a tensor at hand where it is needed"
+                "tensors only; take the size again from a tensor where it is needed"
             )
     return values
 

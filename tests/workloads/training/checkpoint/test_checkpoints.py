@@ -204,15 +204,6 @@ def test_a_layer_that_is_frozen_in_the_beginning_goes_on_with_the_state_that_it_
         assert train_thawing(session, 8, thawed_after) == expected[4:]
 
 
-def test_an_unused_layer_of_another_shape_is_another_model(tmp_path):
-    kept = Checkpoints(every_steps=3, folder=tmp_path)
-    with prepared(kept, model=Branches, optimizer=MOMENTA["adam"]) as session:
-        train(session, 3)
-    with pytest.raises(InvalidRequest, match=r"not that of this model and optimizer: .*unused"):
-        with prepared(kept, model=lambda: Branches(unused=5), optimizer=MOMENTA["adam"]):
-            pass
-
-
 @pytest.mark.parametrize(
     ("optimizer", "named"),
     [
@@ -230,17 +221,6 @@ def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimize
     with pytest.raises(InvalidRequest, match=named):
         with prepared(kept, optimizer=optimizer):
             pass
-
-
-def test_gone_on_with_a_reported_metric_has_the_value_that_it_had(tmp_path):
-    kept = Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)
-    with prepared(kept) as session:
-        for step, accuracy in enumerate([0.5, 0.9, 0.7], 1):
-            training.report(accuracy=accuracy)
-            train(session, step)
-    with prepared(kept) as session:
-        train(session, 4)
-    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 4: 0.7}
 
 
 @pytest.mark.parametrize("earlier", ["accuracy", "loss", "error"])

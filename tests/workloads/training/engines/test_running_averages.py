@@ -1,12 +1,10 @@
 """What is computed for shapes, or again, leaves no trace in running averages."""
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from raysm.workloads.training.loop.batch_norms import (
     averages_kept,
-    averages_of_first,
     normed_by_averages,
     without_trace,
 )
@@ -44,16 +42,3 @@ def test_rows_that_count_for_nothing_are_normed_by_the_averages_and_dropout_goes
         norms[0](ROWS[:1])  # a single row, which could not be normed by itself
     assert norms[0].training
     assert norms[0].num_batches_tracked == 0
-
-
-def averages_of_each(mean):
-    """Return the running mean of a norm inside and after a look at the first rank's; ``mean`` and the rank make it."""
-    norms = model()
-    norms[0].running_mean.fill_(mean + dist.get_rank())
-    with averages_of_first(norms, [dist.group.WORLD]):
-        inside = norms[0].running_mean.tolist()
-    return inside, norms[0].running_mean.tolist()
-
-
-def test_all_ranks_have_the_averages_of_the_first_for_as_long_as_they_look(ranks):
-    assert ranks.run(2, averages_of_each, 5.0) == [([5.0, 5.0], [5.0, 5.0]), ([5.0, 5.0], [6.0, 6.0])]

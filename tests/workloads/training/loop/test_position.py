@@ -147,13 +147,6 @@ def test_without_epochs_a_validation_after_each_pass_costs_no_pass():
     assert [batch for one in passes for batch in one] == all_in_one
 
 
-def test_looking_before_the_first_step_costs_no_pass():
-    with prepared() as session:
-        list(training.batches(VALID, batch_size=4))
-        learned = [training.step(batch) for batch in training.batches(TRAIN, batch_size=8, epochs=2)]
-        assert (len(learned), session.position.epoch) == (6, 2)
-
-
 def test_steps_of_ones_own_see_another_order_in_each_pass():
     with prepared():
         orders = [[numbers(batch) for batch in training.batches(TRAIN, batch_size=8)] for _ in range(3)]
@@ -180,13 +173,6 @@ def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
             training.step(batch)
         batches.close()
         epochs.close()
-
-
-def test_a_number_of_passes_inside_of_epochs_is_refused():
-    with prepared():
-        for _ in training.epochs(1):
-            with pytest.raises(InvalidRequest, match="epochs=1 inside of a loop over training.epochs"):
-                training.batches(VALID, batch_size=8, epochs=1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, random_split
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.sampler import batches, epoch_order, epochs, slices
+from raysm.workloads.training.loop.sampler import batches, epoch_order, slices
 
 
 @pytest.fixture
@@ -166,14 +166,6 @@ def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_le
     session.position.epoch, session.position.offset = 0, 4
     left = [batch[0].tolist() for batch in batches(rows(), batch_size=5, epochs=1)]
     assert left == [whole[4:9], whole[9:]]
-
-
-def test_a_loop_over_epochs_begins_with_the_one_that_was_interrupted(session):
-    session.position.epoch, session.position.offset = 1, 8
-    seen = []
-    for epoch in epochs(3):
-        seen.append((epoch, sum(len(batch[0]) for batch in batches(rows(), batch_size=4))))
-    assert seen == [(1, 2), (2, 10)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import nn
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.parallel.blocks import block_names, check_compiler, compile_blocks, container_of_blocks
+from raysm.workloads.training.parallel.blocks import block_names, check_compiler, container_of_blocks
 from tests.support.drawn_models import Drawn
 from tests.support.standing_ranks import train
 
@@ -95,25 +95,6 @@ def test_all_ranks_refuse_what_one_of_them_cannot_compile(ranks):
     results = ranks.run(2, checked, "no header")
     assert {str(result) for result in results} == {str(results[0])}
     assert "on rank 1: no header" in str(results[0])
-
-
-class Noting:
-    """Compiles nothing, and keeps what it was asked for."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __call__(self, forward):
-        self.asked.append(forward.__self__)
-        return forward
-
-
-def test_blocks_alone_are_compiled_and_keep_their_names():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
-    names, noting = list(model.state_dict()), Noting()
-    compile_blocks(model, ["1", "7"], noting)
-    assert noting.asked == [model[1]]
-    assert list(model.state_dict()) == names
 
 
 @pytest.mark.long

@@ -9,13 +9,8 @@ from raysm.workloads.training.parallel.optimizers import (
     check_placed,
     is_stepped,
     names_of_groups,
-    rebind,
     renew,
-    stateful,
-    trained,
 )
-from raysm.workloads.training.parallel.parallelize import _merged
-from raysm.workloads.training.parallel.stages import partition_stages
 
 
 def stepped(optimizer, model):
@@ -51,36 +46,6 @@ def test_an_optimizer_that_cannot_be_made_again_is_refused():
         renew(Odd(nn.Linear(2, 1).parameters(), "x"))
 
 
-GROUPS = ["param_groups.weight.lr", "param_groups.bias.lr"]
-
-
-@pytest.mark.parametrize(
-    ("states", "names"),
-    [
-        (["state.weight.step", "state.weight.sum", "state.bias.step"], {"weight", "bias"}),
-        (["state.bias.step"], {"bias"}),
-        (["state.weight.factors.0.left"], {"weight"}),
-        ([], set()),
-    ],
-)
-def test_the_names_of_a_checkpoint_tell_which_parameters_have_a_state(states, names):
-    assert stateful([*GROUPS, *states]) == names
-
-
-def test_what_has_a_state_is_trained_while_torch_looks_and_is_as_it_was_again_even_where_that_fails():
-    model = nn.Linear(2, 1)
-    model.bias.requires_grad = False
-
-    def look():
-        with trained(model, {"bias"}):
-            assert (model.weight.requires_grad, model.bias.requires_grad) == (False, True)
-            raise KeyError("bias")
-
-    with pytest.raises(KeyError):
-        look()
-    assert (model.weight.requires_grad, model.bias.requires_grad) == (True, False)
-
-
 class Block(nn.Module):
     def __init__(self, inner):
         super().__init__()
@@ -103,44 +68,6 @@ class Shared(nn.Module):
     def forward(self, x):
         x = self.layers(x)
         return self.extra(x) if self.is_called else x
-
-
-def bound(model, optimizer, stages):
-    """Return the parameters that the optimizer has for each stage, when it is rebound to it."""
-    groups = names_of_groups(optimizer, model)
-    found = []
-    for number in range(len(stages)):
-        rebind(optimizer, groups, _merged([stages.module(number)], list(model.state_dict())), mixed=False)
-        found.append([id(parameter) for group in optimizer.param_groups for parameter in group["params"]])
-    return found
-
-
-@pytest.mark.parametrize("is_called", [True, False], ids=["called late", "never called"])
-def test_a_parameter_shared_within_a_stage_stays_with_the_optimizer(is_called):
-    model = Shared(is_called)
-    wanted = [[id(parameter) for parameter in model.layers[number].parameters()] for number in range(2)]
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    assert bound(model, optimizer, partition_stages(model, 2, "layers")) == wanted
-
-
-def test_each_group_keeps_its_own_of_a_stage_and_none_twice():
-    model = Shared()
-    optimizer = torch.optim.SGD(
-        [{"params": [model.extra.inner.bias]}, {"params": [model.extra.inner.weight, *model.layers[0].parameters()]}],
-        lr=1.0,
-    )
-    groups = names_of_groups(optimizer, model)
-    rebind(
-        optimizer,
-        groups,
-        _merged([partition_stages(model, 2, "layers").module(1)], list(model.state_dict())),
-        mixed=False,
-    )
-    shared = model.layers[1].inner
-    assert [[id(parameter) for parameter in group["params"]] for group in optimizer.param_groups] == [
-        [id(shared.bias)],
-        [id(shared.weight)],
-    ]
 
 
 def test_a_parameter_that_no_worker_would_train_is_named():
