@@ -107,4 +107,5 @@ def evaluate(
             " name"
         )
     batches = one_pass(session, dataset, batch_size=batch_size, loader_workers=loader_workers, collate=collate)
-    return session.trainer.evaluate(batches, metrics)
+    found: dict[str, float] = session.trainer.evaluate(batches, metrics)
+    return found

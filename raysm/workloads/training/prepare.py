@@ -190,4 +190,5 @@ def step(batch: Any) -> float:
     trainer = current().trainer
     if trainer is None:
         raise InvalidRequest("training.step was called before training.prepare")
-    return trainer.step(batch)
+    loss: float = trainer.step(batch)
+    return loss

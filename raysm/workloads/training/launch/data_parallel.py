@@ -91,7 +91,7 @@ class _Loop:
             raise Stopped(clean=error is None)
         if error is None:
             return
-        lost = _unanswering([item.node for item in places], self._launch.silence_s)
+        lost = _unanswering([item.node for item in places], self._launch.payload.request.cluster.silence_s)
         if lost:
             raise NodesLost(lost, "it does not answer any more")
         failure = _failure(error, places)
@@ -180,7 +180,7 @@ def trainer_class() -> "type[TorchTrainer]":
 
 def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
     """Return the instances on which nothing can be run any more, or nothing that answers within ``silence_s``."""
-    node_of = {answer: node for node, answer in ask_every_node(_here, nodes=nodes, max_retries=0).items()}
+    node_of = {answer: node for node, answer in ask_every_node(lambda: True, nodes=nodes, max_retries=0).items()}
     ready, silent = ray.wait(list(node_of), num_returns=len(node_of), timeout=silence_s)
     failed = []
     for reference in ready:
@@ -194,14 +194,10 @@ def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
 
 def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> list[Node]:
     """Return the lost instances: those that failed, and those that were silent, unless this one was silent too."""
-    # To answer takes a new process. Where this instance, which is there, starts none in that time either, the machines
-    # are overloaded, and silence says nothing of the others: why the workers failed is told by what they said.
+    # An answer takes a new process. If this instance starts none in that time either, the machines are overloaded, and
+    # silence means nothing: the workers' own errors tell why they failed.
     is_overloaded = any(node.node_id == own_id for node in silent)
     return [*failed] if is_overloaded else [*silent, *failed]
-
-
-def _here() -> bool:
-    return True
 
 
 def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
@@ -212,7 +208,7 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
 
     if not isinstance(error, WorkerGroupError):
         return RayFailed(f"Ray Train could not run the workers: {type(error).__name__}: {error}")
-    # A process that died says nothing itself; the others fail for want of it.
+    # A process that died reports nothing; the others fail because it is gone.
     for rank, failed in sorted(error.worker_failures.items()):
         cause = getattr(failed, "health_check_failure", failed)
         if isinstance(cause, RayActorError):
@@ -226,19 +222,14 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
     return cause or RayFailed(f"Ray Train could not run the workers: {error}")
 
 
-POLICY = "scaling_policy"
-
-
 def without_autoscaler(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the controller's arguments with a policy that asks no autoscaler, if Ray has the known one."""
-    kind = SCALING_POLICY.find()
-    policy: Any = arguments.get(POLICY)
+    kind: Any = SCALING_POLICY.find()
+    policy: Any = arguments.get("scaling_policy")
     if kind is None or type(policy) is not kind:
         return dict(arguments)
-    return {**arguments, POLICY: _alone(kind, policy.scaling_config)}
 
-
-def _alone(kind: type[Any], config: Any) -> Any:
+    # Defined here, where Ray's own class is known to fit: pickled by value, it travels to the controller.
     class FixedSize(kind):  # type: ignore[misc]
         def after_controller_start(self, train_run_context: Any) -> None:
             """Ask the autoscaler for nothing."""
@@ -246,5 +237,4 @@ def _alone(kind: type[Any], config: Any) -> Any:
         def _maybe_send_resource_request(self) -> None:
             """Ask for nothing later either."""
 
-    # Made here, where Ray's own class is known to fit: pickled whole, it travels to the controller.
-    return FixedSize(config)
+    return {**arguments, "scaling_policy": FixedSize(policy.scaling_config)}

@@ -43,22 +43,13 @@ class NodesLost(Exception):
         super().__init__(f"{hosts} lost while it trained: {why}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
-    """What is done about failures."""
-
-    max_restarts: int
-    """How often all workers are started again after a worker, or the Ray of an instance, failed."""
-    on_instance_loss: Literal["fail", "continue"]
-    """What the loss of an instance does; going on without it is not counted as a restart."""
-
-
 def train(
     attempt: Attempt,
     *,
     nodes: Callable[[], Sequence[Node]],
     place: Callable[[Sequence[Node]], tuple[Place, ...]],
-    policy: Policy,
+    max_restarts: int,
+    on_instance_loss: Literal["fail", "continue"],
     say: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Place, ...]:
@@ -68,13 +59,14 @@ def train(
         attempt: One attempt; it raises WorkerFailed, NodesLost or Stopped.
         nodes: Returns the instances that are alive.
         place: Assigns the workers to instances.
-        policy: Which failures are retried.
+        max_restarts: How often all workers are started again after a worker, or the Ray of an instance, failed.
+        on_instance_loss: Continuing without a lost instance does not count as a restart.
         say: Takes a line for people.
         sleep: Waits; it may raise Stopped.
 
     Raises:
-        WorkerFailed: More often than the policy allows; the last time.
-        InstanceLost: An instance went away, and the policy, or what is left, does not allow to go on.
+        WorkerFailed: More often than ``max_restarts``; the last time.
+        InstanceLost: An instance went away, and ``on_instance_loss``, or what is left, does not allow to continue.
         InvalidRequest: The workers do not fit the instances.
         Stopped: A stop was asked for.
     """
@@ -89,16 +81,16 @@ def train(
             return places
         except WorkerFailed as error:
             # The user reads the last failure; the earlier ones are in the log.
-            if restarts == policy.max_restarts:
+            if restarts == max_restarts:
                 raise
             restarts += 1
-            say(f"{error}; restart {restarts} of {policy.max_restarts} with all workers")
+            say(f"{error}; restart {restarts} of {max_restarts} with all workers")
         except NodesLost as error:
             lost_ids.update(node.node_id for node in error.nodes)
             # Continuing without it costs no restart: the user allows instances to be lost.
-            if policy.on_instance_loss == "fail":
+            if on_instance_loss == "fail":
                 restarts += 1
-                if restarts > policy.max_restarts or not _came_back(error.nodes, lost_ids, nodes, sleep):
+                if restarts > max_restarts or not _came_back(error.nodes, lost_ids, nodes, sleep):
                     raise InstanceLost(
                         f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
                         "Cluster(on_instance_loss='continue')"
@@ -196,12 +188,6 @@ class Launch:
     threads: int | None
     """OMP_NUM_THREADS if the user has set it."""
 
-    @property
-    def silence_s(self) -> float:
-        """Seconds that an instance may take to answer after a failure before it counts as lost."""
-        # As long as anywhere else: 8 s, which stood here, is what a worker of Ray takes to start on a busy machine.
-        return self.payload.request.cluster.silence_s
-
     def group(self, places: tuple[Place, ...], attempt: int, max_restarts: int, master_port: int = 0) -> Group:
         return Group(
             world_size=sum(item.workers for item in places),
@@ -253,16 +239,15 @@ def launch_training(
             stop=stop,
             threads=int(threads) if threads.isdigit() else None,
         )
-        policy = Policy(max_restarts=max_restarts, on_instance_loss=payload.request.cluster.on_instance_loss)
         try:
-            _train(launch, attempts(launch), place, policy)
+            _train(launch, attempts(launch), place, max_restarts)
         finally:
             relay.close()
             ray.shutdown()
 
 
 def _train(
-    launch: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], policy: Policy
+    launch: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], max_restarts: int
 ) -> None:
     # The clock runs over restarts: what they cost belongs to the training's time.
     model, begun_s = launch.environment.paths.model, time.monotonic()
@@ -275,7 +260,13 @@ def _train(
 
     try:
         places = train(
-            remembered, nodes=lambda: cluster_nodes(), place=place, policy=policy, say=say, sleep=launch.stop.sleep
+            remembered,
+            nodes=lambda: cluster_nodes(),
+            place=place,
+            max_restarts=max_restarts,
+            on_instance_loss=launch.payload.request.cluster.on_instance_loss,
+            say=say,
+            sleep=launch.stop.sleep,
         )
     except Stopped as stopped:
         if earlier:

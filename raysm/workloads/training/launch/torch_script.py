@@ -25,7 +25,7 @@ from ray.exceptions import RayActorError
 from raysm.bootstrap import die_with_parent, environment
 from raysm.bootstrap.environment import Environment
 from raysm.contract import payload
-from raysm.contract.events import Event, line
+from raysm.contract.events import line
 from raysm.contract.machine import let_others_first
 from raysm.contract.payload import Payload
 from raysm.errors import WorkerFailed
@@ -116,10 +116,18 @@ class Agent:
             with self._changing:
                 self._end(task.grace_s if word == STOP else END_GRACE_S)
 
-        # Like a worker's output: so what is said here is on the head's, whole, before the job ends.
+        # By the relay, like a worker's output, so that it is in the head's log before the job ends.
         with task.wire.heeding(task.place.first_rank, AGENT, heed) as head:
+
+            def send(text: str) -> None:
+                with contextlib.suppress(OSError):  # a head that is gone needs no figures
+                    head.sendall(f"{text}\n".encode())
+
+            def say(text: str) -> None:
+                send(f"raysm: {text}")
+
             if task.in_state:
-                folder = folders.link_state_folder(instance, source, partial(_send_remark, head))
+                folder = folders.link_state_folder(instance, source, say)
             else:
                 folder = folders.make_folder(instance, source)
             with self._changing:
@@ -127,8 +135,7 @@ class Agent:
                     return ()
                 for local_rank, rank in enumerate(task.place.ranks):
                     self._running[rank] = _start(task, local_rank, source, folder)
-            emit_event, say = partial(_send_event, head), partial(_send_remark, head)
-            with Usage(instance.current_host, emit_event, say, has_gpus=task.place.gpus > 0):
+            with Usage(instance.current_host, lambda event: send(line(event)), say, has_gpus=task.place.gpus > 0):
                 return self._watch()
 
     def _watch(self) -> tuple[Exit, ...]:
@@ -205,19 +212,6 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
 
 def _await(rank: int, popen: "subprocess.Popen[bytes]", ended: "queue.SimpleQueue[tuple[int, int]]") -> None:
     ended.put((rank, popen.wait()))
-
-
-def _send_event(head: socket.socket, event: Event) -> None:
-    _send(head, line(event))
-
-
-def _send_remark(head: socket.socket, text: str) -> None:
-    _send(head, f"raysm: {text}")
-
-
-def _send(head: socket.socket, text: str) -> None:
-    with contextlib.suppress(OSError):  # a head that is gone needs no figures
-        head.sendall(f"{text}\n".encode())
 
 
 def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:
@@ -339,7 +333,7 @@ class _Script:
                 failed_at = failed_at or time.monotonic()
                 if lost or is_settled(self._cause(exits, places), time.monotonic() - failed_at):
                     self._relay.tell(AGENT, END)
-                    give_up = time.monotonic() + self._launch.silence_s
+                    give_up = time.monotonic() + self._launch.payload.request.cluster.silence_s
         # An instance whose workers have not ended in time counts as lost.
         return exits, lost + [task.place.node for task in running.values()]
 

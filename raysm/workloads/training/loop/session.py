@@ -6,10 +6,10 @@ in one plain process.
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,6 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.programs import Precision
 from raysm.workloads import report
 from raysm.workloads.report import event_lines, numbers, words
-from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.loop.position import Position
 
 
@@ -39,21 +38,6 @@ class Observer:
         """Called after the user's loop has returned, or raised."""
 
 
-class Trainable(Protocol):
-    """The trainer that ``prepare`` makes, as the session's users see it."""
-
-    parallel: Parallel
-    layout: Layout
-
-    def step(self, batch: Any) -> float: ...
-
-    def evaluate(
-        self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]
-    ) -> dict[str, float]: ...
-
-    def full_state_dict(self) -> dict[str, torch.Tensor]: ...
-
-
 @dataclass(kw_only=True, slots=True)
 class Session:
     """One worker of the training."""
@@ -70,7 +54,8 @@ class Session:
     """The default of ``prepare``."""
     in_job: bool = False
     """Inside a job the log carries metrics as events; else they are printed for people."""
-    trainer: Trainable | None = None
+    trainer: Any = None
+    """The ``Trainer`` of ``prepare``; None before."""
     model_saved: bool = False
     """``save_model`` was called; else a DataParallel saves the model at its end."""
     position: Position = field(default_factory=Position)

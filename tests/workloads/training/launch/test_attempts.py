@@ -7,7 +7,7 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
 from raysm.workloads.nodes import Node
-from raysm.workloads.training.launch.launch import NodesLost, Policy, Stop, Stopped, train
+from raysm.workloads.training.launch.launch import NodesLost, Stop, Stopped, train
 from raysm.workloads.training.launch.placement import place
 
 
@@ -41,7 +41,8 @@ class Script:
             self.attempt,
             nodes=lambda: self.present,
             place=place,
-            policy=Policy(max_restarts=max_restarts, on_instance_loss=on_instance_loss),
+            max_restarts=max_restarts,
+            on_instance_loss=on_instance_loss,
             say=self.said.append,
             sleep=sleep,
         )
