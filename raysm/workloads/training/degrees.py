@@ -102,7 +102,7 @@ class Layout:
                     f"with --workers-per-instance {workers_per_instance}, or change the field"
                 )
         for group in self.groups("tensor"):
-            # Two sums per layer and pass over a network of some GB/s would cost more than a second instance brings.
+            # Two sums per layer and pass over the network would cost more than a second instance gains.
             if len({hosts[rank] for rank in group}) > 1:
                 where = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in group)
                 # The degree has to fit the smallest instance, whichever it is.
@@ -243,7 +243,7 @@ class Parallel:
         """Number of stages into which the model is cut."""
         if self.pipeline == 1:
             return 1
-        # Two is the least with which stages can interleave; more of them cost more messages.
+        # Interleaving needs at least two; more cost more messages.
         return self.pipeline * (self.stages_per_worker or (2 if self.schedule == "interleaved" else 1))
 
     @property
@@ -258,12 +258,12 @@ class Parallel:
             InvalidRequest: The degrees do not multiply to it.
         """
         degrees = {"data": self.data, "shard": self.shard, "pipeline": self.pipeline, "tensor": self.tensor}
-        # Both open would have no one answer: sharding over all is what FSDP does by itself.
+        # Two open degrees would be ambiguous: FSDP shards over all workers by default.
         if self.shard is None:
             degrees["data"] = self.data or 1
         total = prod(degree for degree in degrees.values() if degree is not None)
         shown = " x ".join(f"{name}={degree}" for name, degree in degrees.items() if degree is not None)
-        # Without an open degree the total has to be the very number; with one it only has to divide it.
+        # Without an open degree the total must equal the number of workers; with one it must divide it.
         whole = None not in degrees.values()
         if workers % total or (whole and workers != total):
             rule = "must equal" if whole else "must divide"

@@ -29,11 +29,11 @@ def evaluation(model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device
     model.eval()
     try:
         devices = [device] if device.type == "cuda" else []
-        # Layers that draw in the mode of evaluation, too, must not change what the training draws next.
+        # Layers that also draw random numbers in evaluation mode must not change what the training draws next.
         with torch.no_grad(), torch.random.fork_rng(devices), averages_of_first(model, replicas):
             yield
     finally:
-        # One by one: modules that the user has in the mode of evaluation, a frozen part, stay in it.
+        # One by one: modules that the user keeps in evaluation mode, such as a frozen part, stay in it.
         for module, training in modes.items():
             module.training = training
 
@@ -49,7 +49,7 @@ def means(
     total = no_sums(functions)
     for batch in batches:
         slice_sums = engine.measure(batch, functions)
-        # A rank without a row of its own computes one that is another's.
+        # A rank without a row of its own computes a row of another rank.
         if session.share is None or session.share > 0:
             total += slice_sums
     if session.cpu_group is not None:
@@ -99,8 +99,7 @@ def evaluate(
     if session.trainer is None:
         raise InvalidRequest("training.evaluate was called before training.prepare")
     metrics = metrics or {}
-    # Before the first batch: of two values by one name the later would win, after minutes of computing.
-    # Two values of one name: one of them would be lost in silence.
+    # Before the first batch: of two values with one name, one would be lost after minutes of computing.
     if "loss" in metrics:
         raise InvalidRequest(
             "training.evaluate: 'loss' is that of training.prepare, and returned in any case; give the metric another"

@@ -163,7 +163,7 @@ def _check(
             f" give Parallel more of them (microbatches is {parallel.microbatch_count})"
         )
     if compiles and parallel.tensor > 1:
-        # The hooks that cut and gather tensors in the middle of a block would stay as they were when it was traced.
+        # Compiled code would not run the hooks that cut and gather tensors inside a block.
         raise InvalidRequest(
             f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not compiled; leave"
             " compile out, or cut by shard or pipeline"

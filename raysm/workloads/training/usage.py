@@ -34,7 +34,7 @@ def read_counters() -> Counters:
         MissingDependency: psutil is not installed.
     """
     try:
-        # Not at the top: Ray's own psutil lies below a folder that only Ray looks into.
+        # Not at the top: Ray's own copy of psutil is not importable, and the package may be missing.
         import psutil
     except ImportError as error:
         raise MissingDependency("psutil is not installed; add it to the requirements") from error
@@ -65,7 +65,7 @@ def read_counters() -> Counters:
         "network_sent": sum(io.bytes_sent for io in outside),
         "disk_read": sum(io.read_bytes for io in whole),
         "disk_written": sum(io.write_bytes for io in whole),
-        # A container's own, without what the kernel can take back; its limit may be above what the machine has.
+        # The container's own use, without reclaimable memory; its limit may be above the machine's memory.
         "memory_bytes": total - available if used is None else used,
         "memory_limit_bytes": total if limit is None else min(total or limit, limit),
     }
@@ -119,7 +119,7 @@ def usage_between(before: Counters, after: Counters) -> dict[str, float]:
         "memory_percent": 100.0 * after["memory_bytes"] / max(1, after["memory_limit_bytes"]),
     }
     for name in ("network_received", "network_sent", "disk_read", "disk_written"):
-        # An interface or a disk that went away takes along what it had counted.
+        # The counts of an interface or a disk that was removed are gone.
         usage[f"{name}_bytes_per_s"] = max(0.0, after[name] - before[name]) / elapsed_s
     return usage
 
@@ -177,7 +177,7 @@ class Usage:
             self._say_unknown(reason)
         emitted_s = before["time_s"]
         while not self._over.wait(self._interval_s):
-            # A figure that cannot be read, of a disk that was just removed, must not end a job.
+            # A figure that cannot be read, for example of a disk that was just removed, must not end a job.
             with contextlib.suppress(OSError, ValueError):
                 after = self._read()
                 usage = usage_between(before, after)

@@ -95,7 +95,7 @@ class Checkpointing(Observer):
 
     def __init__(self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path) -> None:
         self._session, self._trainer, self._config, self._folder = session, trainer, config, folder
-        # A group of its own: saving in the background talks while the training does.
+        # A group of its own: saving in the background communicates while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
         self._group = group
         self._exchange = CheckpointTransfer(session.rank, session.hosts, group)
@@ -179,7 +179,7 @@ class Checkpointing(Observer):
                 replace(manifest, files=files).write(folder)
 
             state = self._trainer.state()
-            # Of all ranks on rank 0: with an instance whose weights others have too, nothing must be lost.
+            # Rank 0 saves the state of all ranks, so that the loss of another instance loses nothing.
             random = self._exchange.to_first(capture_state())
             if random is not None:
                 state[resume.RANDOM] = random

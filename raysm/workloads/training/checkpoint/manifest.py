@@ -78,7 +78,7 @@ class Manifest:
         return None if metric == "loss" else self.reported.get(metric)
 
     def write(self, folder: Path) -> None:
-        # Last, and atomically: that the manifest is there is what makes a checkpoint whole.
+        # Last, and atomically: the manifest makes a checkpoint whole.
         put(folder / MANIFEST, json.dumps(to_json(self), indent=1) + "\n")
 
 
@@ -122,7 +122,7 @@ def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
             data = read_json(path)
         except InvalidConfig:
             continue
-        # Not passed over: what is no checkpoint is removed, and this one is another version's.
+        # Not skipped: other folders are removed as torn, but this one belongs to another version.
         manifest = parse_manifest(data, str(path))
         # A folder that was renamed or copied would be removed, or resumed from, under another step.
         if manifest.name == name:
@@ -144,7 +144,7 @@ def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> 
 
     Of several with the same value the newest is the best; one without a value never is.
     """
-    # By step, then by clock: two runs may have saved the same step, and the later one is what went on.
+    # By step, then by clock: two runs may have saved the same step, and training continued from the later one.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
     retained = {manifest.name for manifest in newest[:keep]}
     if best is not None:

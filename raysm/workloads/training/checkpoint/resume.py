@@ -112,11 +112,11 @@ def _load(
     exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
 ) -> PutBack:
-    # First what says where every tensor lies: only then is it known which files this rank needs.
+    # The metadata first: it says where every tensor is, and so which files this rank needs.
     moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
     keys = shards.entries(checkpoint)
     state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in keys if name.startswith(OPTIMIZER))
-    # Of as many workers that are laid out otherwise, those of one tensor group must not get states of their own.
+    # Not by the number of workers: in another layout, those of one tensor group need equal states.
     is_same_layout = manifest.layout == str(trainer.layout)
     if is_same_layout:
         state[RANDOM] = []
@@ -134,7 +134,7 @@ def _load(
     if is_same_layout:
         own_state = state[RANDOM][session.rank]
         return lambda: restore_state(own_state)
-    # Another layout draws other numbers; equal ones on the ranks that have to draw equal ones.
+    # Another layout draws other numbers, but equal ones on ranks that must draw equal ones.
     seed = seed_of(torch.initial_seed(), manifest.step)
     return lambda: seed_all(seed)
 

@@ -127,7 +127,7 @@ class _DigestingWriter(FileSystemWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
-        # Torch passes on the lists that write_data returned, whatever else they carry.
+        # Torch passes on the very lists that write_data returned, with their attributes.
         files = {name: record for written in results for name, record in written.files.items()}  # type: ignore[attr-defined]
         self._complete(files | {METADATA: self._record(METADATA)})
 

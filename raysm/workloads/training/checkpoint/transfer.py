@@ -48,7 +48,7 @@ def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Colle
         sources = [host for host in files_from if name in has[host]]
         if not sources:
             raise InvalidConfig(f"the checkpoint's file {name} is on no instance")
-        # The one that has sent least: a file that all but one have must not always come from the same instance.
+        # The instance that has sent least, so that the work is shared.
         source = min(sources, key=lambda host: files_from[host])
         files_from[source] += 1
         planned.append(FileTransfer(name, source, targets))

@@ -99,7 +99,7 @@ class FullModel:
                 f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: freeze them by "
                 "requires_grad_(False) before prepare, or train by Parallel(shard=…), which does not wait"
             )
-        # Of the ranks of a tensor group each has the same loss; the sum over all ranks must have it once.
+        # All ranks of a tensor group have the same loss; the sum over all ranks must have it once.
         return loss if self.counts else torch.zeros_like(loss)
 
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
@@ -123,8 +123,8 @@ class FullModel:
         last = self.accumulate - 1
         for number, (piece, share) in enumerate(pieces(batch, self.accumulate)):
             with contextlib.ExitStack() as stack:
-                # DDP averages what has added up, once. FSDP reduces every piece's: whole gradients of the pieces
-                # before would take the memory that this is to save.
+                # DDP averages the sum once. FSDP reduces the gradients of every piece: keeping whole gradients would
+                # take the memory that this saves.
                 if number < last:
                     stack.enter_context(getattr(self.model, "no_sync", contextlib.nullcontext)())
                 if share == 0:

@@ -42,7 +42,7 @@ def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int,
     size, larger = divmod(rows, count)
     parts = [(larger, size + 1), (count - larger, size)]
     if parallel.schedule == "interleaved":
-        # It takes multiples of the pipeline's workers, or fewer.
+        # The interleaved schedule takes multiples of the pipeline's workers, or fewer.
         rests = [(number % parallel.pipeline, rows_of_each) for number, rows_of_each in parts]
         whole = [(number - number % parallel.pipeline, rows_of_each) for number, rows_of_each in parts]
         parts = [part for pair in zip(whole, rests, strict=True) for part in pair]
@@ -116,7 +116,7 @@ class Pipeline:
         losses: list[torch.Tensor] = []
         first = 0
         with contextlib.ExitStack() as stack:
-            # A rank without rows of its own computes one that counts nothing, which must not move the averages either.
+            # A rank without rows of its own computes one that does not count and must not change the averages.
             for module in self._modules if factor == 0 else ():
                 stack.enter_context(normed_by_averages(module))
             for count, size in runs(rows, microbatch_rows, self._parallel):
@@ -169,7 +169,7 @@ class Pipeline:
         """Return a schedule of ``count`` micro-batches, which learns their shapes in its first step."""
         stages: list[Any] = []
         for module, number in zip(self._modules, self._numbers, strict=True):
-            # In an evaluation nothing leaves a trace; a trial that is expected and not made would hide a training's.
+            # An evaluation makes no trial; expecting one would hide the training's.
             if not forward_alone:
                 module.expect_trial()
             stages.append(

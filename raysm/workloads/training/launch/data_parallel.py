@@ -41,7 +41,7 @@ class DataParallelRunner(Runner[TrainLoop]):
 
 POLL_S = 0.1
 RAY_TRAIN = {
-    # How often its controller looks after the workers, seconds: the end of the last one is seen that much later.
+    # Seconds between the looks of its controller at the workers.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     # Lines go to the head by raysm's relay, as they are.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",

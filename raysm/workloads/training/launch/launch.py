@@ -97,7 +97,7 @@ def train(
                     ) from error
             say(f"{error}; all workers are started again")
         number += 1
-        # Ray takes some seconds to call a node dead: those that failed us are left out, whatever it says.
+        # Ray takes some seconds to declare a node dead, so the failed ones are left out here.
         places = _places_left(place, [node for node in nodes() if node.node_id not in lost_ids])
 
 
@@ -230,7 +230,7 @@ def launch_training(
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address="auto", log_to_driver=False, configure_logging=False)
         stop.listen()
-        # At this address the head's Ray is reached, so the workers' output finds it too.
+        # The other instances reach the head's Ray at this address, so the relay listens there too.
         relay = Relay(ray.util.get_node_ip_address())
         launch = Launch(
             payload=payload,
@@ -249,7 +249,7 @@ def launch_training(
 def _train(
     launch: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], max_restarts: int
 ) -> None:
-    # The clock runs over restarts: what they cost belongs to the training's time.
+    # Restarts count as time of the training.
     model, begun_s = launch.environment.paths.model, time.monotonic()
     earlier: list[tuple[Place, ...]] = []
 

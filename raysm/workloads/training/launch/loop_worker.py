@@ -67,7 +67,7 @@ def train_and_save(loop: Callable[[], object]) -> None:
     try:
         loop()
     except SystemExit as error:
-        # sys.exit(0), with which many a main() ends, is an end like any other: what was trained is not to be lost.
+        # Many main() functions end with sys.exit(0): the trained model must not be lost.
         if error.code not in (None, 0):
             raise
     trained = session.current()

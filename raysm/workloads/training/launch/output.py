@@ -49,12 +49,12 @@ class Wire:
 
     def connect(self, rank: int, stream: int) -> socket.socket:
         """Return the connection that carries one stream of one worker."""
-        # The key goes there: on a machine with other users, only to a process of this one.
+        # The connection carries the key, so on a machine with other users it goes only to a process of this user.
         connection = connect_to_own(self.address, self.port, CONNECT_S)
         connection.settimeout(CONNECT_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(f"{self.key} {rank} {stream}\n".encode())
-        # Only once the head has said so does it wait for this connection's end before the job's.
+        # The head waits for the end of this connection only after it has answered.
         if connection.recv(1) != TAKEN:
             raise ConnectionError(f"the head's relay at {self.address}, port {self.port}, does not take this worker")
         connection.settimeout(None)

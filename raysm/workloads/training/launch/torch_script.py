@@ -246,7 +246,7 @@ class _Script:
         try:
             tasks = self._tasks(places, number)
         except RayActorError as error:
-            # The first place's: of the other agents nothing has been asked yet.
+            # It is the agent of the first place: no other has been called yet.
             raise NodesLost([places[0].node], "its worker process died") from error
         exits, lost = self._wait(tasks)
         self._relay.drain()
@@ -298,7 +298,7 @@ class _Script:
             self._agents[node.node_id] = (
                 ray.remote(Agent)
                 .options(
-                    # No CPU: they are all its workers', and the agent only waits for them.
+                    # No CPU: the workers use them, and the agent only waits.
                     num_cpus=0,
                     num_gpus=gpus,
                     scheduling_strategy=only_on(node.node_id),
@@ -340,7 +340,7 @@ class _Script:
 
 def is_settled(cause: WorkerFailed | None, failed_for_s: float) -> bool:
     """Return whether no better reason than ``cause`` is waited for, this long after the first failure that was seen."""
-    # Whose end made it fail may take a moment more to end: ended now, it could not say why.
+    # The worker whose end caused the failure may need a moment to report why.
     return cause is None or not is_consequence(cause) or failed_for_s > CAUSE_S
 
 

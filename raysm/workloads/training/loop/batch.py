@@ -37,7 +37,7 @@ def on_device(batch: Any, device: torch.device) -> Any:
 def rows_of(batch: Any) -> int:
     """Return the rows of a batch: the first dimension of its tensors."""
     shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
-    # One without rows, or with others, would be weighed by what it has not: a number for the whole batch, say.
+    # A tensor with other rows, such as one number for the whole batch, would get a wrong weight.
     if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
         raise InvalidInput(
             f"the rows of a batch are the first dimension of its tensors, whose shapes are {shapes}: give each tensor"

@@ -118,10 +118,10 @@ class Rate(Observer):
         session, ranks = self._session, self._session.data_ranks
         rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(float(g["lr"]) for g in self._optimizer.param_groups))
         if self._scaled:
-            # One speaks for all: groups may differ in rate, hardly in the batch that it suits.
+            # The first one stands for all: groups may differ in rate, but hardly in their base batch.
             scaled = next(iter(self._scaled.values()))
             growth, warmup_steps = self._plan(scaled)
-            # Back from k, so that the sentence holds what the step computes with.
+            # Computed from k, so that the sentence shows what the step uses.
             batch = round(growth * scaled.base_batch)
             warm_up = f"reached after {warmup_steps} steps of warm-up" if growth > 1 and warmup_steps else "at once"
             session.say(
@@ -186,13 +186,13 @@ METHODS = ("step", "state_dict", "load_state_dict")
 def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
     """Check that a training can step a scheduler, and keep it in its checkpoints."""
     missing = [name for name in METHODS if not callable(getattr(scheduler, name, None))]
-    # A class is what most people mean to call; its methods are there, and would fail in the first step.
+    # A class instead of an instance has the methods too, and would fail in the first step.
     if missing or inspect.isclass(scheduler):
         raise InvalidRequest(
             f"scheduler is {scheduler!r}; it must be one of torch.optim.lr_scheduler, made with the optimizer: "
             "CosineAnnealingLR(optimizer, T_max=1000)"
         )
-    # It would run, and change nothing that is trained.
+    # It would run without an effect on the training.
     if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise InvalidRequest(
             f"the scheduler, a {type(scheduler).__name__}, steps the rate of another optimizer than the one that is "

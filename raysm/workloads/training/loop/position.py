@@ -39,7 +39,7 @@ class BatchSlice:
     """Samples of the epoch that all data ranks have had after it."""
     rows: int
     """At least 1: a rank without a row of its own computes one that does not count."""
-    # Of all ranks together 1: the mean over the batch is then the same on any number of workers.
+    # The shares of all ranks add up to 1, so the mean over the batch does not depend on the number of workers.
     share: float
     """Rows of the slice that count / rows of the whole batch."""
     slice_rows: int
@@ -123,7 +123,7 @@ class Position:
         elif self.order is order:
             self.epoch, self.offset = epoch + 1, 0
         elif self.order is None and is_single and not self.counts_epochs:
-            # Perhaps the user's own steps train: they are to see another order in each pass.
+            # Perhaps the user's own steps train: they should see another order in each pass.
             self.passes += 1
 
     def leave(self, epoch: int) -> None:

@@ -37,7 +37,7 @@ class Slice:
 
 def epoch_order(samples: int, *, epoch: int, shuffle: bool, seed: int) -> torch.Tensor:
     """Return the rows of the data set in the order of that epoch, int64[samples]."""
-    # In the data set's own order: what a validation, or a series in time, needs.
+    # The data set's own order, for a validation or a time series.
     if not shuffle:
         return torch.arange(samples)
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed_of(seed, epoch)))
@@ -55,12 +55,12 @@ def slices(
         count = len(rows)
         if drop_last and count < batch_size:
             return
-        # The first ranks have more, and a row of their own if anyone has: what rank 0 learned of the rows beside its
-        # weights, the running averages of batch norms, is what checkpoints keep and DDP gives to all.
+        # The first ranks have more rows, so rank 0 always has rows of its own: checkpoints keep its running averages of
+        # batch norms, and DDP gives them to all.
         each, more = divmod(count, data_ranks)
         first = data_rank * each + min(data_rank, more)
         share = rows[first : first + each + (data_rank < more)]
-        # Every rank has to take part in every step: one without a row of its own computes one that counts nothing.
+        # Every rank has to take part in every step: one without a row of its own computes one that does not count.
         computed = share if len(share) else rows[:1]
         yield Slice(
             epoch=epoch, begin=begin, end=begin + count, rows=tuple(computed.tolist()), share=len(share) / count
@@ -134,7 +134,7 @@ def batches(
             f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"
             " leave it out for one pass"
         )
-    # Before the generator begins: what is wrong is raised where the user wrote it.
+    # Before the generator begins, so that an error points to the user's line.
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
     return _all_batches(session, Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
 

@@ -173,7 +173,7 @@ def begin(
     # Before the process group: NCCL binds itself to the device that is current then.
     device = device or _device(local_rank)
     if not dist.is_initialized() and "RANK" in variables:
-        # Torch names only one of them, and not the tool that should have set them.
+        # Torch would name only one of them, and not the tool that should have set them.
         missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables]
         if missing:
             raise InvalidConfig(f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train")
@@ -182,7 +182,7 @@ def begin(
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     cpu_group = None
     if dist.is_initialized():
-        # NCCL carries no tensors of the CPU, and checkpoints, seeds and figures are such.
+        # NCCL does not send CPU tensors, which checkpoints, seeds and figures are.
         cpu_group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
     _session = Session(
         rank=rank,
@@ -207,7 +207,7 @@ def current() -> Session:
 def end() -> None:
     """Tell the observers that the training is over, and forget the session; a process group stays as it is."""
     global _session
-    # First forgotten: an observer that raises must not leave a session that the next begin() refuses.
+    # Reset first: an observer that raises must not leave a session that the next begin() refuses.
     ending, _session = _session, None
     if ending is not None:
         for observer in ending.observers:
@@ -217,7 +217,7 @@ def end() -> None:
 def _device(local_rank: int) -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    # Where the launcher shows each worker its own GPU alone, that is number 0.
+    # If the launcher shows each worker only its own GPU, that is number 0.
     device = torch.device("cuda", local_rank if local_rank < torch.cuda.device_count() else 0)
     torch.cuda.set_device(device)
     return device

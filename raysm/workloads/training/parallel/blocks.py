@@ -25,7 +25,7 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
     containers: dict[str, nn.Module] = {
         name: module
         for name, module in model.named_modules()
-        # One child is no row of blocks: many models wrap a single layer in a Sequential.
+        # A container with one child does not count: many models wrap a single layer in a Sequential.
         if isinstance(module, (nn.Sequential, nn.ModuleList)) and len(module) > 1
     }
     if isinstance(blocks, str):
@@ -85,9 +85,9 @@ def _problem(device: torch.device, compiled: Compile) -> str:
     """Return why nothing can be compiled here; "" if it can."""
     try:
         compiled(_line)(torch.ones(4, device=device))
-    # Whatever it raises: of the compiler, of a missing header, of the very version of Python.
+    # Any exception: of the compiler, a missing header, or this version of Python.
     except Exception as error:
-        # The last lines are advice how to log more.
+        # The last lines say how to log more.
         return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return ""
 

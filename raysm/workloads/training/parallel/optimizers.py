@@ -67,7 +67,7 @@ def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
 def _parameter_of(entry: str, parameters: Collection[str]) -> str:
     """Return the parameter of a state's entry, "" for another one; values may be nested."""
     name = entry.removeprefix(STATE)
-    # Names of parameters have dots, and so have names of nested values: the longest that is known is it.
+    # Names of parameters and of nested values have dots: take the longest known name.
     while name and name not in parameters:
         name = name.rpartition(".")[0]
     return name
@@ -115,7 +115,7 @@ def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: boo
     """
     by_name = dict(parts.named_parameters(remove_duplicate=False))
     for group, parameters in zip(optimizer.param_groups, groups, strict=True):
-        # A stage may know a shared parameter by another of its names than the first.
+        # A stage may know a shared parameter by one of its later names.
         own_names = (next((name for name in names if name in by_name), None) for names in parameters)
         group["params"] = [by_name[name] for name in own_names if name is not None]
         # Tensors over different meshes in one call are an error of torch's, in the first step of the optimizer.

@@ -124,7 +124,7 @@ class Parallelizer:
     def _in_stages(self, stages: Stages, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
         """Keep the stages of this rank's place in its pipeline."""
         place = self.layout.coordinates(self.session.rank)
-        # While the model is whole: afterwards a tie is one no more, and a name is that of another rank.
+        # While the model is whole: afterwards ties and names of other ranks are lost.
         ties, names = find_ties(stages), list(stages.model.state_dict())
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
@@ -138,7 +138,7 @@ class Parallelizer:
             rank=PipelineRank(
                 place=place.pipeline,
                 group=mesh["pipeline"].get_group(),
-                # With shards, FSDP averages the gradients over the replicas too.
+                # With shards, FSDP also averages the gradients over the replicas.
                 replicas=mesh["data"].get_group() if self.layout.data > 1 and self.layout.shard == 1 else None,
                 counts=place.tensor == 0,
                 tied=[(each.parameters, each.group) for each in copies],
@@ -227,8 +227,8 @@ class Parallelizer:
         # FSDP would gather frozen weights in each step, for nothing that is learned.
         if not any(parameter.requires_grad for parameter in inner.parameters()):
             return module.to(self.session.device)
-        # DDP knows no tensors that are cut: there, replicas are shards over groups of one. Those of a pipeline average
-        # their gradients when all micro-batches are done, when there is nothing left for DDP to hide that behind.
+        # DDP does not support cut tensors: there, replicas are shards over groups of one. Replicas of a pipeline
+        # average their gradients after all micro-batches, when DDP could not overlap it with computing.
         if self.layout.shard > 1 or (self.layout.tensor > 1 and self.layout.data > 1 and self.layout.pipeline == 1):
             self._shard(module, inner, blocks, mesh["data", "shard"] if self.layout.data > 1 else mesh["shard"])
         return module.to(self.session.device)
@@ -238,7 +238,7 @@ class Parallelizer:
         again = self.layout.pipeline == 1
         modules = dict(inner.named_modules())
         for name in blocks:
-            # Parameters that are tied have to be in one unit: blocks that share some are left to that of the whole.
+            # Tied parameters have to be in one FSDP unit: blocks that share some belong to the unit of the whole model.
             if name in modules and any(True for _ in modules[name].parameters()) and not _shares(modules[name], inner):
                 policy = self._policy(modules[name])
                 fully_shard(modules[name], mesh=mesh, mp_policy=policy, reshard_after_forward=again)
@@ -254,7 +254,7 @@ class Parallelizer:
     def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
         """Compile, recompute or offload each block, as asked for."""
         if self.compiles:
-            # Inside of what is computed again: torch compiles no checkpoint that puts running averages back.
+            # Inside of the recomputed function: torch cannot compile a checkpoint that restores running averages.
             compile_blocks(module, blocks)
         recompute, offload = self.parallel.optimize == "memory", self.parallel.offload
         if not (recompute or offload):

@@ -85,7 +85,7 @@ class Stages:
             copies[node] = graph.placeholder(node.name)
 
         def copy(node: fx.Node) -> fx.Node:
-            # Attributes are no values: each stage that reads one reads it for itself.
+            # Attributes are not passed on: each stage reads the ones that it needs.
             if node not in copies and node.op == "get_attr":
                 copies[node] = graph.node_copy(node)
             return copies[node]
@@ -220,8 +220,7 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
         if place <= stage and node.op != "get_attr" and any(placed[user] > stage for user in node.users)
     ]
     for node in values:
-        # Torch's stages send tensors of shapes that are known; a number would have to be a constant, and a smaller
-        # batch wrong.
+        # Torch's stages send tensors of known shapes; a number would be a constant, and wrong for a smaller batch.
         if _is_size(node):
             raise InvalidRequest(
                 f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, but stages hand on "

@@ -63,7 +63,7 @@ def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
     for tie in ties:
         shown = " = ".join(tie.names)
         where = " and ".join(str(number + 1) for number in tie.stages)
-        # FSDP makes a shard of its own of each stage's parameters: the two would be two parameters from then on.
+        # FSDP shards each stage's parameters separately: the copies would become two parameters.
         if layout.shard > 1 and len(tie.places(layout.pipeline)) < len(tie.stages):
             raise InvalidRequest(
                 f"stages {where} share the weights {shown}, and two of them are one worker's, which cannot shard them"

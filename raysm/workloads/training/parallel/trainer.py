@@ -85,8 +85,8 @@ class Trainer:
                 clip(self.parts.parameters(), self.max_norm, self.stages, self.copies)
             self.optimizer.step()
             # At the end, not at the beginning: gradients take as much memory as the weights, which a checkpoint may use
-            # meanwhile. Of all parameters, not of the optimizer's: those that it leaves alone would add up theirs, and
-            # the norm by which all are clipped with them.
+            # meanwhile. All parameters, not only the optimizer's: other gradients would add up and change the norm by
+            # which all are clipped.
             self.parts.zero_grad(set_to_none=True)
             if self.scheduler is not None and not needs_metric(self.scheduler):
                 self.scheduler.step()
