@@ -76,7 +76,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
     if inputs[channel].distribution == "FullyReplicated":
         return list_files(instance.paths.channel(channel), channel, None)
     blocks: list[FileBlock] = []
-    # Also a head that only coordinates is asked: files that lie there would silently not be worked on.
+    # A head that only coordinates is asked too: files that lie there would be ignored silently.
     for node, answer in ask_every_node(_list_here, channel, max_retries=3).items():
         listed = ray.get(answer)
         if listed and not node.cpus:
@@ -85,7 +85,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
                 "head compute, or make the channel FullyReplicated"
             )
         blocks.extend(listed)
-    # By name, not by who answered first: a record of an earlier run knows blocks by their place in this order.
+    # By name, not by the order of answers: a record of an earlier run knows blocks by their place in this order.
     return sorted(blocks, key=lambda block: (block.name, block.host or ""))
 
 
@@ -211,7 +211,7 @@ def map_blocks(
     """
     if retries < 0:
         raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
-    # One runs and one waits: what comes along with a block travels while it waits for its CPU.
+    # One runs and one waits: the inputs of a block travel while it waits for its CPU.
     limit = 2 * task_slots(num_cpus, num_gpus) if in_flight is None else in_flight
     if limit < 1:
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
@@ -282,7 +282,7 @@ class _Run:
     def _begin(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         """Begin as many blocks as may be unfinished; yield those that an earlier run has finished."""
         while len(self._running) < self._limit and not self._is_exhausted:
-            # A block may be any value, also None: the end needs a value of its own.
+            # Not None for the end: a block may be any value.
             block = next(waiting, self)
             if block is LATER:
                 return
@@ -297,7 +297,7 @@ class _Run:
         """Return the next that is finished; None if none is yet, or one has to be tried again."""
         # Values stay where they were made until their turn: the head's object store holds one of them.
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
-        # Also while others finish: a block that waits for an instance that went away would be noticed last of all.
+        # Also while others finish, to notice early that a block waits for a lost instance.
         if not ready or time.monotonic() >= self._check_at:
             self._check_presence([entry.block for entry in self._running.values()])
         if not ready:
@@ -314,7 +314,7 @@ class _Run:
             return None
 
     def _submit(self, block: Any, attempt: int) -> None:
-        # While nothing is there that takes blocks, nothing else can be done.
+        # Without a process that takes blocks, nothing else can be done.
         while not self._workers.wait(CHECK_S, block):
             self._check_presence([block])
         self._running[self._workers.submit(self._shipped, block)] = _Running(block, attempt)
@@ -334,7 +334,7 @@ def _judge(error: RayError, entry: _Running, attempts: int) -> None:
     # BlockFailed and InstanceLost come from a task that itself mapped blocks, and retried them.
     if isinstance(cause, InvalidRequest | InvalidConfig | MissingDependency | BlockFailed | InstanceLost | NoRoom):
         raise cause from None
-    # What Ray itself finds no place for would have none at the next attempt either.
+    # A task that Ray cannot schedule would fail at the next attempt too.
     if isinstance(error, TaskUnschedulableError) or entry.attempt >= attempts or _is_users(error, cause):
         failure = failure_of(error)
         assert failure is not None, "only an exit is no failure"
@@ -344,7 +344,7 @@ def _judge(error: RayError, entry: _Running, attempts: int) -> None:
 def _is_users(error: RayError, cause: BaseException | None) -> bool:
     """Return whether the function raised an exception that it would raise again."""
     if not isinstance(error, RayTaskError):
-        # Another error is of Ray, unless it stands for an exception that cannot be unpickled here.
+        # Other errors are Ray's, unless they stand for an exception that cannot be unpickled here.
         return isinstance(error, UnserializableException)
     # The task waited for something that was lost. RayError itself stands for an exception that cannot be pickled.
     is_rays = isinstance(cause, RayError) and type(cause) not in (RayError, UnserializableException)

@@ -54,9 +54,8 @@ def settle(descriptor: int, start: int, stop: int) -> None:
 
 MapPages = Callable[..., mmap.mmap]
 
-# What a file system in user space answers that serves reads directly, past the page cache (FUSE's direct_io): no shared
-# mapping, but a private one (numpy issue 9894, safetensors issue 545). Whether SageMaker's FastFile is such a one is
-# documented nowhere.
+# FUSE file systems with direct_io, which bypass the page cache, have no shared mappings, but private ones (numpy issue
+# 9894, safetensors issue 545). Whether SageMaker's FastFile is such a file system is not documented.
 NOT_MAPPED = (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -134,7 +133,7 @@ class Stream:
         """
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data
-        # Also after an error: the room that was just taken is given back at the end of the way through both threads.
+        # Also after an error: both threads have to release the room that was just taken.
         self._writers.submit(self._write, _Piece(start, start + sum(map(len, buffers)), buffers))
         if self._error is not None:
             raise self._error
@@ -148,7 +147,7 @@ class Stream:
 
     def close(self) -> None:
         """Wait for the pieces that were put, and close the file."""
-        # First: what they write they hand on to the digester.
+        # First: they pass their pieces on to the digester.
         self._writers.shutdown()
         self._digester.shutdown()
         if not self._file.closed:

@@ -67,7 +67,7 @@ def _hush_ray() -> None:
 def _fail(failure: Failure, error: BaseException, payload: Payload | None, environment: Environment | None) -> int:
     """Write the failure into the log and for the bootstrap; return the exit code."""
     workload = None if payload is None else payload.request.workload
-    # A traceback that a process wrote has come to the log already, line by line.
+    # The log already has a traceback that a process wrote.
     is_told = workload is not None and workload.relays_output
     text = failure.headline if is_told else failure.remote_traceback or failure.headline
     print(text.rstrip("\n"), file=sys.stderr)  # noqa: T201

@@ -44,7 +44,7 @@ def failure_of(error: BaseException) -> Failure | None:
     match error:
         case SystemExit():
             return _failure_of_exit(error, user_frames)
-        # No line of anybody's code is to blame, so no traceback helps.
+        # No line of code is to blame, so no traceback helps.
         case InvalidRequest() | InvalidConfig() | InstanceLost():
             return Failure(error_type=_name_of(error), message=str(error), exit_code=error.exit_status)
         case WorkerFailed():
@@ -164,7 +164,7 @@ def pickled_exception(error: BaseException) -> bytes | None:
     """
     try:
         content = cloudpickle.dumps(cause_in_task(error))
-        # Read as well: one whose ``__init__`` takes other arguments than it keeps can be pickled, and fails only here.
+        # Unpickled as well: an exception whose ``__init__`` takes other arguments than it keeps fails only here.
         pickle.loads(content)
     except Exception:  # its own code again
         return None

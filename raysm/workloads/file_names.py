@@ -40,7 +40,7 @@ def data_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def _is_description(file: Path) -> bool:
-    # By what stands in it, for a user's data may have a file of that name.
+    # By its content: a user's data may have a file of that name.
     match file.name:
         case result.MARK:
             return True

@@ -96,7 +96,7 @@ def make_folder(instance: Environment, source: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for path in [*sorted(source.iterdir()), *(instance.paths.channel(name) for name in instance.channels)]:
         link = folder / path.name
-        # What is there stays; the other workers of this instance make the same links at the same moment.
+        # Existing files stay; the other workers of this instance make the same links at the same time.
         with contextlib.suppress(FileExistsError):
             link.symlink_to(path, target_is_directory=path.is_dir())
     return folder
@@ -121,7 +121,7 @@ def save_outputs(instance: Environment) -> list[str]:
         return _copy_outputs(folder.resolve(), model)
     names: list[str] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        # A link is the source or a channel, which the job was given.
+        # A link leads to the source or a channel.
         if path.is_symlink() or path.name in NOT_KEPT or (model / path.name).exists():
             continue
         model.mkdir(parents=True, exist_ok=True)

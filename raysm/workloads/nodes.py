@@ -50,7 +50,7 @@ def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]
         for row in (ray.nodes() if rows is None else rows)
         if row["Alive"]
     ]
-    # Ray's own order says nothing, and may be another at the next call.
+    # Ray's own order is arbitrary.
     return sorted(nodes, key=lambda node: node.rank)
 
 
@@ -90,7 +90,7 @@ def answers(references: Iterable[Any]) -> list[Any]:
                 raise error.cause from None
             raise
         except RayError:
-            # It went away: who needs all of them sees by the values whose are missing.
+            # It went away: callers that need all of them see which values are missing.
             continue
     return values
 
@@ -137,7 +137,7 @@ def inputs_of(block: object) -> Sequence[Any]:
 
 
 def _told_by(block: object, name: str, default: Any) -> Any:
-    # Any object may be a block, and one of the user's may have an attribute of that name that means something else.
+    # Any object may be a block, and a user's own may have an attribute of that name with another meaning.
     return getattr(block, name, default) if isinstance(block, PlacedBlock) else default
 
 
@@ -150,7 +150,7 @@ def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpu
     at_once = 0
     for resources in nodes:
         fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
-        # A task that needs neither runs once on each; ten tasks of 0.1 CPUs are one CPU, rounded or not.
+        # A task that needs neither runs once on each; the epsilon lets ten tasks of 0.1 CPUs fit into one CPU.
         at_once += math.floor(min(fits, default=1.0) + 1e-9)
     return at_once
 

@@ -138,7 +138,7 @@ class BlockRecord(Generic[V]):
 
     def remove(self) -> None:
         """Remove the record: its values are in the result."""
-        # The job has its result: what cannot be removed here goes with the instance.
+        # The job has its result, so files that cannot be removed do not matter.
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.folder.parent.rmdir()

@@ -40,8 +40,7 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
     values, step = numbers(metrics), None if step is None else _whole(step)
     variables = environment.inherited()
-    # All ranks of a torchrun script run the same lines; figures by the number of workers would be read as a curve that
-    # jumps.
+    # All ranks of a torchrun script run the same lines; several values for a step would make the curve jump.
     if variables.get("RANK", "0") != "0":
         return
     of_trial, take = variables.get(TRIAL), listener()
@@ -80,7 +79,7 @@ def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
 def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
     """Return metrics as the lines of a job's log, all of one moment."""
     now_s = time.time()
-    # An event carries finite numbers; that a loss has become NaN is for people to read.
+    # An event carries finite numbers only; a NaN is printed for people.
     return [
         line(Metric(name=name, value=value, step=step, time_s=now_s))
         if math.isfinite(value)
@@ -192,7 +191,7 @@ def parse(text: str) -> Report | None:
 
 EmitEvent = Callable[[Event], None]
 
-# Five a second look like movement to who reads along; a line for each block would bury a log of many small ones.
+# Five a second look like movement; a line for each of many small blocks would bury the log.
 INTERVAL_S = 0.2
 
 

@@ -59,7 +59,7 @@ class Runner(Generic[W]):
 def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
     """Import and make the runner that the payload's workload names."""
     workload = payload.request.workload
-    # By name: the request is read by clients and by all instances, few of which have what the runner imports.
+    # By name: clients and all instances read the request, and few of them have what the runner imports.
     module, _, name = workload.runner.partition(":")
     with naming_what_is_missing(workload):
         runner = getattr(importlib.import_module(module), name, None)
@@ -171,7 +171,7 @@ def write_manifest(
     if (folder / MANIFEST).exists():
         return None
     names = {file.name for file in described}
-    # What is half-written by a process that was just killed is no result.
+    # Without half-written files of a process that was just killed.
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL))
     others = [path for path in paths if path.relative_to(folder).as_posix() not in names]
     files = (*described, *(_file(path, folder) for path in others))

@@ -121,7 +121,7 @@ def _flush_files() -> None:
     found = [item for item in gc.get_objects() if issubclass(type(item), kinds) and id(item) not in standard]
     plain = [item for item in found if type(item).__module__ == FILE.__module__]
     others = [item for item in found if type(item).__module__ != FILE.__module__]
-    # The last bytes of a gzip file, or of one that is uploaded, are written as it is closed, and into other files.
+    # Closing a gzip file, or one that is uploaded, writes its last bytes, and into other files.
     _try_each(plain, "flush")
     _try_each(others, "close")
     _try_each(plain, "flush")

@@ -47,7 +47,7 @@ def started(
     try:
         yield process
     finally:
-        # Also where it is ended early: what the script has started goes with it.
+        # Also on an early end: processes that the script has started end with it.
         kill(process)
         process.wait()
         if process.stdout is not None:
@@ -81,7 +81,7 @@ def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iter
 
 def kill(process: "subprocess.Popen[str]") -> None:
     """End a program that ``started`` began, with all that it has started."""
-    # It may have ended by itself, or changed its user: nothing is left to do then.
+    # It may have ended by itself, or changed its user.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -53,7 +53,7 @@ class Lines:
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the output."""
         *lines, rest = (self._rest + chunk).split(b"\n")
-        # A line without an end, as progress bars are, would grow for days; no event is so long.
+        # A line without an end, such as a progress bar, would grow for days; no event is so long.
         self._rest = rest[-MOST_LINE:]
         for line in lines:
             match parse(line.decode(errors="replace")):
@@ -108,7 +108,7 @@ def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
     assert child.stdout is not None
     source = child.stdout.fileno()
     while chunk := os.read(source, CHUNK):
-        # The log first: it is the record, and the copy is made of it.
+        # The log first: the copy is made from it.
         _write(chunk)
         lines.feed(chunk)
 
@@ -127,7 +127,7 @@ def _end(status: int, *, is_stopped: bool) -> End:
 
 def _die(number: int) -> None:
     """End by the signal that ended the driver: the bootstrap reports it."""
-    # Ended by the same signal, so that the bootstrap sees what it would have seen of the driver itself.
+    # By the same signal, so that the bootstrap sees the same end as without this process.
     signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
     os.kill(os.getpid(), number)
 

@@ -18,7 +18,7 @@ from raysm.workloads.nodes import cluster_nodes, host_of, inputs_of
 
 def cancel(references: Sequence[Any]) -> None:
     """Have tasks of this process ended, with their processes; those that have ended already stay as they are."""
-    # In a list: of one that is an argument itself Ray would wait for the value.
+    # In a list: Ray would wait for the value of a reference that is an argument itself.
     _CANCEL.remote(list(references))
 
 
@@ -27,7 +27,7 @@ def _cancel(references: Sequence[Any]) -> None:
         ray.cancel(reference, force=True)
 
 
-# Without a CPU: the tasks that are to end have them all.
+# Without a CPU: the tasks to cancel hold all of them.
 _CANCEL: Any = ray.remote(num_cpus=0)(_cancel)
 
 
@@ -74,8 +74,7 @@ class Tasks:
 
     def close(self, unfinished: Sequence[Any]) -> None:
         """Cancel them: their CPUs are free for what comes after them."""
-        # A task that is just being handed to its process is in no queue any more and does not run yet: Ray finds
-        # nothing to cancel, and does not try again.
+        # Ray finds nothing to cancel while a task is handed to its process, and does not try again.
         for _ in range(CANCEL_ATTEMPTS):
             if not unfinished:
                 return
@@ -121,7 +120,7 @@ class Processes:
 
     def _there(self, host: str | None) -> list[Any]:
         """Return those that have a place, on that instance; None is any."""
-        # One that has no place yet might never have one: its instance went away, or another's work holds the CPU.
+        # A process without a place might never get one: its instance went away, or other work holds the CPU.
         ready = [process for process in self._running if process not in self._starting]
         return ready if host is None else [process for process in ready if self._hosts.get(process) == host]
 
@@ -137,7 +136,7 @@ class Processes:
             try:
                 self._hosts[process] = hosts.get(ray.get(ready), "")
             except RayError:
-                # It died before it had a block: submitted to, it would cost that block an attempt.
+                # It died before it had a block: a block submitted to it would lose an attempt.
                 del self._running[process]
                 self._start()
 
@@ -145,7 +144,7 @@ class Processes:
         """Return the object that a block's value becomes; ``wait`` has said that one is there."""
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
         ready = self._there(host_of(block))
-        # The one with the fewest: blocks differ in length, and a queue by turns would let some processes wait.
+        # The process with the fewest blocks, because blocks differ in length.
         process = min(ready, key=lambda process: len(self._running[process]))
         reference = process.call.options(name=str(block)).remote(shipped, block, *inputs_of(block))
         self._running[process].append(reference)

@@ -55,7 +55,7 @@ def _naming(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
             return decode(path)
         except MemoryError:
             raise
-        # Whatever else: of a broken PNG Pillow says SyntaxError, of others what its decoder of that kind stumbled over.
+        # Any other exception: Pillow raises SyntaxError for a broken PNG, and other errors for other kinds.
         except Exception as error:
             raise InvalidInput(f"{path} cannot be read: {error}; remove it, or repair it") from error
 
@@ -79,7 +79,7 @@ class Images(WholeFiles):
 
     def decode(self, path: Path) -> Any:
         with self._open(path) as image:
-            # Of more than eight bits (I, I;16, F): to Pillow all that is brighter than 255 would be white.
+            # More than eight bits (I, I;16, F): Pillow would turn all values above 255 into white.
             if image.mode.startswith(("I", "F")):
                 pixels = np.asarray(image)
                 return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
@@ -132,11 +132,11 @@ def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
 def _cut_lines(folder: Path, name: str, rows: int) -> list[Span]:
     if is_gzipped(name):
         return [Span(files=(name,))]
-    # Where each span begins, in bytes: a line is as long as it is, so all before it have to be read once.
+    # To find the byte at which each span begins, all lines before it have to be read once.
     spans, begin, first = [], 0, 0
     with (folder / name).open("rb", buffering=BUFFER_BYTES) as file:
         while count := sum(1 for _ in islice(file, rows)):
-            # tell() would cost a call for each line: only here is the position asked for.
+            # Not tell() for each line, which would cost a call.
             stop = file.tell()
             spans.append(Span(files=(name,), start=begin, stop=stop, first_row=first, rows=count))
             begin, first = stop, first + count

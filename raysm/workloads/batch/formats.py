@@ -57,7 +57,6 @@ class Format(Protocol):
 
 
 def is_gzipped(name: str) -> bool:
-    # In any case, as its format is known by its name in any.
     return name.lower().endswith(".gz")
 
 

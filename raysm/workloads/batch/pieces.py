@@ -91,8 +91,7 @@ def _cut(channel: str, kind: str, names: Sequence[str], rows: int) -> list[Span]
 
 
 def _numbered(pieces: list[Piece]) -> list[Piece]:
-    # By name, not by who answered first: the order of the result may not depend on who has a file.
-    # The first file's alone: of one instance no two spans begin with the same file at the same place.
+    # By name, not by the order of answers: the order of the result must not depend on which instance has a file.
     ordered = sorted(pieces, key=lambda piece: (natural(piece.span.files[0]), piece.span.start, piece.host or ""))
     return [replace(piece, number=number) for number, piece in enumerate(ordered)]
 
@@ -134,7 +133,7 @@ def scan_columns(
     if all(host is None for host, _ in keys) and sum((folder / file).stat().st_size for _, file in keys) <= SMALL_BYTES:
         return reader.unified([reader.scan(folder, file, workload.types) for _, file in keys], workload.types)
     found = _scan_everywhere(workload, channel, kind, keys, emit_event)
-    # In the order of the input, not in that in which tasks end: the order of the columns depends on it.
+    # In the order of the input, not of the ends of tasks: the order of the columns depends on it.
     return reader.unified([found[key] for key in keys], workload.types)
 
 

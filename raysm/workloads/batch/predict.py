@@ -65,7 +65,7 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
     batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
     tables = []
     for batch in ahead(batches, AHEAD):
-        # The predictor's own: what it adds or changes is not what the keys are taken from.
+        # A copy: the keys are not taken from what the predictor adds or changes.
         predicted = predictor(dict(batch))
         tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
     if not tables:
@@ -152,7 +152,7 @@ def predictor_of(pickled: Path, name: str) -> Predictor:
     """Return this process's predictor, made at the first call."""
     if pickled not in _made:
         predictor, _, arguments = unpickled(pickled, name)
-        # What making it raises passes through: a model that could not be downloaded is tried again with the piece.
+        # Its exceptions pass through: if a model could not be downloaded, the piece is tried again.
         ready: Any = predictor(**arguments) if inspect.isclass(predictor) else functools.partial(predictor, **arguments)
         _made[pickled] = ready
     return _made[pickled]
@@ -202,7 +202,7 @@ def _kept(batch: Columns, column: str, name: str) -> pa.Array:
 def _arrow(values: Any, column: str, name: str) -> pa.Array:
     """Return a column as Arrow has it: of two dimensions lists of one length, of more of them tensors."""
     if hasattr(values, "detach"):
-        # A tensor of torch, wherever it lies; NumPy would refuse one that has gradients, or is on a GPU.
+        # A tensor of torch: NumPy refuses one that has gradients or is on a GPU.
         values = values.detach().cpu().numpy()
     try:
         if isinstance(values, list | tuple) and not (values and hasattr(values[0], "__array__")):

@@ -54,7 +54,7 @@ class Size:
 
     @property
     def threads(self) -> int:
-        # CPUs may be a share of one, as Ray counts them.
+        # Ray counts fractions of CPUs.
         return max(1, int(self.cpus))
 
 
@@ -75,7 +75,7 @@ def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
     gpus = float(bool(with_gpus)) if workload.gpus is None else float(workload.gpus)
     if workload.cpus is not None:
         return Size(cpus=float(workload.cpus), gpus=gpus)
-    # Of the instance that has least for each GPU: one more CPU, and that GPU would find no process.
+    # The fewest CPUs that an instance has for each GPU: with one more, its last GPU would have no process.
     shares = [int(node.cpus / node.gpus * gpus) for node in with_gpus] if gpus else []
     return Size(cpus=float(max(1, min(shares, default=1))), gpus=gpus)
 
@@ -109,7 +109,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     record = _record(places, workload, pieces, pickled, columns)
     resumed = 0 if record is None else sum(piece in record for piece in pieces)
     gathered = Gathered(places.result, pieces, emit_event)
-    # Behind the cutting: of the rate people want the model's, not that of listing files.
+    # After the cutting: the rate should be the model's, without the listing of files.
     begun_s = time.monotonic()
     for piece, part in map_blocks(
         functools.partial(predict, prediction),
@@ -137,7 +137,7 @@ def _check_keep(workload: BatchInference, columns: InputColumns) -> None:
 
 def _dealt(pieces: Sequence[Piece]) -> list[Piece]:
     """Return pieces in the order in which they begin: one of each instance, then the next of each."""
-    # In the input's order, all that are begun first could lie on one instance, and the others would have nothing.
+    # In the order of the input, the first pieces could all lie on one instance, and the others would have none.
     turns: dict[str | None, int] = {}
     keyed = []
     for piece in pieces:
@@ -154,7 +154,7 @@ def _record(
     # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
     if places.records is None:
         return None
-    # Of pieces all that they are: their names in messages say of many files the first alone.
+    # All fields of the pieces: their names in messages have only the first of many files.
     depends_on: dict[str, Any] = {
         "workload": decisive_json(workload),
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
@@ -173,7 +173,7 @@ class Gathered:
         self._files: dict[int, ResultFile] = {}
         self._schema: pa.Schema | None = None
         self._first: Piece | None = None
-        # Parts with a column that has no value there, and so no type.
+        # Parts in which a column has no value, and so no type.
         self._incomplete: list[tuple[Piece, pa.Schema]] = []
         self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event)
         self._begun_s = self._told_s = time.monotonic()
@@ -215,7 +215,7 @@ class Gathered:
 
     def _check(self, piece: Piece, part: Part) -> None:
         assert part.schema is not None, "a part with rows has columns"
-        # The first that comes, not the first in order: both are named, whichever of them is the wrong one.
+        # The first that comes, not the first in order: the message names both.
         if self._schema is None:
             self._schema, self._first = part.schema, piece
         schema = filled(self._schema, part.schema)
@@ -264,5 +264,5 @@ class BatchRunner(Runner[BatchInference]):
         )
 
     def _clean(self) -> None:
-        # What was growing there when SIGTERM came: a job that is stopped has its model folder uploaded too.
+        # Unfinished files: the model folder of a stopped job is uploaded too.
         remove_unfinished(self.environment.paths.model)

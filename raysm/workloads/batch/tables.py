@@ -150,7 +150,7 @@ def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) 
             parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pa_csv.ConvertOptions(column_types=dict(kinds)),
         )
-        # Also of a file without a row, whose columns are known by its header alone.
+        # Also for a file without rows, which has columns by its header.
         yield reader.schema.empty_table()
         for batch in reader:
             yield pa.Table.from_batches([batch])
@@ -165,7 +165,6 @@ def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tupl
     for table in _csv_tables(path, block_bytes, dict.fromkeys(names, pa.string())):
         rows += len(table)
         for name in names:
-            # What is text stays text.
             if pa.types.is_string(kinds[name]):
                 continue
             values = table.column(name)
@@ -189,7 +188,7 @@ def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
     """Return the narrowest type that holds these values exactly as they are written."""
     if pc.all(pc.is_in(values, TRUTH_VALUES)).as_py():
         return pa.bool_()
-    # Arrow passes over blanks around a number.
+    # Arrow ignores blanks around a number.
     trimmed = pc.ascii_trim_whitespace(values)
     if not pc.all(pc.match_substring_regex(trimmed, NUMBER)).as_py():
         return pa.string()
@@ -359,7 +358,7 @@ class Parquet(Table):
             counts = _row_groups(folder / file)
             start = first = 0
             for group in range(len(counts)):
-                # Added up until they are enough: some writers leave groups of a few rows.
+                # Small groups are joined: some writers make groups of a few rows.
                 count = sum(counts[start : group + 1])
                 if count >= rows or group == len(counts) - 1:
                     spans.append(Span(files=(file,), start=start, stop=group + 1, first_row=first, rows=count))
@@ -388,7 +387,7 @@ class Parquet(Table):
 
 
 def _compression(path: Path) -> str:
-    # Arrow knows small letters alone.
+    # Arrow knows lower-case suffixes only.
     return "gzip" if is_gzipped(path.name) else "detect"
 
 
@@ -402,7 +401,7 @@ def _row_groups(path: Path) -> list[int]:
 
 def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:
     """Return whether a value of a column is missing."""
-    # Others come to NumPy as objects, whether a value is missing or not.
+    # Other types become objects in NumPy, whether a value is missing or not.
     if not _is_number(plain(field.type)):
         return True
     for number in range(parquet.num_row_groups):
@@ -431,7 +430,7 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
             whole = pa.concat_tables(waiting)
             for start in range(0, length - size + 1, size):
                 yield whole.slice(start, size)
-            # What is over begins the next batch: its size may not depend on how a file was written.
+            # The rest begins the next batch: batch sizes must not depend on how a file was written.
             waiting, length = [whole.slice(length - length % size)], length % size
     if length:
         yield pa.concat_tables(waiting)
@@ -451,7 +450,7 @@ def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         lengths = set(whole.value_lengths().to_pylist()) if len(whole) else set()
         inner = whole.flatten()
-        # A list that is absent, or a number in one, has no place in a matrix.
+        # Missing lists or numbers do not fit into a matrix.
         if len(lengths) == 1 and None not in lengths and not inner.null_count and _is_number(inner.type):
             return np.array(inner.to_numpy(zero_copy_only=False)).reshape(len(whole), -1)
         return objects(whole.to_pylist())

@@ -44,7 +44,7 @@ class ScriptRunner(Runner[Script]):
         try:
             run_script(str(self.payload.source / self.workload.script), args)
         except BaseException as error:
-            # ``SystemExit(0)`` is an end like any other; what a failure left is no result, and gets no manifest.
+            # ``SystemExit(0)`` is a good end; the files of a failure are no result, and get no manifest.
             if failure_of(error) is not None:
                 atexit.unregister(describe)
             raise
@@ -78,7 +78,7 @@ def _value(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     try:
         return function(*args, **kwargs)
     except SystemExit as error:
-        # As in a session: sys.exit(0), with which many a main() ends, is an end like any other, and the job Completed.
+        # As in a session: many main() functions end with sys.exit(0), and the job is Completed.
         if failure_of(error) is not None:
             raise
         return None

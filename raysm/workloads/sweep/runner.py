@@ -90,7 +90,7 @@ def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder:
     number = None if best is None else best.number
     written = Trials(metric=workload.metric, mode=workload.mode, trials=trials, best=number, notes=outcome.notes)
     path = written.write(folder)
-    # Both formats: JSON keeps every type, and Parquet is what tables are read from.
+    # Both formats: JSON keeps every type, and tables are read from Parquet.
     table = table_of(trials)
     columns = [table.column(name).combine_chunks() for name in table.column_names]
     parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))

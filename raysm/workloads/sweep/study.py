@@ -126,7 +126,7 @@ class Study:
         if entry.trial.value is None or entry.trial.status == "failed":
             self._study.tell(trial, state=TrialState.FAIL)
         elif entry.trial.status == "stopped":
-            # Optuna takes the last report as the value, and ranks the trials that went on above it.
+            # Optuna takes the last report as the value, and ranks it below the trials that continued.
             _report(trial, entry.trial.value, max(1, entry.trial.reports))
             self._study.tell(trial, state=TrialState.PRUNED)
         else:

@@ -192,7 +192,7 @@ def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], 
     except EndedEarly:
         raise
     except SystemExit as error:
-        # Many a main() ends with sys.exit(0), which is a normal end.
+        # Many main() functions end with sys.exit(0), a normal end.
         if error.code not in (None, 0):
             raise
         return None
