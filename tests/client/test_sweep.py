@@ -72,7 +72,7 @@ def test_the_direction_has_no_default():
     [
         (
             lambda: sweep(space={"lrr": SPACE["lr"], "batch": SPACE["batch"]}),
-            "unexpected keyword argument 'lrr'; it takes lr, batch",
+            "missing a required argument: 'lr'; it takes lr, batch, epochs, the space has lrr",
         ),
         (lambda: sweep(space={"lr": SPACE["lr"]}), "missing a required argument: 'batch'; it takes lr, batch, epochs"),
         (lambda: sweep(lambda: 1), "does not take the space"),

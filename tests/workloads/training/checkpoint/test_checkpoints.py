@@ -247,7 +247,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_stays(tmp_path, other):
     newest = max(tmp_path.glob(f"step-*/{MANIFEST}"))
     newest.write_text(json.dumps(json.loads(newest.read_text()) | other))
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(InvalidRequest, match="a checkpoint cannot be read: .*go on with the raysm that made it"):
+    with pytest.raises(InvalidRequest, match="a checkpoint cannot be read: .*use the raysm that made it"):
         with prepared(Checkpoints(every_steps=1, folder=tmp_path)):
             pass
     assert sorted(tmp_path.rglob("*")) == before
