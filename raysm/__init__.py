@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from raysm.client.results.result import Result
     from raysm.client.results.similarity import SimilarityResult
     from raysm.client.session.handle import Session
-    from raysm.client.source.data_parallel import DataParallel
-    from raysm.client.source.function import Function
+    from raysm.client.source.function import DataParallel, Function
     from raysm.client.source.remote import remote
     from raysm.client.submit import submit
     from raysm.client.sweep import Sweep
@@ -133,9 +132,8 @@ _IPYTHON = ("load_ipython_extension", "unload_ipython_extension")
 
 _HOMES = {
     "raysm.client.results.batch": ("Batch", "BatchResult"),
-    "raysm.client.source.data_parallel": ("DataParallel",),
     "raysm.client.experiments.experiment": ("Experiment",),
-    "raysm.client.source.function": ("Function",),
+    "raysm.client.source.function": ("DataParallel", "Function"),
     "raysm.client.job.handle": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
     "raysm.client.tunnel.dashboard": _RAY_ADDRESS,

@@ -58,7 +58,7 @@ def run(arguments: Arguments, console: Console) -> None:
 
 def _plays(services: Iterable[Service]) -> bool:
     """Whether they have the prices of a scenario."""
-    return any(service.lists_prices for service in services)
+    return any(service.connection.lists_prices for service in services)
 
 
 def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:

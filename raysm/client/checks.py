@@ -2,7 +2,7 @@
 
 import logging
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,54 +29,45 @@ from raysm.request import Input, InstanceGroup, JobRequest, Workload
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = [
-    "check",
-    "check_inputs",
-    "check_instance_type",
-    "check_ray",
-    "check_volume",
-    "instance_types",
-]
 
 _log = logging.getLogger("raysm")
 
 
 def check_inputs(workload: Workload, inputs: Mapping[str, Input]) -> None:
-    """Look at the inputs that are here.
+    """Check the inputs that are on this machine, by the workload's own check.
 
     Raises:
-        InvalidInput: What is wrong with them.
+        InvalidInput: They do not fit the workload.
     """
     if workload.input_check is None:
         return
     try:
         check = pkgutil.resolve_name(workload.input_check)
-    except ImportError:  # the light half, without NumPy
+    except ImportError:  # NumPy is not installed
         return
-    check(workload, {channel: _path(item) for channel, item in inputs.items()})
-
-
-def _path(source: Input) -> Path | None:
-    is_here = "://" not in source.uri or source.uri.startswith("file:///")
-    # Of a manifest the data are elsewhere.
-    return file_path(source.uri) if is_here and not source.manifest else None
+    paths: dict[str, Path | None] = {}
+    for channel, source in inputs.items():
+        is_here = "://" not in source.uri or source.uri.startswith("file:///")
+        # The data of a manifest are elsewhere.
+        paths[channel] = file_path(source.uri) if is_here and not source.manifest else None
+    check(workload, paths)
 
 
 RELEASES = 100
-"""More than any minor version of Ray has had."""
+"""More releases than any minor version of Ray has had."""
 
 
 def check_ray(requirements: Iterable[str]) -> None:
-    """Refuse a requirement of a Ray that raysm cannot work with.
+    """Refuse a requirement of a version of Ray that raysm cannot work with.
 
     Raises:
-        InvalidRequest: Which one, and what to write.
+        InvalidRequest: The requirement, and the versions that work.
     """
     minor = ".".join(map(str, release_of(RAY_RANGE.lstrip("<>="))))
     usable = [f"{minor}.{number}" for number in range(RELEASES)]
     for line in requirements:
-        requirement = _requirement_of_ray(line)
-        # Where a file is named, or a condition of the instance, only pip there can say what comes of it.
+        # Only pip can judge other lines, and those with a file or with a condition of the instance.
+        requirement = _parse(line) if name_of(line) == "ray" else None
         if requirement is None or requirement.url or requirement.marker:
             continue
         if not any(requirement.specifier.contains(version, prereleases=True) for version in usable):
@@ -86,11 +77,8 @@ def check_ray(requirements: Iterable[str]) -> None:
             )
 
 
-def _requirement_of_ray(line: str) -> "Requirement | None":
-    # The name first: of all other lines pip is the judge.
-    if name_of(line) != "ray":
-        return None
-    # On first use: it takes a tenth of what importing all of the client does, and few jobs name Ray.
+def _parse(line: str) -> "Requirement | None":
+    # Imported here, because it takes a tenth of the import of the whole client.
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -100,70 +88,49 @@ def _requirement_of_ray(line: str) -> "Requirement | None":
 
 
 GIB = 2**30
-"""A volume's GB are these."""
+"""A volume's GB."""
 
 HEADROOM = 1.25
-"""Of what the inputs take, so much is proposed: results, checkpoints and scratch lie on the volume too."""
+"""Factor of the proposed size of a volume, which also holds results, checkpoints and scratch."""
 
 
 def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
-    """Refuse what cannot fit.
+    """Refuse inputs that cannot fit onto the volumes of the instances.
 
     Args:
-        request: What is asked for, on a target whose instances have volumes.
+        request: A job whose target's instances have volumes.
         sizes: Bytes of each channel, as far as they are known.
 
     Raises:
         InvalidRequest: The size of the inputs and of the volume, and what to do.
     """
-    # Of a choice, each: whichever the service takes, the inputs have to fit.
-    others = [replace(group, instance_type=name) for group in _groups(request) for name in request.cluster.alternatives]
-    for group in (*_groups(request), *others):
-        room_gb = _room_gb(group.instance_type, request.cluster.volume_gb)
-        needed = _bytes_on_each(request, group, sizes)
-        if room_gb is not None and needed > room_gb * GIB:
-            fit_gb = int(needed * HEADROOM / GIB) + 1
-            larger = (
-                "take a larger type"
-                if has_local_storage(group.instance_type)
-                else f"give a larger one, {option('volume_gb', str(fit_gb))}"
-            )
-            # A Processing job, which has no checkpoints either, gets its inputs as files in any case.
-            stream = ", or stream them: mode='FastFile'" if api_of(request.kind).has_checkpoints else ""
-            raise InvalidRequest(
-                f"the inputs take {needed / GIB:,.1f} GB of each {group.instance_type}, whose volume has {room_gb} GB; "
-                f"{larger}{stream}"
-            )
-
-
-def _groups(request: JobRequest) -> tuple[InstanceGroup, ...]:
     cluster = request.cluster
-    return cluster.groups or (InstanceGroup("all", cluster.instance_type, cluster.count),)
-
-
-def _room_gb(instance_type: str, volume_gb: int) -> int | None:
-    """Return the room that an instance has; None where its disks are its own, and their size is not known here."""
-    return local_storage_gb(instance_type) if has_local_storage(instance_type) else volume_gb
-
-
-def _bytes_on_each(request: JobRequest, group: InstanceGroup, sizes: Mapping[str, int]) -> float:
-    """Return the bytes that each instance of ``group`` downloads."""
-    return sum(
-        # About, of shares: they are cut by objects. So what is refused cannot fit, and what passes may not fit either.
-        sizes.get(name, 0) / (_sharing(request, source) if source.distribution == "ShardedByS3Key" else 1)
-        for name, source in _downloaded(request.inputs)
-        if not source.groups or group.name in source.groups
-    )
-
-
-def _downloaded(inputs: Mapping[str, Input]) -> Iterator[tuple[str, Input]]:
-    # What is streamed takes no room on the volume.
-    yield from ((name, source) for name, source in inputs.items() if source.mode == "File")
-
-
-def _sharing(request: JobRequest, source: Input) -> int:
-    """Return how many instances share a channel."""
-    return sum(group.count for group in _groups(request) if not source.groups or group.name in source.groups)
+    groups = cluster.groups or (InstanceGroup("all", cluster.instance_type, cluster.count),)
+    # Streamed inputs take no room.
+    downloaded = [(name, source) for name, source in request.inputs.items() if source.mode == "File"]
+    # The inputs have to fit onto each alternative type.
+    others = [replace(group, instance_type=name) for group in groups for name in cluster.alternatives]
+    for group in (*groups, *others):
+        needed = 0.0
+        for name, source in downloaded:
+            sharing = [each for each in groups if not source.groups or each.name in source.groups]
+            if group.name in {each.name for each in sharing}:
+                # Approximate for shares, which are cut by objects: what is refused cannot fit, but not all else may.
+                is_shared = source.distribution == "ShardedByS3Key"
+                needed += sizes.get(name, 0) / (sum(each.count for each in sharing) if is_shared else 1)
+        has_disks = has_local_storage(group.instance_type)
+        # None if the size of the instance's own disks is unknown here.
+        room_gb = local_storage_gb(group.instance_type) if has_disks else cluster.volume_gb
+        if room_gb is None or needed <= room_gb * GIB:
+            continue
+        fit_gb = int(needed * HEADROOM / GIB) + 1
+        larger = "take a larger type" if has_disks else f"give a larger one, {option('volume_gb', str(fit_gb))}"
+        # A Processing job gets its inputs as files in any case.
+        stream = ", or stream them: mode='FastFile'" if api_of(request.kind).has_checkpoints else ""
+        raise InvalidRequest(
+            f"the inputs take {needed / GIB:,.1f} GB of each {group.instance_type}, whose volume has {room_gb} GB; "
+            f"{larger}{stream}"
+        )
 
 
 REMEDIES: Mapping[Step, str] = {
@@ -184,7 +151,7 @@ REMEDIES: Mapping[Step, str] = {
     "S3OutputPath": "give s3://bucket/prefix",
     "S3Uri": "give s3://bucket/prefix",
 }
-"""What to do, by the parameter that the path ends with or passes through."""
+"""Remedies by the parameter at the end of the path, or on it."""
 
 NOUNS: Mapping[str, str] = {
     "structure": "an object",
@@ -194,43 +161,43 @@ NOUNS: Mapping[str, str] = {
     "boolean": "true or false",
     "timestamp": "a time",
 }
-"""What the types of the model are called; all others are numbers."""
+"""Names of the model's types for people; all others are numbers."""
 
 UNITS: Mapping[str, str] = {"list": "entries", "map": "entries", "string": "characters"}
 
 FEW = 8
-"""Values that are all told to whoever gave another."""
+"""Number of allowed values up to which a message lists all of them."""
 
 
 def check(plan: Plan, *, takes_files: bool) -> None:
     """Refuse a plan that the API would refuse.
 
     Args:
-        plan: What is to be sent.
-        takes_files: Whether its target takes ``file://`` where the API wants ``s3://``.
+        plan: The call.
+        takes_files: True if its target takes ``file://`` in place of ``s3://``.
 
     Raises:
-        InvalidRequest: The parameter's path, its value, the limit, and what to do.
+        InvalidRequest: The parameter's path, its value, the limit, and the remedy.
     """
     newer: list[Violation] = []
     for violation in violations(plan.api.create, plan.request, takes_files=takes_files):
-        # The one thing that may pass: a botocore that other packages pin knows no types of the last months.
+        # Other packages may pin a botocore that lacks the instance types of the last months.
         if violation.rule is not Rule.VALUES or not may_be_newer(violation.path, violation.value):
             raise InvalidRequest(_message(violation))
         newer.append(violation)
     for breach in breaches(plan.api, plan.request):
         remedy = f"; {breach.remedy}" if breach.remedy else ""
         raise InvalidRequest(f"{breach.message}{remedy} ({breach.source})")
-    # Last: of a request that is refused, nobody wants to know what else may be.
+    # Warned last, since a refused request needs no warning.
     for violation in newer:
         _warn_of_newer(violation.values, violation.value, violation.path)
 
 
 def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
-    """Refuse what is no instance type; warn of one that the API may have by now.
+    """Refuse an unknown instance type, unless it looks like a new one: then warn.
 
     Raises:
-        InvalidRequest: The type, and those that are spelt like it.
+        InvalidRequest: The type, and similar ones.
     """
     types, path = instance_types(api), ("InstanceType",)
     if name in types:
@@ -266,7 +233,7 @@ def _message(violation: Violation) -> str:
         case Rule.UNKNOWN:
             return f"{_named(path)} is unknown to this version of botocore; update boto3"
         case Rule.TYPE:
-            # Who gave 1.5 gave a number: what the API misses is a whole one.
+            # 1.5 is a number too.
             number = "a whole number" if isinstance(value, float) else "a number"
             return f"{_named(path)} must be {NOUNS.get(violation.type_name, number)}, got {_short(repr(value))}"
         case Rule.VALUES:
@@ -283,7 +250,7 @@ def _message(violation: Violation) -> str:
 def _out_of_bounds(violation: Violation) -> str:
     least, most, unit = violation.least, violation.most, UNITS.get(violation.type_name)
     bounds = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
-    # Of a text the value tells more than its length; of a list it would only repeat the request.
+    # The value of a text tells more than its length.
     shown = f": {_short(violation.value)!r}" if violation.value and violation.type_name == "string" else ""
     size = f"has {violation.size} {unit}{shown}" if unit else f"is {violation.size}"
     return f"{_named(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"
@@ -295,9 +262,9 @@ def _unknown_value(values: Sequence[str], value: str, path: tuple[Step, ...]) ->
 
 
 def _hint(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
-    import difflib  # for a slip alone
+    import difflib
 
-    # Instance types are in small letters, and begin with ml., which people leave out.
+    # Instance types are in lower case, and begin with ml., which people leave out.
     near = difflib.get_close_matches(value.lower(), values, n=3, cutoff=0.6)
     if path[-1] == "InstanceType" and not near:
         near = difflib.get_close_matches(f"ml.{value.lower()}", values, n=3, cutoff=0.5)
@@ -321,7 +288,7 @@ def _step(step: Step) -> str:
 
 
 def _remedy(path: tuple[Step, ...]) -> str:
-    # From the inside out: of a channel's S3Uri there is more to say than of all channels.
+    # From the inside out, because the remedy for a channel's S3Uri is more specific than that for channels.
     for step in reversed(path):
         if step in REMEDIES:
             return f"; {REMEDIES[step]}"

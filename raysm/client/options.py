@@ -11,44 +11,37 @@ from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, 
 from raysm.request import options as request_options
 from raysm.request.job import hyperparameter_text
 
-__all__ = [
-    "IfDone",
-    "SubmitKeywords",
-    "SubmitOptions",
-    "check_names",
-    "default_of",
-    "of_request",
-    "request_fields",
-]
-
 IfDone: TypeAlias = Literal["run", "skip"]
+
+BESIDE_A_REQUEST = ("wheels",)
+"""Options of a job that a JobRequest lacks: files of this machine, which travel with the job."""
 
 
 class SubmitOptions(TypedDict, total=False):
-    """What a job has beside its workload. None of any of them is the default.
+    """The options of a job beside its workload; None is the default of each.
 
     Attributes:
         cluster: The instances; None is ``on.instances`` of this machine.
         inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``,
             ``job:NAME/data``, or data: a NumPy array, a torch tensor, a pandas or polars data frame.
-        name: Of the task; each run gets a name of its own, made from it. None is made from the workload.
+        name: Name of the task, from which each run's own name is made; None is made from the workload.
         project: Jobs of one project share their prefix in the bucket.
-        kind: Which of the two APIs runs it.
+        kind: The API that runs it.
         limits: Time, spot capacity, restarts.
         security: Networks, keys, isolation.
         environment: Variables of every instance; never secrets.
-        hyperparameters: Told to the job in ``SM_HPS``, and shown with it; values that are no texts travel as JSON.
+        hyperparameters: Given to the job in ``SM_HPS``, and shown with it; values other than text travel as JSON.
         hyperparameters_as_args: Give a script its hyperparameters as arguments too, ``--name value``.
-        tags: Of the job.
-        metrics: Found in the log by the service.
+        tags: Tags of the job.
+        metrics: Metrics that the service finds in the log.
         requirements: Packages that every instance installs with pip before it joins.
-        pip_index: Where pip gets them from: an address without a password, or the ARN of a CodeArtifact repository.
-        wheels: Packages (files) that travel along, in which pip looks first.
-        tracking: Where metrics are mirrored to: ``sqlite:///mlflow.db``, an MLflow server's address, or an ARN.
+        pip_index: Where pip gets them: an address without a password, or the ARN of a CodeArtifact repository.
+        wheels: Package files that travel with the job, in which pip looks first.
+        tracking: Where metrics are copied to: ``sqlite:///mlflow.db``, an MLflow server's address, or an ARN.
         checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
         output_uri: Prefix of results; None is one of the project.
         grace_s: Seconds that user code has after SIGTERM; None is 100, and 60 on spot capacity.
-        ports: Where the cluster listens.
+        ports: Ports of the cluster.
     """
 
     cluster: Cluster | None
@@ -74,13 +67,13 @@ class SubmitOptions(TypedDict, total=False):
 
 
 class SubmitKeywords(SubmitOptions, total=False):
-    """Every keyword of ``raysm.submit``: the options of the job, and what is done with it.
+    """Every keyword of ``raysm.submit``: the options of the job, and how it is sent.
 
     Attributes:
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
         if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
             the parameters and raysm are unchanged.
-        resume: Go on with the state that the task's latest job left, instead of with an empty one.
+        resume: Continue with the state of the task's latest job instead of an empty one.
     """
 
     on: Target | Service | None
@@ -88,25 +81,20 @@ class SubmitKeywords(SubmitOptions, total=False):
     resume: bool
 
 
-BESIDE_A_REQUEST = ("wheels",)
-"""Options that a JobRequest does not have: files of this machine, which travel with the job."""
-
-
 def check_names(options: Mapping[str, Any]) -> None:
-    """Refuse what ``raysm.submit`` does not take.
+    """Refuse an option that ``raysm.submit`` does not take, since Python itself takes any ``**options``.
 
     Raises:
-        InvalidRequest: The name, and the nearest one that there is.
+        InvalidRequest: The name, and the most similar option.
     """
-    # Types of ``**options`` are for editors and checkers: Python itself takes any name.
     request_options.check_names("raysm.submit", SubmitKeywords.__annotations__, options)
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a whole request as options, with those that may stand beside one.
+    """Return a whole request as options, together with those that may be given beside one.
 
     Raises:
-        InvalidRequest: An option stands beside the request that says the same, or another, already.
+        InvalidRequest: An option is given that the request has too.
     """
     for name, value in options.items():
         if value is not None and name not in BESIDE_A_REQUEST:
@@ -120,22 +108,17 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are fields of a JobRequest, as it takes them: frozen, and without those that are None."""
+    """Return the options that are fields of a JobRequest and not None, copied so that the caller may change theirs."""
     names = {field.name for field in dataclasses.fields(JobRequest)}
-    # None stands for the default, which the request knows itself.
-    fields = {name: _frozen(value) for name, value in options.items() if name in names and value is not None}
+    fields: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in names and value is not None:
+            fields[name] = dict(value) if isinstance(value, Mapping) else tuple(value) if type(value) is list else value
     if "hyperparameters" in fields:
-        # As JobRequest does: a grid that travels to its controller has the fields alone.
+        # As JobRequest does, because a grid sends its controller the fields alone.
         given = fields["hyperparameters"]
         fields["hyperparameters"] = {name: hyperparameter_text(name, value) for name, value in given.items()}
     return fields
-
-
-def _frozen(value: Any) -> Any:
-    # What the caller does to theirs afterwards must not reach the request.
-    if isinstance(value, Mapping):
-        return dict(value)
-    return tuple(value) if isinstance(value, list) else value
 
 
 def default_of(name: str) -> Any:

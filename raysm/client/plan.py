@@ -1,24 +1,30 @@
-"""The API call that will be sent, made from a checked request whose inputs are in S3. Pure: it reads and asks nothing.
-
-``raysm.client.calls`` has the parameters of each API.
-"""
+"""The Create call that will be sent, made from a checked request whose inputs are in S3. Pure: it reads nothing."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
-from raysm.client.calls import Parts, call_of
 from raysm.client.storage.places import Places
-from raysm.contract.job_api import JobApi, api_of
-from raysm.contract.names import INSTANCE_TYPE_TAG
-from raysm.contract.seal import Seal
+from raysm.contract.job_api import PROCESSING, JobApi, api_of
+from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG
+from raysm.contract.paths import Paths
+from raysm.contract.seal import START, Seal
+from raysm.contract.service_model import FILE
 from raysm.errors import InvalidRequest
-from raysm.request import JobRequest, Target
+from raysm.request import Cluster, Input, JobRequest, Target
 from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.external import place_of
+from raysm.request.job import JOB_CHANNEL, OWN_PREFIX, PAYLOAD_CHANNEL
+from raysm.request.options import refuse_what_processing_lacks
 from raysm.request.targets import LOCAL_INSTANCE_TYPE
 
-__all__ = ["Plan", "chosen_types", "plan"]
+_log = logging.getLogger("raysm")
+
+TRAINING_PATHS = Paths()
+PROCESSING_PATHS = Paths(api=PROCESSING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +32,7 @@ class Plan:
     """One API call, sent unchanged."""
 
     api: JobApi
-    """Whose Create it is."""
+    """The API whose Create it calls."""
     request: Mapping[str, Any]
     """Its parameters, JSON values."""
 
@@ -37,8 +43,8 @@ class Plan:
 
     @property
     def outputs(self) -> str:
-        """The prefix below which ``model/`` and ``data/`` of the job will lie."""
-        return call_of(self.api).outputs(self.name, self.request)
+        """The prefix of ``model/`` and ``data/`` of the job."""
+        return outputs(self.api, self.name, self.request)
 
     def json(self) -> str:
         """Return it as text, for people and for comparisons."""
@@ -58,18 +64,18 @@ def plan(
     """Turn ``request`` into the call that starts it.
 
     Args:
-        request: The job; its inputs are ``s3://`` URIs, or ``file:///`` ones where the target is Local.
-        target: Where it goes.
+        request: The job; its inputs are ``s3://`` URIs, or ``file:///`` ones for a Local target.
+        target: Its target.
         places: The target's prefixes.
         state: Checkpoint prefix; None is a new one of this job. ``request.checkpoint_uri`` wins over both.
-        tags: raysm's own, beside those of the request.
-        seal: Of the payload that the job travels with; None is a plan that is looked at, and not sent.
+        tags: raysm's own tags, which win over the request's, because another process recognizes the job by them.
+        seal: Seal of the payload; None is a plan that is only looked at.
         shared: Prefix of what its payload shares with those of other jobs; None is nothing.
 
     Raises:
         InvalidRequest: The target or the API cannot do what is asked for.
     """
-    target.job_image()  # the first thing that is missing where much is
+    target.job_image()  # the first option that is missing if many are
     for name in ("output_uri", "checkpoint_uri"):
         uri = getattr(request, name)
         if uri is not None and not target.takes_files and not uri.startswith("s3://"):
@@ -77,22 +83,267 @@ def plan(
                 f"{name}={uri!r} is on this machine, which AWS cannot write to; give s3://bucket/prefix"
             )
     api = api_of(request.kind)
-    call = call_of(api)
-    call.check(request)
-    # raysm's tags win over the user's: by them another process knows the job again.
+    parts = _Parts(request=request, target=target, places=places, state=state, seal=seal, shared=shared)
+    call = _processing_call(parts) if api is PROCESSING else _training_call(parts)
     every_tag = {**request.tags, **(tags or {})}
-    parts = Parts(request=request, target=target, places=places, state=state, tags=every_tag, seal=seal, shared=shared)
-    return Plan(api=api, request=call.parameters(parts))
+    kind = target.instance_kind_told()
+    if kind is not None:
+        every_tag[INSTANCE_KIND_TAG] = kind
+    if LOCAL_TYPE in request.cluster.types:
+        every_tag[INSTANCE_TYPE_TAG] = LOCAL_TYPE
+    call["Tags"] = [{"Key": key, "Value": value} for key, value in every_tag.items()]
+    return Plan(api=api, request=call)
 
 
 def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Return instance types and counts as the user chose them.
-
-    Args:
-        instances: As the service tells them.
-        tags: The job's.
-    """
-    # The API needs a type even if none was chosen: the tag tells that the type of Describe was no choice.
+    """Return instance types and counts as the user chose them, from the service's answer and the job's tags."""
+    # The API needs a type even if the user chose none; the tag says so.
     if tags.get(INSTANCE_TYPE_TAG) != LOCAL_TYPE:
         return instances
     return tuple((LOCAL_TYPE if name == LOCAL_INSTANCE_TYPE else name, count) for name, count in instances)
+
+
+def outputs(api: JobApi, name: str, answer: Mapping[str, Any]) -> str:
+    """Return the prefix of ``model/`` and ``data/`` of a job, without a slash at its end.
+
+    Args:
+        api: The API that runs it.
+        name: The job's name.
+        answer: Its Create call, or Describe's answer.
+    """
+    if api is PROCESSING:
+        listed = answer.get("ProcessingOutputConfig", {}).get("Outputs", ())
+        uris = [output["S3Output"]["S3Uri"].rstrip("/") for output in listed]
+        return str(next(iter(uris), "").rpartition("/")[0])
+    artifacts = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts", "").rstrip("/")
+    # Until the job has artifacts, their place follows from the call.
+    if artifacts:
+        return str(artifacts.rpartition("/")[0])
+    return f"{answer['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{name}/output"
+
+
+def present(**values: Any) -> dict[str, Any]:
+    """Return the values that are not None, since the API takes no null."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """The arguments of ``plan``, and the parts that both calls have."""
+
+    request: JobRequest
+    target: Target
+    places: Places
+    state: str | None
+    seal: Seal | None
+    shared: str | None
+
+    def entrypoint(self, inside: Paths) -> list[str]:
+        if self.seal is None:
+            return ["python3", str(inside.payload / START)]
+        return self.seal.command(inside.payload, inside.failure)
+
+    def channels(self) -> list[tuple[str, Input]]:
+        """Return the inputs by name, the payload first."""
+        # Either all channels name groups or none: if the user's do, the payload goes to all groups by name.
+        groups = tuple(group.name for group in self.request.cluster.groups)
+        named = any(source.groups for source in self.request.inputs.values())
+        payload = self.places.payload(self.request.project, self.request.name)
+        prefixes = (
+            {PAYLOAD_CHANNEL: payload} if self.shared is None else {PAYLOAD_CHANNEL: self.shared, JOB_CHANNEL: payload}
+        )
+        # Without the slash, the payload of a job whose name begins with this one's would come along.
+        own = {name: Input(f"{uri}/", groups=groups if named else ()) for name, uri in prefixes.items()}
+        return [*own.items(), *self.request.inputs.items()]
+
+    def uri(self, channel: str, source: Input) -> str:
+        if source.uri.startswith("s3://") or (self.target.takes_files and source.uri.startswith(FILE)):
+            return source.uri
+        raise InvalidRequest(
+            f"the channel {channel!r} is {source.uri!r}, which the service cannot read: give s3://bucket/key "
+            "(raysm.submit uploads local data for AWS), or on this machine file:///path"
+        )
+
+    def output_root(self) -> str:
+        """Return the prefix to which the service adds the job's name."""
+        return (self.request.output_uri or self.places.outputs(self.request.project)).rstrip("/")
+
+    def network(self) -> dict[str, Any] | None:
+        security = self.request.security
+        if not security.subnets:
+            return None
+        return {"SecurityGroupIds": list(security.security_groups), "Subnets": list(security.subnets)}
+
+
+def _data_type(source: Input) -> str:
+    return "ManifestFile" if source.manifest else "S3Prefix"
+
+
+def _processing_call(parts: _Parts) -> dict[str, Any]:
+    request, security, cluster = parts.request, parts.request.security, parts.request.cluster
+    refuse_what_processing_lacks(request)
+    # API_NetworkConfig.html has no exception for calls between the instances of a job, as CreateTrainingJob's isolation
+    # has. It is not known to fail, so it is not refused.
+    if security.isolation and cluster.size > 1:
+        _log.warning(
+            "AWS documents that isolated containers of a Processing job can neither be called nor call, and excepts no "
+            "calls between its %d instances, without which no cluster forms: submit with kind='training', or on one "
+            "instance",
+            cluster.size,
+        )
+    prefix = f"{parts.output_root()}/{request.name}/output"
+    return present(
+        ProcessingJobName=request.name,
+        AppSpecification={
+            "ImageUri": parts.target.job_image(),
+            "ContainerEntrypoint": parts.entrypoint(PROCESSING_PATHS),
+        },
+        RoleArn=parts.target.job_role(),
+        ProcessingInputs=[_processing_input(parts, name, source) for name, source in parts.channels()],
+        ProcessingOutputConfig=present(
+            # The same folders as a Training job's. Inputs and outputs share one set of names, of which raysm's begin
+            # with its prefix.
+            Outputs=[
+                _processing_output(f"{OWN_PREFIX}result", f"{prefix}/model", PROCESSING_PATHS.model),
+                _processing_output(f"{OWN_PREFIX}data", f"{prefix}/data", PROCESSING_PATHS.output_data),
+            ],
+            KmsKeyId=security.output_kms_key,
+        ),
+        ProcessingResources={
+            "ClusterConfig": present(
+                InstanceCount=cluster.count,
+                InstanceType=parts.target.instance_type(cluster.instance_type),
+                VolumeSizeInGB=cluster.volume_gb,
+                VolumeKmsKeyId=security.volume_kms_key,
+            )
+        },
+        StoppingCondition={"MaxRuntimeInSeconds": request.limits.max_runtime_s},
+        NetworkConfig=present(
+            EnableInterContainerTrafficEncryption=security.encrypt_traffic,
+            EnableNetworkIsolation=security.isolation,
+            VpcConfig=parts.network(),
+        ),
+        Environment=dict(request.environment) or None,
+    )
+
+
+def _processing_input(parts: _Parts, name: str, source: Input) -> dict[str, Any]:
+    return {
+        "InputName": name,
+        "S3Input": {
+            "S3Uri": parts.uri(name, source),
+            "LocalPath": str(PROCESSING_PATHS.channel(name)),
+            "S3DataType": _data_type(source),
+            "S3InputMode": "File",
+            "S3DataDistributionType": source.distribution,
+            "S3CompressionType": "None",
+        },
+    }
+
+
+def _processing_output(name: str, uri: str, path: PurePath) -> dict[str, Any]:
+    return {"OutputName": name, "S3Output": {"S3Uri": uri, "LocalPath": str(path), "S3UploadMode": "EndOfJob"}}
+
+
+# Other options that exclude each other are in contract.service_rules, which checks the whole call.
+def _training_call(parts: _Parts) -> dict[str, Any]:
+    request, security, limits = parts.request, parts.request.security, parts.request.limits
+    has_state = request.workload.keeps_state or request.checkpoint_uri is not None
+    if limits.max_restarts and not has_state:
+        raise InvalidRequest(
+            f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) with which a follow-up "
+            "job could go on (limits.max_restarts); drop one"
+        )
+    # Jobs that are not resumed have checkpoints too: without them no follow-up continues the job.
+    state = request.checkpoint_uri or parts.state or parts.places.state(request.project, request.name, request.name)
+    metrics = [{"Name": item.name, "Regex": item.regex} for item in request.metrics]
+    # The API wants a limit of the waiting for spot jobs, and refuses it for all others.
+    wait_s = 2 * limits.max_runtime_s if limits.max_wait_s is None else limits.max_wait_s
+    return present(
+        TrainingJobName=request.name,
+        AlgorithmSpecification=present(
+            TrainingImage=parts.target.job_image(),
+            TrainingInputMode="File",
+            ContainerEntrypoint=parts.entrypoint(TRAINING_PATHS),
+            EnableSageMakerMetricsTimeSeries=False,
+            MetricDefinitions=metrics or None,
+        ),
+        RoleArn=parts.target.job_role(),
+        InputDataConfig=[_channel(parts, name, source) for name, source in parts.channels()],
+        # An archive would have to be downloaded and unpacked whole to read one file.
+        OutputDataConfig=present(
+            S3OutputPath=parts.output_root(), CompressionType="NONE", KmsKeyId=security.output_kms_key
+        ),
+        ResourceConfig=_resources(parts, request.cluster),
+        StoppingCondition=present(
+            MaxRuntimeInSeconds=limits.max_runtime_s,
+            MaxWaitTimeInSeconds=wait_s if limits.spot else None,
+        ),
+        CheckpointConfig={"S3Uri": state} if has_state else None,
+        EnableNetworkIsolation=security.isolation,
+        EnableInterContainerTrafficEncryption=security.encrypt_traffic,
+        EnableManagedSpotTraining=limits.spot,
+        # Explicit also if it is false, because a policy may have a condition on it.
+        RemoteDebugConfig={"EnableRemoteDebug": security.remote_debug},
+        RetryStrategy=None if limits.retry_attempts is None else {"MaximumRetryAttempts": limits.retry_attempts},
+        MlflowConfig=_mlflow(request),
+        HyperParameters=dict(request.hyperparameters) or None,
+        VpcConfig=parts.network(),
+        Environment=dict(request.environment) or None,
+    )
+
+
+def _mlflow(request: JobRequest) -> dict[str, Any] | None:
+    if request.tracking is None or not place_of(request.tracking).is_of_service:
+        return None
+    # The head finds the service's run by its name.
+    return {
+        "MlflowResourceArn": request.tracking,
+        "MlflowExperimentName": request.project,
+        "MlflowRunName": request.name,
+    }
+
+
+def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
+    shape: dict[str, Any]
+    # The API takes either groups or a type and a count.
+    if cluster.groups:
+        shape = {
+            "InstanceGroups": [
+                {
+                    "InstanceType": parts.target.instance_type(group.instance_type),
+                    "InstanceCount": group.count,
+                    "InstanceGroupName": group.name,
+                }
+                for group in cluster.groups
+            ]
+        }
+    elif cluster.alternatives:
+        shape = {
+            "InstancePreferences": [{"InstanceType": name} for name in cluster.types],
+            "InstanceCount": cluster.count,
+        }
+    else:
+        shape = {"InstanceType": parts.target.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
+    return shape | present(
+        VolumeSizeInGB=cluster.volume_gb,
+        VolumeKmsKeyId=parts.request.security.volume_kms_key,
+        KeepAlivePeriodInSeconds=cluster.keep_alive_s or None,
+        TrainingPlanArn=cluster.training_plan,
+    )
+
+
+def _channel(parts: _Parts, name: str, source: Input) -> dict[str, Any]:
+    return present(
+        ChannelName=name,
+        DataSource={
+            "S3DataSource": present(
+                S3DataType=_data_type(source),
+                S3Uri=parts.uri(name, source),
+                S3DataDistributionType=source.distribution,
+                InstanceGroupNames=list(source.groups) or None,
+            )
+        },
+        ContentType=source.content_type,
+        InputMode=source.mode,
+    )

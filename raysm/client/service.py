@@ -1,4 +1,4 @@
-"""One service, AWS or the embedded SageMaker, at its endpoint: the only module that calls it.
+"""The service of one target, AWS or the embedded SageMaker: the only module that calls it.
 
 It translates botocore's errors into raysm's. boto3 is imported on first use.
 """
@@ -14,14 +14,11 @@ from typing import Any
 
 from raysm.client.plan import Plan
 from raysm.client.storage.places import Places, places_in
-from raysm.client.targets import SET_REGION, Bucket, Clients, Resolved, connection_to
-from raysm.client.targets.connection import Polling
+from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Polling, connection_to
 from raysm.contract.home import Clock
 from raysm.contract.job_api import JobApi
 from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError
-from raysm.request import JobRequest, Local, Target
-
-__all__ = ["Service", "connect"]
+from raysm.request import Local, Target
 
 REMEDIES: Mapping[str, str] = {
     "AccessDenied": "the caller lacks this permission: add it to the user or role whose credentials are used",
@@ -32,10 +29,10 @@ REMEDIES: Mapping[str, str] = {
     "NoSuchBucket": "the bucket does not exist in this account and region; check AWS(bucket=…, region=…)",
     "Throttling": "too many calls at once: try again in a minute",
 }
-"""What to do, by the beginning of the error code."""
+"""Remedies by the beginning of the error code: S3 says AccessDenied, and SageMaker AccessDeniedException."""
 
 EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
-"""How the codes of errors begin that say that who calls has to log in again; S3 and the others have their own."""
+"""Beginnings of the error codes of expired credentials."""
 
 LOGIN = "the credentials have expired: log in again (aws sso login), or renew them"
 
@@ -51,14 +48,14 @@ TRANSIENT = (
     "ServerException",  # AWS Batch's
     "ServiceUnavailable",
     "RequestTimeout",
-    # HEAD's answer has no body: its status is all the code there is.
+    # The answer to HEAD has no body: its status is the code.
     "429",
     "500",
     "502",
     "503",
     "504",
 )
-"""How the codes of errors begin that pass. More than botocore's own retries know: they end after seconds."""
+"""Beginnings of the codes of transient errors: more than botocore's own retries know, which give up after seconds."""
 
 
 class Service:
@@ -66,6 +63,7 @@ class Service:
 
     Attributes:
         target: AWS or Local.
+        connection: What differs between targets.
     """
 
     def __init__(
@@ -76,137 +74,77 @@ class Service:
         polling: Polling | None = None,
         repeats: bool = True,
     ) -> None:
-        """Connect to nothing yet.
+        """Prepare a service; the first call connects.
 
         Args:
-            target: Where to.
-            clients: Returns the boto3 client of a service by name; None makes them from the target.
+            target: AWS or Local.
+            clients: Returns the boto3 client of a service by name; None creates them for the target.
             polling: How often to poll; None suits the target.
-            repeats: Whether botocore repeats calls of SageMaker that were throttled, or got lost.
+            repeats: False sends each call of SageMaker once: a grid has its own retries, at the rate that it learned.
 
         Raises:
-            InvalidRequest: ``target`` is none.
+            InvalidRequest: ``target`` is not a target.
         """
         self.target = target
-        self._connection = connection_to(target)
-        self._connection.repeats = repeats
+        self.connection = connection_to(target)
+        self.connection.repeats = repeats
         self._polling = polling
         self._injected = clients
-        self._made: dict[str, Any] = {}
+        self._clients: dict[str, Any] = {}
         self._lock = threading.RLock()
-        # A number, not a flag: several may follow at once, each in a thread of its own.
         self._followers = 0
 
     def at(self, target: Target) -> "Service":
-        """Return the service of another target, in another region for example; of the same one it is this."""
+        """Return the service of another target, of another region for example, or this one if it is the same."""
         return self if target == self.target else Service(target)
 
     def unrepeated(self) -> "Service":
-        """Return this service with calls of SageMaker that are made once each.
-
-        A grid repeats them by itself, at the rate that it has learned: botocore's own repetitions would use that up.
-        """
-        # Clients that were injected are the caller's own.
+        """Return this service without botocore's retries; injected clients are kept."""
         return self if self._injected is not None else Service(self.target, polling=self._polling, repeats=False)
 
     @property
     def polling(self) -> Polling:
-        """How often jobs are polled."""
-        # Asked anew: the embedded SageMaker says how late its lines may be once it is there.
-        return self._polling or self._connection.polling
+        """How often jobs are polled; the embedded server says how late its lines may be once it runs."""
+        return self._polling or self.connection.polling
 
     @property
     def home(self) -> Path:
-        """Root folder of the embedded SageMaker; of AWS, where results are downloaded to."""
-        return self._connection.home
-
-    @property
-    def profile(self) -> str:
-        """The profile of the AWS configuration, for programs of AWS's that take one; empty is the default."""
-        return self._connection.profile
+        """Root folder of the embedded SageMaker; for AWS, the folder to which results are downloaded."""
+        return self.connection.home
 
     @property
     def clock(self) -> Clock:
-        """The clock by which the service dates its answers: everybody's, but for an embedded one that runs faster."""
-        # The clock behind injected clients is unknown.
-        return Clock() if self._injected is not None else self._connection.clock
-
-    @property
-    def lists_quotas(self) -> bool:
-        """Whether quotas can be asked for."""
-        return self._connection.lists_quotas
-
-    @property
-    def lists_prices(self) -> bool:
-        """Whether it has prices of its own, which GetProducts tells; else AWS's public ones hold."""
-        return self._connection.lists_prices
+        """The clock by which the service dates its answers."""
+        return Clock() if self._injected is not None else self.connection.clock
 
     @functools.cached_property
     def region(self) -> str:
         """The region, from the target or from the AWS configuration.
 
         Raises:
-            ServiceError: Neither names one.
+            ServiceError: Neither has one.
         """
-        return self._connection.region(self.client)
+        return self.connection.region(self.client)
 
     @functools.cached_property
     def account(self) -> str:
-        """The account's number; asks STS."""
+        """The account number, from STS."""
         return str(self.call("sts", "get_caller_identity")["Account"])
 
     @functools.cached_property
     def bucket(self) -> Bucket:
-        """The bucket of payloads and results; asks STS where the target names none."""
-        return self._connection.bucket(lambda: self.region, lambda: self.account)
+        """The bucket of payloads and results; asks STS if the target has no bucket."""
+        return self.connection.bucket(lambda: self.region, lambda: self.account)
 
     @functools.cached_property
     def places(self) -> Places:
-        """Where the things of jobs lie."""
-        return places_in(self.bucket.name, self._connection.data_root)
-
-    def resolve(self, request: JobRequest) -> Resolved:
-        """Return the target as a job has it: on AWS with the image that it runs in.
-
-        Raises:
-            InvalidRequest: The job cannot be had there.
-            ServiceError: It depends on the region, and none is set.
-        """
-        return self._connection.resolve(request, lambda: self.region)
-
-    def client(self, name: str) -> Any:
-        """Return the boto3 client of ``sagemaker``, ``s3``, ``logs``, ``cloudwatch``, ``sts`` and so on.
-
-        Raises:
-            MissingDependency: boto3, or what the embedded SageMaker needs, is not installed.
-            ServiceError: The embedded SageMaker does not start, or the AWS configuration cannot be used.
-        """
-        if self._injected is not None:
-            return self._injected(name)
-        with self._lock:
-            # boto3's clients may be shared by threads; the session that makes them may not.
-            if name not in self._made:
-                with translated(f"make the client of {name}"):
-                    self._made[name] = self._make(name)
-            return self._made[name]
-
-    def wait_for_end(self, name: str, pause_s: float, most_s: float) -> None:
-        """Wait until a job may have ended, as the target tells it best.
-
-        Args:
-            name: The job's.
-            pause_s: Seconds, where the target does not tell by itself.
-            most_s: Seconds after which the caller wants to be back.
-        """
-        self._connection.wait_for_end(name, pause_s, most_s)
-
-    def wait_for_change(self, name: str, seen: int, pause_s: float, most_s: float) -> int:
-        """Wait until a job may have written another line, as the target tells it best: ``Connection`` says how."""
-        return self._connection.wait_for_change(name, seen, pause_s, most_s)
+        """The prefixes of everything that belongs to jobs."""
+        return places_in(self.bucket.name, self.connection.data_root)
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Within it, a job of this service is followed: a server that is told to end is not started again for it."""
+        """While it runs, a job is followed: an embedded server that was shut down is not started again."""
+        # A counter, since several threads may follow jobs of one service.
         with self._lock:
             self._followers += 1
         try:
@@ -215,43 +153,55 @@ class Service:
             with self._lock:
                 self._followers -= 1
 
-    def _make(self, name: str) -> Any:
-        try:
-            return self._connection.make_client(name)
-        except ModuleNotFoundError as error:
-            if error.name not in ("boto3", "botocore"):
-                raise
-            raise MissingDependency("raysm needs boto3 to submit jobs: python3 -m pip install boto3") from error
+    def client(self, name: str) -> Any:
+        """Return the boto3 client of ``sagemaker``, ``s3``, ``logs``, ``cloudwatch``, ``sts`` and so on.
+
+        Raises:
+            MissingDependency: boto3, or a package of the embedded SageMaker, is not installed.
+            ServiceError: The embedded SageMaker does not start, or the AWS configuration cannot be used.
+        """
+        if self._injected is not None:
+            return self._injected(name)
+        # boto3's clients may be shared by threads, but not the session that creates them.
+        with self._lock:
+            if name not in self._clients:
+                try:
+                    with translated(f"make the client of {name}"):
+                        self._clients[name] = self.connection.make_client(name)
+                except ModuleNotFoundError as error:
+                    if error.name not in ("boto3", "botocore"):
+                        raise
+                    raise MissingDependency("raysm needs boto3 to submit jobs: python3 -m pip install boto3") from error
+            return self._clients[name]
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
         """Call one operation, ``call("s3", "head_object", Bucket=…, Key=…)``.
 
         Raises:
-            JobNotFound: It is about a job that the service does not know.
-            ServiceError: It failed; the message says which operation, why, and what to do.
+            JobNotFound: The service does not know the job.
+            ServiceError: The call failed; the message has the operation, the reason and the remedy.
         """
         with translated(operation):
             try:
                 return getattr(self.client(client), operation)(**parameters)
             except Exception as error:
-                # Injected clients are the caller's own: there is nothing to make anew in their place.
-                if self._injected is not None or not self._connection.reconnect(error, is_followed=self._followers > 0):
+                if self._injected is not None or not self.connection.reconnect(error, is_followed=self._followers > 0):
                     raise
-                # All of them: each one holds the address of the server that is gone.
+                # Every client has the address of the server that is gone.
                 with self._lock:
-                    self._made.clear()
+                    self._clients.clear()
             return getattr(self.client(client), operation)(**parameters)
 
     def pages(self, client: str, operation: str, *, token: str = "NextToken", **parameters: Any) -> Iterator[Any]:
-        """Yield the pages of an operation that lists; the next one is fetched when the caller needs it.
+        """Yield the pages of an operation that lists; each is fetched when the caller needs it.
 
-        Not by botocore's paginators, since each page is a call that may have to start the embedded server again.
+        botocore's paginators cannot restart the embedded server between two pages.
 
         Args:
-            client: As of ``call``.
-            operation: As of ``call``, or as the API names it.
-            token: The parameter that asks for the next page; an answer has it too, S3's with ``Next`` before it.
-            parameters: Of the first call.
+            client: Name of the client, as for ``call``.
+            operation: Name of the operation, in boto3's form or the API's.
+            token: The parameter for the next page, also in the answer; S3's answer has ``Next`` in front of it.
+            parameters: Parameters of the first call.
         """
         from botocore import xform_name
 
@@ -268,12 +218,12 @@ class Service:
         return str(self._call_api(plan.api.create, **plan.request)[plan.api.arn_key])
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
-        """Return what Describe says of a job."""
+        """Return Describe's answer about a job."""
         return dict(self._call_api(api.describe, **{api.name_key: name}))
 
     def update(self, api: JobApi, name: str, **changes: Any) -> None:
-        """Change a job that runs; of an API that can."""
-        assert api.update is not None, "asked of the API before"
+        """Change a running job, if its API can."""
+        assert api.update is not None, "checked by the caller"
         self._call_api(api.update, **{api.name_key: name, **changes})
 
     def stop(self, api: JobApi, name: str) -> None:
@@ -281,8 +231,13 @@ class Service:
         self._call_api(api.stop, **{api.name_key: name})
 
     def delete(self, api: JobApi, name: str) -> None:
-        """Have the service forget a job that has ended."""
+        """Delete the record of a job that has ended."""
         self._call_api(api.delete, **{api.name_key: name})
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """Return the tags of a job."""
+        pages = self.pages("sagemaker", "list_tags", ResourceArn=arn)
+        return {tag["Key"]: tag["Value"] for page in pages for tag in page.get("Tags", ())}
 
     def summaries(
         self,
@@ -292,32 +247,25 @@ class Service:
         sent: tuple[datetime | None, datetime | None] = (None, None),
         limit: int,
     ) -> Iterator[dict[str, Any]]:
-        """Yield what List says of the latest jobs.
+        """Yield List's entries of the latest jobs.
 
         Args:
-            api: Of which kind of jobs.
+            api: The kind of jobs.
             contains: Part of the name.
-            sent: After which moment, and before which one; None is any.
+            sent: Earliest and latest time of creation; None is any.
             limit: The maximum number of jobs.
         """
         # 100 is the API's maximum.
         query: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
-        if contains:
-            query["NameContains"] = contains
-        bounds = zip(("CreationTimeAfter", "CreationTimeBefore"), sent, strict=True)
-        query |= {name: moment for name, moment in bounds if moment is not None}
+        optional = {"NameContains": contains or None, "CreationTimeAfter": sent[0], "CreationTimeBefore": sent[1]}
+        query |= {name: value for name, value in optional.items() if value is not None}
         pages = self.pages("sagemaker", api.list, **query)
         yield from itertools.islice((item for page in pages for item in page.get(api.summaries_key, ())), limit)
 
     def _call_api(self, operation: str, **parameters: Any) -> Any:
-        from botocore import xform_name  # boto3's names of methods are made by it
+        from botocore import xform_name
 
         return self.call("sagemaker", xform_name(operation), **parameters)
-
-    def tags(self, arn: str) -> dict[str, str]:
-        """Return the tags of a job."""
-        pages = self.pages("sagemaker", "list_tags", ResourceArn=arn)
-        return {tag["Key"]: tag["Value"] for page in pages for tag in page.get("Tags", ())}
 
 
 def connect(on: "Target | Service | None") -> Service:
@@ -329,14 +277,14 @@ def connect(on: "Target | Service | None") -> Service:
 
 @contextlib.contextmanager
 def translated(action: str) -> Iterator[None]:
-    """Turn botocore's errors into raysm's, once, at the boundary."""
+    """Turn botocore's errors into raysm's."""
     try:
         yield
     except Exception as error:
-        meaning = _translate(action, error)
-        if meaning is None:
+        translation = _translate(action, error)
+        if translation is None:
             raise
-        raise meaning from error
+        raise translation from error
 
 
 def _translate(action: str, error: Exception) -> ServiceError | None:
@@ -345,7 +293,6 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         from botocore import exceptions
         from botocore.parsers import ResponseParserError
     except ImportError:
-        # Without botocore, the error is none of its own.
         return None
     match error:
         case exceptions.ClientError(response=response):
@@ -355,7 +302,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
                 f"{action}: no AWS credentials were found",
                 remedy="run aws configure or aws sso login, or give AWS(profile=…)",
             )
-        # None of botocore's own exceptions: a page of a proxy, or of a network that wants a login first.
+        # Not one of botocore's exceptions: the page of a proxy, or of a network that wants a login first.
         case ResponseParserError():
             return ServiceError(
                 f"{action}: the answer is not AWS's: {error}",
@@ -364,15 +311,14 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             )
         case exceptions.NoRegionError():
             return ServiceError(f"{action}: no AWS region is set", remedy=SET_REGION)
-        # Of SSO the token itself is too old, so that no call is even made.
+        # With SSO, the token itself is too old, so the call is not even made.
         case exceptions.SSOError() | exceptions.TokenRetrievalError() | exceptions.CredentialRetrievalError():
             return CredentialsExpired(f"{action}: {error}", remedy=LOGIN)
-        # Before BotoCoreError, from which both are derived: these pass.
         case exceptions.HTTPClientError() | exceptions.ConnectionError() | exceptions.IncompleteReadError():
             return ServiceError(f"{action}: {error}", is_transient=True)
         case exceptions.BotoCoreError():
             return ServiceError(f"{action}: {error}")
-        # boto3's transfers wrap what botocore raised: the code of the refusal is in there.
+        # boto3's transfers wrap botocore's error, which has the code.
         case (
             Boto3Error(__cause__=exceptions.ClientError() as cause)
             | Boto3Error(__cause__=None, __context__=exceptions.ClientError() as cause)
@@ -385,14 +331,12 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
 
 def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     code, message = error.get("Code", ""), error.get("Message", "")
-    # SageMaker has no code for a job that is missing: of its ValidationExceptions only the message tells which.
+    # SageMaker has no code for a missing job: only the message of a ValidationException tells.
     is_absent = any(words in message.lower() for words in ("not found", "could not find"))
-    missing = code == "ResourceNotFound" or (code == "ValidationException" and is_absent)
-    if missing and "_job" in action:
+    if "_job" in action and (code == "ResourceNotFound" or (code == "ValidationException" and is_absent)):
         return JobNotFound(f"there is no such job: {message}", code=code)
-    if code.startswith(EXPIRED):
-        return CredentialsExpired(f"{action}: {code}: {message}", code=code, remedy=LOGIN)
-    # By how the code begins: S3 says AccessDenied, and SageMaker AccessDeniedException.
-    remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")
     text = f"{action}: {code}: {message}"
+    if code.startswith(EXPIRED):
+        return CredentialsExpired(text, code=code, remedy=LOGIN)
+    remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")
     return ServiceError(text, code=code, is_transient=code.startswith(TRANSIENT), remedy=remedy)

@@ -1,6 +1,6 @@
-"""From what the user says to a job that is ready to be sent: request, plan and checks, in this order.
+"""From a workload and options to a job that is ready to be sent: request, plan and checks, in this order.
 
-``prepare`` does all that can be done without sending anything: its plan is the very call that ``Prepared.send`` makes.
+``prepare`` sends nothing: its plan is the very call that ``Prepared.send`` makes.
 """
 
 import re
@@ -20,7 +20,7 @@ from raysm.client.prepared import Prepared, state_of
 from raysm.client.service import Service, connect
 from raysm.client.source.package import Package, Wrapped, package_of
 from raysm.client.storage.inputs import is_data, locate, save
-from raysm.client.units import python_version
+from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.payload import Parted
@@ -29,10 +29,8 @@ from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
 
-__all__ = ["job_tags", "prepare", "submit"]
-
 REFERENCE = "job:"
-"""How an input that another job left begins: ``job:NAME/data``."""
+"""Beginning of an input that is another job's output: ``job:NAME/data``."""
 
 
 def submit(
@@ -46,17 +44,17 @@ def submit(
     """Send a job, and return the handle on it; it does not wait.
 
     Args:
-        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one of a kind
-            of your own; or a whole ``JobRequest``, whose name is the task's, and beside which of the options only
-            ``wheels`` may stand.
+        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one of a kind of your
+            own; or a whole ``JobRequest``, whose name is the task's, and beside which only the option ``wheels`` may
+            be given.
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
         if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
             the parameters and raysm are unchanged.
-        resume: Go on with the state that the task's latest job left, instead of with an empty one.
-        options: Those of a job, as ``raysm.client.options.SubmitOptions`` lists them.
+        resume: Continue with the state of the task's latest job instead of an empty one.
+        options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
     Raises:
-        InvalidRequest: What was asked for cannot be; nothing was uploaded.
+        InvalidRequest: The request is not possible; nothing was uploaded.
         ServiceError: The service refused, or cannot be reached.
     """
     if if_done not in ("run", "skip"):
@@ -76,25 +74,22 @@ def prepare(
     shares: bool = False,
     **options: Unpack[SubmitOptions],
 ) -> Prepared:
-    """Do all of ``submit`` but the sending: ``prepare(…).plan`` is the very call that ``.send()`` makes.
+    """Do everything of ``submit`` but the sending: ``prepare(…).plan`` is the very call that ``.send()`` makes.
 
-    Takes what ``submit`` takes, but ``if_done``. Asks AWS for the account's number where the target names no bucket,
-    and reads the task's records where ``resume`` is set.
+    Asks AWS for the account's number if the target names no bucket, and reads the task's records if ``resume`` is set.
 
     Args:
-        workload: As ``submit`` takes it, or its package, where many jobs have one.
-        on: The same.
-        resume: The same.
-        job_name: Exact name of the job, if its sender has to know it before; None makes one that no other job
-            has.
-        token: The job's secret, where the same job may be prepared twice; None draws one.
-        shares: Whether what it has in common with other jobs is sent once for all of them, and stays.
-        options: Those of a job, as ``raysm.client.options.SubmitOptions`` lists them.
+        workload: As for ``submit``, or its package, if many jobs have the same.
+        on: As for ``submit``.
+        resume: As for ``submit``.
+        job_name: Exact name of the job, if its sender has to know it before; None makes a unique one.
+        token: The job's secret, if the same job may be prepared twice; None draws one.
+        shares: True uploads what the job has in common with others once for all of them, and keeps it.
+        options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
     Raises:
-        InvalidRequest: What was asked for cannot be.
+        InvalidRequest: The request is not possible.
     """
-    # Unpack is for type checkers: at run time any keyword comes through, and a slip would be silent.
     check_names(options)
     chosen: Mapping[str, Any] = options
     if isinstance(workload, JobRequest):
@@ -108,25 +103,26 @@ def prepare(
     channels = {
         channel: _input(channel, item, service, id_columns) for channel, item in (chosen.get("inputs") or {}).items()
     }
-    # First: for AWS, the next step reads every byte of them for its digests.
+    # Before the next step, which reads every byte of them for digests if the target is AWS.
     check_inputs(package.workload, channels)
     located, needed = locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
     if "tracking" in fields:
-        # With it come MLflow's words and the reading of a log: most jobs are not copied anywhere.
+        # Imported here, because most jobs are not tracked.
         from raysm.client.logs.tracking import absolute_place
 
         fields["tracking"] = absolute_place(fields["tracking"], on=service.target)
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
-    # A value of another type than its field's would be refused in the instance: after the start of a cluster.
+    # Checks the types of all values, which the instance would refuse after the start of a cluster.
     from_json(JobRequest, to_json(request))
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
-    resolved = service.resolve(request)
-    target = resolved.target
+    target, image = service.connection.resolve(request, lambda: service.region)
     digest = records.digest_of(request, target, source=package.source, pickled=package.pickled, wheels=wheels)
-    # Only now: a piece of the digest is in it, for which the name itself does not count.
-    request = replace(request, name=_exact(job_name) or records.job_name(task, digest, time.time()))
+    if job_name is not None and not NAME_PATTERN.fullmatch(job_name):
+        raise InvalidRequest(f"job_name={job_name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+    # The name contains a piece of the digest, which does not depend on the name.
+    request = replace(request, name=job_name or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     shared = service.places.shared(Parted(contents).digest) if shares else None
@@ -151,13 +147,12 @@ def prepare(
         source=package.source,
         contents=contents,
         source_digest=digest,
-        image=resolved.image,
+        image=image,
         shared=shared,
     )
 
 
 def _check_types(options: Mapping[str, Any]) -> None:
-    """Refuse what would fail in a way that names no remedy: types are only hints to Python."""
     cluster, inputs = options.get("cluster"), options.get("inputs")
     if cluster is not None and not isinstance(cluster, Cluster):
         raise InvalidRequest(f"cluster must be raysm.Cluster(…), got {cluster!r}")
@@ -173,12 +168,6 @@ def _check_types(options: Mapping[str, Any]) -> None:
         listed = options.get(name)
         if isinstance(listed, (str, Path)):
             raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
-
-
-def _exact(name: str | None) -> str | None:
-    if name is not None and not NAME_PATTERN.fullmatch(name):
-        raise InvalidRequest(f"job_name={name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
-    return name
 
 
 def _task(name: str | None, title: str) -> str:
@@ -201,7 +190,7 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
 
 
 def _referred(channel: str, reference: str, service: Service) -> Input:
-    """Return what ``job:NAME/data`` refers to, once that job is done."""
+    """Return the input that ``job:NAME/data`` refers to, once that job is done."""
     name, slash, output = reference.removeprefix(REFERENCE).partition("/")
     if not name:
         raise InvalidRequest(f"the channel {channel!r} is {reference!r}; write job:NAME/data or job:NAME/model")
@@ -212,12 +201,12 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
     payload.check_wheels(wheels)
     check_ray(request.requirements)
     for name in request.requirements:
-        if name.endswith(".txt"):  # pip would look for a package of that name, on every instance
+        if name.endswith(".txt"):  # pip would look for a package of that name
             raise InvalidRequest(
                 f"the requirement {name!r} is a file, not a package; give its lines: "
                 f"requirements=Path({name!r}).read_text().splitlines()"
             )
-    # Without a network there is no index either; of packages that travel pip needs none.
+    # Without a network there is no index; packages that travel need none.
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"
@@ -225,10 +214,10 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
 
 
 def job_tags(request: JobRequest, task: str) -> Mapping[str, str]:
-    """Return the tags by which another process recognizes the job. Anyone who may describe the job can read them."""
+    """Return the tags by which another process recognizes the job; all who may describe the job can read them."""
     tags = {PROJECT_TAG: request.project, TASK_TAG: task, WORKLOAD_TAG: request.workload.kind}
     if request.workload.returns_value:
-        tags[PYTHON_TAG] = request.workload.pickled_by or python_version()
+        tags[PYTHON_TAG] = request.workload.pickled_by or PYTHON_VERSION
     if request.tracking is not None and not request.is_tracked_by_head:
         tags[TRACKING_TAG] = request.tracking
     if request.limits.max_restarts:

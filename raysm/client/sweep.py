@@ -11,7 +11,7 @@ from raysm.client.job.handle import Job
 from raysm.client.source.function import name_of, pickled_call
 from raysm.client.source.package import late_source
 from raysm.client.sweep_result import SweepResult
-from raysm.client.units import python_version
+from raysm.client.units import PYTHON_VERSION
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest
 from raysm.request.early_stopping import Rule
@@ -148,7 +148,7 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
     names = None if callable(space) else list(fields["space"])
     return FunctionSweep(
         name=name_of(train),
-        python=python_version(),
+        python=PYTHON_VERSION,
         takes_config=_takes_config(train, names),
         draws=callable(space),
         **fields,

@@ -100,7 +100,7 @@ def prices_of(services: Iterable[Service]) -> PriceTable:
     """
     listed: list[RegionPrices] = []
     for service in services:
-        if service.lists_prices:
+        if service.connection.lists_prices:
             listed += _listed(service)
     if not listed:
         return known_prices()
@@ -134,7 +134,7 @@ def ask_quotas(
     _, types = places_of(request, tasks, own_region)
     try:
         for service in _services_of(request, tasks, own_region, services):
-            if service.lists_quotas:
+            if service.connection.lists_quotas:
                 quotas |= read_quotas(service, types, request.markets)
     except RaysmError as error:
         # A plan without them is still worth more than none; but it must not look like one with them.

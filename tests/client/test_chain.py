@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from raysm.client.job.chain import Chain, Patience
+from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.job.description import Status
 from raysm.client.job.handle import attach
 from raysm.client.service import Service
@@ -104,15 +104,17 @@ AWAY = ServiceError("away", code="ServiceUnavailable", is_transient=True)
 
 
 def test_a_service_that_is_away_is_borne_until_the_patience_is_over(remote, caplog):
-    Patience(service_of(remote, patience_s=600.0), "a-job").bear(AWAY)
+    TransientErrors(service_of(remote, patience_s=600.0), "a-job").raise_unless_transient(AWAY)
     assert "a-job cannot be watched just now: away" in caplog.text
     with pytest.raises(ServiceError, match="away"):
-        Patience(service_of(remote, patience_s=-1.0), "a-job").bear(AWAY)
+        TransientErrors(service_of(remote, patience_s=-1.0), "a-job").raise_unless_transient(AWAY)
 
 
 def test_a_refusal_is_not_borne_however_patient_one_is(remote):
     with pytest.raises(ServiceError, match="no"):
-        Patience(service_of(remote, patience_s=600.0), "a-job").bear(ServiceError("no", code="AccessDenied"))
+        TransientErrors(service_of(remote, patience_s=600.0), "a-job").raise_unless_transient(
+            ServiceError("no", code="AccessDenied")
+        )
 
 
 @pytest.mark.parametrize("look", [lambda job: job.wait(60), lambda job: list(job.lines(follow=True))])

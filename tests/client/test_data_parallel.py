@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from raysm.client.source.data_parallel import DataParallel
+from raysm.client.source.function import DataParallel
 from raysm.errors import InvalidRequest
 from raysm.request import TrainLoop
 

@@ -32,11 +32,11 @@ def test_following_yields_what_comes_until_the_job_has_ended(remote, job):
 
 
 def test_ctrl_c_while_a_log_is_followed_names_the_job_and_shows_no_internals(job):
-    class Interrupting(Service):
-        def wait_for_change(self, name, seen, pause_s, most_s):
-            signal.raise_signal(signal.SIGINT)
+    def interrupt(*args):
+        signal.raise_signal(signal.SIGINT)
 
-    service = Interrupting(job.service.target, clients=job.service.client, polling=QUICK)
+    service = Service(job.service.target, clients=job.service.client, polling=QUICK)
+    service.connection.wait_for_change = interrupt
     with pytest.raises(KeyboardInterrupt, match=f"the job {job.name} goes on; .*stop") as raised:
         attach(job.name, service).logs(follow=True)
     # This line, and the one of raysm that raises.
@@ -50,16 +50,16 @@ def test_ctrl_c_while_a_log_is_followed_names_the_job_and_shows_no_internals(job
 def test_between_two_looks_it_is_waited_for_what_the_target_tells_of_the_job(remote, job):
     waits = []
 
-    class Telling(Service):
-        def wait_for_change(self, name, seen, pause_s, most_s):
-            waits.append((name, seen, most_s <= 60))
-            if seen:
-                remote.sagemaker.end(job.name, "Completed")
-            else:
-                remote.write_log(job.name, "algo-1", [(NOW_MS, "told")])
-            return seen + 5
+    def wait_for_change(name, seen, pause_s, most_s):
+        waits.append((name, seen, most_s <= 60))
+        if seen:
+            remote.sagemaker.end(job.name, "Completed")
+        else:
+            remote.write_log(job.name, "algo-1", [(NOW_MS, "told")])
+        return seen + 5
 
-    service = Telling(remote.service.target, clients=remote.clients.__getitem__, polling=QUICK)
+    service = Service(remote.service.target, clients=remote.clients.__getitem__, polling=QUICK)
+    service.connection.wait_for_change = wait_for_change
     lines = JobStream(Chain(job.name, service=service, api=TRAINING)).follow(timeout=60)
     assert [line.text for line in lines] == ["told"]
     assert waits[:2] == [(job.name, 0, True), (job.name, 5, True)]

@@ -5,7 +5,6 @@ import io
 
 import pytest
 
-from raysm.client.job.log import JobLog
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest
@@ -23,10 +22,6 @@ EVENTS = [
 def write_events(remote, job):
     lines = [(NOW_MS + index, events.line(event)) for index, event in enumerate(EVENTS)]
     remote.write_log(job.name, "algo-1", [*lines, (NOW_MS + 9, "hello")])
-
-
-def test_a_job_says_all_of_this_itself(job):
-    assert isinstance(job, JobLog)
 
 
 def test_printed_logs_say_the_events_in_words(remote, job):
@@ -99,4 +94,10 @@ def test_the_series_of_a_metric_definition_comes_from_cloudwatch(remote, script)
     assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("loss", 0.25)]
 
 
-# For people, and from elsewhere
+def test_views_are_methods_of_a_job(remote, job):
+    assert job.plot().svg.startswith("<svg")
+    with pytest.raises(InvalidRequest, match="draws a card in a notebook, and this is not a notebook"):
+        job.watch()
+    remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(InvalidRequest, match="has ended"):
+        job.dashboard()

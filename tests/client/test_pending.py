@@ -84,7 +84,7 @@ def test_a_start_that_is_quick_asks_nothing():
 def test_what_is_waited_for_follows_from_the_status_and_the_log(secondary, lines, told):
     waits = JobWait(Job(how(secondary)))
     for text in lines:
-        waits.hear(text)
+        waits.on_line(text)
     assert waits.reason() == told
 
 

@@ -6,8 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.client.results.result import read_as
-from raysm.client.results.rows import StackedRows
-from raysm.client.results.similarity import SimilarityResult
+from raysm.client.results.similarity import SimilarityResult, StackedRows
 from raysm.contract.result import Manifest, ResultFile
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raysm.client.results.rows import StackedRows
+from raysm.client.results.similarity import StackedRows
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from botocore.stub import Stubber
 
 from raysm.client.service import Service
 from raysm.client.storage.s3 import Storage, read_versioned, split
-from raysm.client.targets import Bucket
+from raysm.client.targets.connection import Bucket
 from raysm.errors import InvalidRequest, ServiceError
 from tests.support.sagemaker import KEYS, REGION, aws
 

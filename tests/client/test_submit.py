@@ -15,13 +15,12 @@ from botocore.stub import Stubber
 
 from raysm.client.job.handle import attach
 from raysm.client.service import Service
-from raysm.client.source.data_parallel import DataParallel
-from raysm.client.source.function import Function
+from raysm.client.source.function import DataParallel, Function
 from raysm.client.source.remote import remote
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare, submit
-from raysm.client.targets import Bucket
-from raysm.client.units import python_version
+from raysm.client.targets.connection import Bucket
+from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest
@@ -68,9 +67,9 @@ def test_an_image_that_is_named_needs_no_words(remote, script):
 
 @pytest.mark.parametrize("workload", [Function(sum, [1]), DataParallel(sum)], ids=repr)
 def test_a_pickle_that_the_image_cannot_read_is_refused_while_nothing_is_sent(workload):
-    other = "3.12" if python_version() != "3.12" else "3.13"
+    other = "3.12" if PYTHON_VERSION != "3.12" else "3.13"
     with fake_aws(python=other) as fake:
-        with pytest.raises(InvalidRequest, match=f"pickled by this Python {python_version()}, .* has Python {other}"):
+        with pytest.raises(InvalidRequest, match=f"pickled by this Python {PYTHON_VERSION}, .* has Python {other}"):
             submit(workload, cluster=M5, on=fake.service)
         assert fake.s3.calls == []
 
@@ -423,7 +422,7 @@ def test_a_function_travels_with_its_arguments_and_its_python(remote, tmp_path):
     found = payload_of(remote, sent(remote), tmp_path / "payload")
     fn, args, kwargs = cloudpickle.loads(found.function.read_bytes())
     assert fn(*args, **kwargs) == 42
-    assert job.tags["raysm:python"] == python_version() == found.request.workload.python
+    assert job.tags["raysm:python"] == PYTHON_VERSION == found.request.workload.python
 
 
 def test_the_value_of_a_function_comes_back(remote):

@@ -73,7 +73,7 @@ HANDLES = (
 )
 """Classes that a user is given and never makes."""
 
-PARTS = ("JobLog", "JobViews", "ConnectedSession", "SessionFunctions", "SessionNamespace")
+PARTS = ("ConnectedSession", "SessionFunctions", "SessionNamespace")
 """Bases that are no more than a part of their one class: their members are that one's."""
 
 ELSEWHERE = ("JobFailed", "JobStopped", "RaysmError")

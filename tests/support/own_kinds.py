@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from raysm.bootstrap import environment
-from raysm.client.units import python_version
+from raysm.client.units import PYTHON_VERSION
 from raysm.contract.names import LABEL_HOST
 from raysm.request import Workload
 from raysm.request.options import decides
@@ -63,7 +63,7 @@ class Greeting(Workload):
 
     @property
     def pickled_by(self):
-        return python_version()
+        return PYTHON_VERSION
 
 
 class Greet:

@@ -22,8 +22,7 @@ from moto import mock_aws
 
 from raysm.client.service import Service
 from raysm.client.storage.places import places_in
-from raysm.client.targets import connection_to
-from raysm.client.targets.connection import Polling
+from raysm.client.targets.connection import Polling, connection_to
 from raysm.request import AWS, Local
 from tests.support.permissions import covered
 

@@ -9,7 +9,7 @@ from typing import Any
 from raysm.client.account.images import default_image
 from raysm.client.plan import Plan
 from raysm.client.service import Service
-from raysm.client.targets import Bucket
+from raysm.client.targets.connection import Bucket
 from raysm.contract.job_api import TRAINING, JobApi, api_of
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, Limits, Security

@@ -1,4 +1,4 @@
-"""A job and its follow-up jobs, which go on with it after ``max_runtime_s``."""
+"""A job and its follow-up jobs, which continue it after ``max_runtime_s``."""
 
 import logging
 import re
@@ -20,31 +20,21 @@ from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 from raysm.request import AWS, JobRequest, Local
 from raysm.request.options import keys_taken_over
 
-__all__ = [
-    "Chain",
-    "Patience",
-    "follow_up",
-    "is_follow_up",
-    "names_until",
-    "next_name",
-]
-
 _log = logging.getLogger("raysm")
 
-
 TAKEN_OVER = keys_taken_over(JobRequest, AWS, Local)
-"""Of Describe's answer, what the follow-up is sent with: what the options became. Its tags come from elsewhere."""
+"""The keys of Describe's answer that a follow-up is sent with."""
 
 FOLLOW_UP = re.compile(r"-r\d+$")
-"""How the names of follow-up jobs end."""
+"""The end of a follow-up job's name."""
 
 READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
-"""Of ResourceConfig, what Create refuses."""
+"""Keys of ResourceConfig that Create refuses."""
 
 
 def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
-    """Return the name of the job that goes on with this one; None where none does."""
-    # Without a state the follow-up would begin anew, and run out of its time too.
+    """Return the name of the job that continues this one; None if none does."""
+    # Without checkpoints a follow-up would begin anew, and run out of its time too.
     if not description.exceeded_runtime or "CheckpointConfig" not in description.answer:
         return None
     restart = _number(tags, RESTART_TAG) + 1
@@ -54,12 +44,12 @@ def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
 
 
 def is_follow_up(name: str) -> bool:
-    """Whether ``name`` looks like a follow-up job's; only its tags say whether it is one."""
+    """Return True if ``name`` looks like a follow-up job's; only its tags say whether it is one."""
     return FOLLOW_UP.search(name) is not None
 
 
 def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the jobs from the first one to this one, of which these are the tags."""
+    """Return the names of the jobs from the first one to this one, whose tags are given."""
     number = _number(tags, RESTART_TAG)
     if FIRST_TAG not in tags or number < 1:
         return (name,)
@@ -68,13 +58,13 @@ def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
-    """Return the call that goes on with a job of which ``next_name`` says that one may."""
+    """Return the call that continues a job for which ``next_name`` returns a name."""
     name = next_name(description, tags)
     assert name is not None
     call: dict[str, Any] = {key: description.answer[key] for key in sorted(TAKEN_OVER) if key in description.answer}
     call["ResourceConfig"] = {key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY}
     own_tags = {RESTART_TAG: str(_number(tags, RESTART_TAG) + 1), FIRST_TAG: tags.get(FIRST_TAG, description.name)}
-    # What AWS itself tagged a job with it shows, and refuses in a call.
+    # AWS shows its own tags, and refuses them in a call.
     others = {key: item for key, item in tags.items() if not key.startswith("aws:")}
     all_tags = [{"Key": key, "Value": item} for key, item in {**others, **own_tags}.items()]
     return Plan(api=description.api, request={description.api.name_key: name, **call, "Tags": all_tags})
@@ -87,43 +77,42 @@ def _name_of(first: str, restart: int) -> str:
 
 def _number(tags: Mapping[str, str], key: str) -> int:
     text = tags.get(key, "0")
-    # Anyone who may tag the job may have changed a tag.
+    # Other users may have changed a tag.
     return int(text) if text.isdecimal() else 0
 
 
-class Patience:
-    """Tells a service that is away for a while from one that will not answer."""
+class TransientErrors:
+    """Tolerates transient errors of a service until it has been unreachable for ``Polling.patience_s``."""
 
     def __init__(self, service: Service, job: str) -> None:
-        """Begin now; ``job`` is named in the warnings."""
         self._patience_s = service.polling.patience_s
         self._job = job
-        self.heard()
+        self.reset()
 
-    def heard(self) -> None:
-        """The service has just answered."""
-        self._heard_s = time.monotonic()
+    def reset(self) -> None:
+        """Record that the service has just answered."""
+        self._answered_s = time.monotonic()
 
-    def bear(self, error: ServiceError) -> None:
-        """Raise ``error`` unless it may pass: a network that is away for a while is no reason to give a job up."""
+    def raise_unless_transient(self, error: ServiceError) -> None:
+        """Raise ``error`` unless it is transient and the service answered recently; else log it."""
         if isinstance(error, CredentialsExpired):
             raise CredentialsExpired(
                 f"{error}. The job {self._job} goes on: raysm logs -f {self._job} follows it again, raysm result "
                 f"{self._job} waits for its result",
                 code=error.code,
             ) from error
-        if not error.is_transient or time.monotonic() - self._heard_s > self._patience_s:
+        if not error.is_transient or time.monotonic() - self._answered_s > self._patience_s:
             raise error
         _log.warning("the job %s cannot be watched just now: %s", self._job, error)
 
 
 class Chain:
-    """One job and those that go on with it after ``max_runtime_s``; may be used from any thread.
+    """One job and its follow-ups; may be used from any thread.
 
     Attributes:
-        service: Where they are.
-        api: Which of SageMaker's APIs runs them.
-        is_cancelled: Whether this process stopped it: no further job goes on with it.
+        service: Their service.
+        api: The API of SageMaker that runs them.
+        is_cancelled: True if this process stopped the job: no further job continues it.
     """
 
     def __init__(
@@ -135,11 +124,11 @@ class Chain:
         description: Description | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin with the job ``name``; its ``tags`` say which ones were before it."""
+        """Begin with the job ``name``; its ``tags`` name the jobs before it."""
         self.service = service
         self.api = api
         self.is_cancelled = False
-        self._is_over = False
+        self._is_replaced = False
         self._is_cleared = False
         self._names = names_until(name, tags or {})
         self._last = description
@@ -149,7 +138,7 @@ class Chain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, the first job's first, as far as the chain has been followed."""
+        """The names of all jobs that are known so far, the first one's first."""
         return tuple(self._names)
 
     @property
@@ -159,36 +148,35 @@ class Chain:
 
     @property
     def name(self) -> str:
-        """The last one's name."""
+        """The last job's name."""
         return self._names[-1]
 
     @property
     def tags(self) -> dict[str, str]:
-        """The last one's tags."""
+        """The last job's tags."""
         if self._tags is None:
             self._tags = self.service.tags(self.known().arn)
         return dict(self._tags)
 
     def describe(self) -> Description:
-        """Ask the service how the last one is; one that has ended is not asked again."""
+        """Ask the service how the last job is; one that has ended is not asked again."""
         with self._lock:
             if self._last is None or not self._last.status.is_terminal:
                 self._last = read(self.api, self.service.describe(self.api, self.name))
             return self._last
 
     def known(self) -> Description:
-        """Return what is known of the last one without asking, if anything is."""
+        """Return the last job as the service last described it; ask only if it never did."""
         return self._last or self.describe()
 
     def last_known(self) -> Description | None:
-        """Return what the service said when it was last heard; None where it never was."""
+        """Return the last job as the service last described it; None if it never did."""
         return self._last
 
     def descriptions(self) -> list[Description]:
-        """Return how each of them is, the first one first; one that was deleted is left out."""
+        """Return how each job is, the first one first; a deleted one is left out."""
         *before, last = self.names
-        # Where another thread went over to a follow-up meanwhile, describe() is of that one, and the next call tells
-        # both.
+        # If another thread switched to a follow-up meanwhile, describe() is about that one: the next call has both.
         return [*self._of_ended(before), *([self.describe()] if last == self.name else [])]
 
     def earlier(self) -> list[Description]:
@@ -202,23 +190,21 @@ class Chain:
                     self._ended[name] = read(self.api, self.service.describe(self.api, name))
                 except JobNotFound:
                     self._ended[name] = None
-        ended = [self._ended[name] for name in names]
-        return [one for one in ended if one is not None]
+        return [ended for name in names if (ended := self._ended[name]) is not None]
 
     def is_stopped(self, description: Description) -> bool:
-        """Whether a user stopped the job, rather than the service by its limits."""
-        # A job that ran into one of its limits ends as Stopped too.
+        """Return True if a user stopped the job, rather than the service at one of its limits."""
         limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
         return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
 
     def ended(self, *, send: bool) -> bool:
-        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if it was not sent.
+        """Return True if the chain is over; switch to the follow-up job, and with ``send`` create it if it is missing.
 
-        Of a chain of which nothing more comes, the payload is removed.
+        The payload of a chain that is over is deleted, by the client: its instances have no right to delete what a
+        follow-up may need.
         """
         is_over = self._has_ended(send)
         if is_over and not self._is_cleared:
-            # By the client: its instances end with it, and have no right to remove what may go on.
             self._is_cleared = True
             remove_payload(self.known().answer, self.first, self.service)
         return is_over
@@ -231,18 +217,17 @@ class Chain:
             following = next_name(description, self.tags) if description.exceeded_runtime else None
             if following is None:
                 return True
-            if not self._go_over(description, following, send and not self.is_cancelled):
-                # Who cancelled it between two jobs wants no further one.
-                return self.is_cancelled or self._is_replaced(description)
+            if not self._switch_to(following, description, send and not self.is_cancelled):
+                return self.is_cancelled or self._has_successor(description)
 
-    def _is_replaced(self, ended: Description) -> bool:
-        """Whether another job was sent that goes on with the state of the one that ended: the chain is over then.
+    def _has_successor(self, ended: Description) -> bool:
+        """Return True if a job outside the chain continues the state of the one that ended: the chain is over then.
 
-        Asked before a follow-up is sent: two jobs of one state would each destroy what the other one saves.
+        Checked before a follow-up is sent: two jobs with one state would each destroy what the other saves.
         """
         tags, state = self.tags, ended.answer["CheckpointConfig"]["S3Uri"]
-        if self._is_over or PROJECT_TAG not in tags or TASK_TAG not in tags:
-            return self._is_over
+        if self._is_replaced or PROJECT_TAG not in tags or TASK_TAG not in tags:
+            return self._is_replaced
         prefix = self.service.places.records(tags[PROJECT_TAG], tags[TASK_TAG])
         try:
             latest = records.latest_of_state(prefix, Storage(self.service), state)
@@ -250,17 +235,17 @@ class Chain:
             if error.is_transient:
                 raise
             return False  # a user who may not read the records may still send follow-ups
-        self._is_over = latest is not None and latest.job != tags.get(FIRST_TAG, self.first)
-        if latest is not None and self._is_over:
+        if latest is not None and latest.job != tags.get(FIRST_TAG, self.first):
+            self._is_replaced = True
             _log.warning("the job %s has no follow-up: %s goes on with its state", ended.name, latest.job)
-        return self._is_over
+        return self._is_replaced
 
-    def _go_over(self, ended: Description, following: str, send: bool) -> bool:
-        """Go over to the follow-up job; with ``send`` create it where it is not there. Return whether it is there."""
+    def _switch_to(self, following: str, ended: Description, send: bool) -> bool:
+        """Switch to the follow-up job; with ``send`` create it if it is missing. Return True if it exists."""
         try:
             description = read(self.api, self.service.describe(self.api, following))
         except JobNotFound:
-            if not send or self._is_replaced(ended):
+            if not send or self._has_successor(ended):
                 return False
             try:
                 self.service.create(follow_up(ended, self.tags))
@@ -273,20 +258,20 @@ class Chain:
             except JobNotFound:
                 return False
         with self._lock:
-            if self.name == ended.name:  # else another thread went over meanwhile
+            if self.name == ended.name:  # else another thread has switched meanwhile
                 self._ended[ended.name] = ended
                 self._last, self._tags = description, None
                 self._names = (*self._names, following)
         if self.is_cancelled and not description.status.is_terminal:
             try:
                 self.service.stop(self.api, following)  # another process sent it meanwhile
-            except ServiceError as error:  # it may have ended just now
+            except ServiceError as error:  # it may have just ended
                 _log.warning("the job %s went on after it was cancelled, and cannot be stopped: %s", following, error)
         return True
 
     def late_s(self) -> float:
-        """Return how many seconds to wait for the last lines: those of a job that ended long ago are there."""
+        """Return the seconds to wait for the last lines; those of a job that ended long ago have arrived."""
         ended = self.known().ended
         late_s = self.service.polling.late_s
-        # By the service's clock the end may be still to come, which is as if it were now.
+        # The service's clock may be ahead of this one.
         return late_s if ended is None else max(0.0, late_s - max(0.0, time.time() - ended.timestamp()))

@@ -1,6 +1,6 @@
-"""A job as Describe answers, in one frozen value for Training and Processing.
+"""Describe's answer about a job as one frozen value, for Training and Processing.
 
-A status that is not in the table is UNKNOWN, with a warning and never an error: AWS adds some from time to time.
+An unknown status is UNKNOWN, with a warning and never an error: AWS adds some from time to time.
 """
 
 import re
@@ -11,13 +11,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from raysm.client.calls import call_of
+from raysm.client.plan import outputs
 from raysm.contract.job_api import JobApi, settled
 
-__all__ = ["Description", "SecondaryStatus", "Status", "outputs_of", "read"]
-
 WRAPPED = re.compile(r"AlgorithmError: (.*?)(?:\s*, exit code: (\d+))?", re.DOTALL)
-"""What the service makes of a failure file; of a long one the end is cut off. Seen in public reports of real jobs."""
+"""How the service wraps a failure file, which it cuts off if it is long; seen in public reports of real jobs."""
 
 
 class Status(StrEnum):
@@ -38,8 +36,7 @@ class Status(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing changes any more."""
-        # UNKNOWN is none of them: a job of which raysm cannot read the status may still run.
+        """True if the status is final; a job with an UNKNOWN status may still run."""
         return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
@@ -79,47 +76,42 @@ class Description:
     """A job at one moment."""
 
     name: str
-    """The job's name."""
     arn: str
-    """Its ARN."""
     api: JobApi
-    """Which of SageMaker's APIs runs it."""
+    """The API of SageMaker that runs it."""
     status: Status
-    """How it is."""
     secondary: SecondaryStatus = SecondaryStatus.NONE
-    """What it does just now."""
+    """Its current step."""
     message: str = ""
-    """What the service says to the last change of the secondary status."""
+    """The service's message about the last change of the secondary status."""
     reason: str = ""
-    """Why it failed; empty otherwise."""
+    """Why it failed; else empty."""
     instances: tuple[tuple[str, int], ...] = ()
-    """Instance type and count, of each group."""
+    """Instance type and count of each group."""
     selected_type: str | None = None
-    """Of a job that may have one of several instance types, which one it got; None where it had no choice, or yet."""
+    """The instance type that a job with a choice of types got; None without a choice, and until it is known."""
     created: datetime | None = None
     """When it was sent."""
     started: datetime | None = None
     """When its instances were started."""
     ended: datetime | None = None
-    """When it ended."""
     billable_s: int | None = None
-    """Seconds that are paid for, of each instance."""
+    """Seconds that are billed for each instance."""
     training_s: int | None = None
-    """Seconds that the training took; of a job on spot capacity more than are paid for."""
+    """Seconds of training; on spot capacity more than are billed."""
     transitions: tuple[tuple[str, datetime | None, datetime | None], ...] = ()
-    """Each secondary status with its begin and end, as they came."""
-    # Not in the repr, of which it would be the most by far.
+    """Each secondary status with its begin and end, in order."""
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """All that Describe said."""
+    """Describe's whole answer."""
 
     @property
     def exceeded_runtime(self) -> bool:
-        """Whether it was ended because it had run as long as it may."""
+        """True if the service ended it at its ``max_runtime_s``."""
         return self.status.is_terminal and self.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED
 
     @property
     def interruptions(self) -> tuple[float, ...]:
-        """Of each time that its spot capacity was taken back, the seconds that it had worked since it had begun."""
+        """For each spot interruption, the seconds that it had trained since it last began."""
         training: datetime | None = None
         seconds: list[float] = []
         for status, begin, _ in self.transitions:
@@ -131,12 +123,12 @@ class Description:
 
 
 def outputs_of(description: Description) -> str:
-    """Return the prefix below which ``model/`` and ``data/`` of the job lie, without a slash at its end."""
-    return call_of(description.api).outputs(description.name, description.answer)
+    """Return the prefix of ``model/`` and ``data/`` of the job, without a slash at its end."""
+    return outputs(description.api, description.name, description.answer)
 
 
 def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
-    """Read what Describe answered of a job of ``api``; what it does not tell of its jobs stays empty."""
+    """Read Describe's answer about a job of ``api``; what is missing stays empty."""
     status = Status(answer.get(api.status_key, "Unknown"))
     transitions = answer.get("SecondaryStatusTransitions", ())
     return Description(
@@ -148,7 +140,7 @@ def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
         message=transitions[-1].get("StatusMessage", "") if transitions else "",
         reason=_reason(api, status, answer),
         instances=_instances(api, answer),
-        selected_type=_selected(answer),
+        selected_type=answer.get("ResourceConfig", {}).get("SelectedInstanceType"),
         created=answer.get("CreationTime"),
         started=answer.get(api.start_time_key),
         ended=answer.get(api.end_time_key),
@@ -160,31 +152,26 @@ def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
 
 
 def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
-    if api.has_exit_message and status is not Status.FAILED:  # it says how a job went that is none the worse for it
+    if api.has_exit_message and status is not Status.FAILED:  # a Processing job has an exit message in any case
         return ""
-    texts = [_unwrapped(answer.get(key, "")) for key in api.reason_keys]
-    # The same words may have arrived under two keys.
-    return "\n".join(dict.fromkeys(text for text in texts if text))
+    # The same words may come under two keys.
+    texts = dict.fromkeys(_unwrapped(answer.get(key, "")) for key in api.reason_keys)
+    return "\n".join(text for text in texts if text)
 
 
 def _unwrapped(reason: str) -> str:
-    """Return the job's own words of a reason; what the service says itself (ClientError: …) stays as it is."""
+    """Return the job's own words in a reason; the service's (ClientError: …) stay as they are."""
     wrapped = WRAPPED.fullmatch(reason)
     if wrapped is None:
         return reason
-    # An instance that was killed has left no words: its exit code is all there is.
+    # A killed instance leaves nothing but its exit code.
     return wrapped[1] or (f"exit code: {wrapped[2]}" if wrapped[2] else reason)
-
-
-def _selected(answer: Mapping[str, Any]) -> str | None:
-    name: str | None = answer.get("ResourceConfig", {}).get("SelectedInstanceType")
-    return name
 
 
 def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     cluster = answer
     for key in api.cluster_keys:
         cluster = cluster.get(key, {})
-    # A cluster without groups has type and count where each group has its own.
+    # A cluster without groups has the keys of a group itself.
     groups = cluster.get("InstanceGroups") or [settled(cluster)]
     return tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups)

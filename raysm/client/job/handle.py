@@ -6,16 +6,20 @@ that only one method needs are imported there, which saves a quarter of ``import
 
 import contextlib
 import functools
+import itertools
+import logging
+import pkgutil
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from raysm.client.job import text as job_repr
-from raysm.client.job.chain import Chain, Patience, is_follow_up, next_name
+from raysm.client.job.chain import Chain, TransientErrors, is_follow_up, next_name
 from raysm.client.job.description import Description, SecondaryStatus, Status, outputs_of, read
-from raysm.client.job.log import Callbacks, JobLog, JobViews
 from raysm.client.plan import chosen_types
 from raysm.client.service import Service, connect
 from raysm.client.storage.payload import payload_uri
@@ -30,43 +34,46 @@ from raysm.request.job import NAME_PATTERN
 
 if TYPE_CHECKING:
     from raysm.client.costs.bill import Bill
+    from raysm.client.logs.metrics import Metrics
+    from raysm.client.logs.stream import EventLog, LogLine
     from raysm.client.tunnel.tunnel import Tunnel
-
-__all__ = ["Job", "attach", "token_of"]
-
+    from raysm.contract.events import Event, Progress
 
 OUTPUT_FOLDERS = {"model": "model", "result": "model", "data": "data"}
-"""What a job leaves, by the name under which the next one asks for it."""
+"""Folders of a job's outputs, by the names that ``Job.output`` takes."""
+
+_log = logging.getLogger("raysm")
 
 
-class Job(JobLog, JobViews):
-    """One job, and its follow-ups where it may run on after ``max_runtime_s``.
+class Job:
+    """One job, and its follow-ups if it may run on after ``max_runtime_s``.
 
     What a glance costs is an attribute (``name``, ``status``, ``tags``); what reads a log or waits is a method.
 
     Attributes:
-        service: Where it is.
-        api: Which of SageMaker's APIs runs it.
+        service: Its service.
+        api: The API of SageMaker that runs it.
         chain: The job and its follow-ups, for callers that read its log by a cursor of their own.
     """
 
     def __init__(self, chain: Chain, *, source: Source | None = None) -> None:
-        """Hold the job that is the last of ``chain``, which the service knows.
+        """Hold the last job of ``chain``, which the service knows.
 
-        If it was sent from here, its ``source`` is known too: the exception then names a module that was left behind.
+        If it was sent from here, its ``source`` is known too: an exception then names a module that was left behind.
         """
         self.service = chain.service
         self.api = chain.api
         self.chain = chain
         self._storage = Storage(chain.service)
         self._source = source
-        self._callbacks = Callbacks(chain.name, wait=self.wait, pause_s=chain.service.polling.most_s)
+        self._callbacks: list[Callable[[Job], object]] = []
+        self._lock = threading.Lock()
 
     # What it is
 
     @property
     def name(self) -> str:
-        """Its name; once a follow-up job goes on with it, that one's."""
+        """Its name; once a follow-up job has started, the follow-up's."""
         return self.chain.name
 
     @property
@@ -76,19 +83,19 @@ class Job(JobLog, JobViews):
 
     @property
     def tags(self) -> dict[str, str]:
-        """Its tags, raysm's among them."""
+        """Its tags, including raysm's."""
         return self.chain.tags
 
     @property
     def instances(self) -> tuple[tuple[str, int], ...]:
         """Instance type and count of each group; the type is ``local`` if none was chosen."""
         instances = self.chain.known().instances
-        # This machine has no types: what the user asked for stands in the tags.
+        # The embedded SageMaker has no types of its own: the tags say what the user asked for.
         return instances if self.service.target.names_own_types else chosen_types(instances, self.tags)
 
     @property
     def outputs(self) -> str:
-        """Prefix below which ``model/`` and ``data/`` lie."""
+        """The prefix of ``model/`` and ``data/``."""
         return outputs_of(self.chain.known())
 
     # How it is
@@ -99,24 +106,24 @@ class Job(JobLog, JobViews):
 
     @property
     def status(self) -> Status:
-        """How it is now; a status that raysm does not know is UNKNOWN."""
+        """Its status now; UNKNOWN if this raysm does not know the status."""
         return self.describe().status
 
     @property
     def secondary_status(self) -> SecondaryStatus:
-        """What it does just now; of a Processing job NONE."""
+        """Its step now; NONE for a Processing job."""
         return self.describe().secondary
 
     def done(self) -> bool:
-        """Whether it has ended, in whatever way, and no follow-up job goes on with it."""
+        """Return True if it has ended, in whatever way, and no follow-up continues it."""
         return self.chain.ended(send=False)
 
     def running(self) -> bool:
-        """Whether it has been sent and has not ended."""
+        """Return True if it was sent and has not ended."""
         return not self.done()
 
     def cancelled(self) -> bool:
-        """Whether it was stopped."""
+        """Return True if it was stopped."""
         return self.done() and self.chain.is_stopped(self.chain.known())
 
     # Waiting for it
@@ -125,57 +132,55 @@ class Job(JobLog, JobViews):
         """Wait until it has ended; send its follow-up jobs meanwhile. Ctrl-C ends the waiting, not the job.
 
         Args:
-            timeout: Seconds; None is without end.
+            timeout: Seconds; None waits without limit.
 
         Returns:
-            How it ended.
+            Its last status.
 
         Raises:
-            InvalidRequest: ``timeout`` is no number of seconds.
+            InvalidRequest: ``timeout`` is not a number of seconds.
             NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
-            ServiceError: The service refuses to tell, or has been away for minutes.
+            ServiceError: The service refuses to answer, or has been unreachable for minutes.
         """
+        deadline_s = deadline(timeout)
+        errors = TransientErrors(self.service, self.name)
         try:
-            return self._wait(timeout)
+            for pause_s in self.service.polling.pauses():
+                try:
+                    if self.chain.ended(send=True):
+                        break
+                    errors.reset()
+                except ServiceError as error:
+                    errors.raise_unless_transient(error)
+                left_s = deadline_s - time.monotonic()
+                # Checked after the question, so that a timeout of 0 asks once.
+                if left_s <= 0:
+                    raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
+                self.service.connection.wait_for_end(self.name, pause_s, left_s)
+            from raysm.client.logs.tracking import complete
+
+            complete(self.chain)
         except KeyboardInterrupt:
             from raysm.client.logs.stream import interrupted
 
             raise interrupted(self.name) from None
-
-    def _wait(self, timeout: float | None) -> Status:
-        deadline_s = deadline(timeout)
-        patience = Patience(self.service, self.name)
-        for pause_s in self.service.polling.pauses():
-            try:
-                if self.chain.ended(send=True):
-                    from raysm.client.logs.tracking import complete
-
-                    complete(self.chain)
-                    return self.chain.known().status
-                patience.heard()
-            except ServiceError as error:
-                patience.bear(error)
-            left_s = deadline_s - time.monotonic()
-            # Behind the question: with a timeout of 0 the job is asked for once.
-            if left_s <= 0:
-                raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
-            self.service.wait_for_end(self.name, pause_s, left_s)
-        raise AssertionError("pauses never end")
+        return self.chain.known().status
 
     def result(self, timeout: float | None = None, *, to: str | Path | None = None) -> Any:
         """Wait for the result and bring it here.
 
         Args:
-            timeout: Seconds; None is without end.
-            to: A folder for what the job left; None is where it lies already, or a folder below raysm's home. A
-                function's value needs none.
+            timeout: Seconds; None waits without limit.
+            to: A folder for the result; None leaves it where it is on this machine, and else takes a folder below
+                raysm's home. Not used for a function's value.
 
         Returns:
-            Of a function its value; of all else a ``Result``, None where nothing was left. Of a job of others, or of a
-            script that wrote a ``manifest.json`` of its own, the folder.
+            A function's value; else a ``Result``, None if the job left nothing. The folder, if the job is not raysm's
+            or a script wrote a ``manifest.json`` of its own.
 
         Raises:
-            InvalidRequest: ``to`` is a file, or a folder of something that is no result; or ``timeout`` is no number.
+            InvalidRequest: ``to`` is a file, or a folder of something that is not a result; or ``timeout`` is not a
+                number.
             NotDone: A TimeoutError: it has not ended within ``timeout``.
             JobStopped: It was stopped; a ``concurrent.futures.CancelledError`` too.
             JobFailed: It failed; the message has the reason and the remote traceback.
@@ -188,14 +193,14 @@ class Job(JobLog, JobViews):
         error = self.exception(timeout)
         if error is not None:
             raise error
-        # Only a job that returns a value has this tag; what its pickle needs stands in it.
+        # Only a job that returns a value has this tag.
         if PYTHON_TAG in self.tags:
             return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON_TAG])
         cache = self.service.home / "results" / self.name
         return brought(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end, and return why it failed, None where it did not.
+        """Wait for the end, and return why it failed; None if it did not.
 
         Raises:
             NotDone: A TimeoutError: it has not ended within ``timeout``.
@@ -218,23 +223,50 @@ class Job(JobLog, JobViews):
         return error if remedy is None else with_remedy(error, remedy)
 
     def add_done_callback(self, fn: "Callable[[Job], object]") -> None:
-        """Call ``fn(job)`` once it has ended, in a thread of its own; at once where it has ended already.
+        """Call ``fn(job)`` once it has ended, in a thread of its own; at once if it has ended already.
 
-        What ``fn`` raises is logged and goes no further.
+        An exception of ``fn`` is logged and goes no further.
         """
-        callback = functools.partial(fn, self)
         if self.chain.ended(send=False):
-            self._callbacks.call(callback)
-        else:
-            self._callbacks.add(callback)
+            self._call(fn)
+            return
+        with self._lock:
+            self._callbacks.append(fn)
+            if len(self._callbacks) == 1:
+                # A daemon: a program must not wait at its end for a job that runs for days.
+                name = f"raysm watches {self.name}"
+                threading.Thread(target=self._watch_for_callbacks, name=name, daemon=True).start()
+
+    def _watch_for_callbacks(self) -> None:
+        while True:
+            try:
+                self.wait()
+                break
+            except JobNotFound as error:  # the job was deleted
+                _log.warning("the job %s is gone: %s", self.name, error)
+                break
+            except ServiceError as error:  # credentials that have expired may be renewed
+                _log.warning("the job %s cannot be watched just now: %s", self.name, error)
+                time.sleep(self.service.polling.most_s)
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
+        # Without the lock: a callback may add another one.
+        for callback in callbacks:
+            self._call(callback)
+
+    def _call(self, callback: "Callable[[Job], object]") -> None:
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("a callback of the job %s raised", self.name)
 
     # Ending it
 
     def cancel(self) -> bool:
-        """Ask the service to stop it; return whether that was still possible. User code gets its grace."""
+        """Ask the service to stop it; return True if that was still possible. User code gets its grace period."""
         if self.done():
             return False
-        self.chain.is_cancelled = True  # no follow-up goes on with it, however it ends
+        self.chain.is_cancelled = True  # no follow-up continues it
         if self.chain.known().status is not Status.STOPPING and not self.chain.known().status.is_terminal:
             try:
                 self.service.stop(self.api, self.name)
@@ -242,7 +274,7 @@ class Job(JobLog, JobViews):
                 if not self.done():
                     self.chain.is_cancelled = False
                     raise
-                # It ended meanwhile: with a follow-up to come, that one is what was cancelled.
+                # It ended meanwhile: if a follow-up was to come, that one is cancelled.
                 self.chain.is_cancelled = next_name(self.chain.known(), self.tags) is not None
                 return self.chain.is_cancelled
         return True
@@ -256,23 +288,144 @@ class Job(JobLog, JobViews):
         self.cancel()
         return self.wait(timeout)
 
-    # The way in
+    # Its log
 
-    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
-        """Open a way to a port of one of its instances; use it as a context manager, or close it.
+    def lines(
+        self, *, follow: bool = False, instance: str | None = None, tail: int | None = None
+    ) -> "Iterator[LogLine]":
+        """Yield the log lines of all instances, or of one, by their times; a job's before those of its follow-up.
 
         Args:
-            port: On the loopback of the instance, ``8265``.
-            on: The instance, ``algo-2``; None is the head.
-            local_port: On this machine's loopback; 0 is any that is free.
+            follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
+            instance: ``algo-2``; None is all.
+            tail: Number of the last readable lines to begin with; None is all lines.
+
+        Raises:
+            InvalidRequest: The job has no such instance, or ``tail`` is below 0.
+        """
+        from raysm.client.logs.stream import JobStream, last_lines
+
+        if tail is not None and tail < 0:
+            raise InvalidRequest(f"tail must be at least 0, got {tail}")
+        # Only a follower sends a follow-up job: a look at the log must start none.
+        stream = JobStream(self.chain, instance=instance, send=follow)
+        later = stream.follow() if follow else stream.new_lines()
+        return later if tail is None else itertools.chain(last_lines(stream.new_lines(), tail), later if follow else ())
+
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        instance: str | None = None,
+        metrics: bool = False,
+        tail: int | None = None,
+        to: TextIO | None = None,
+    ) -> None:
+        """Print the lines of ``lines``, each with its instance, and raysm's own events in words.
+
+        Args:
+            follow: Go on until the job has ended. Ctrl-C ends the following, not the job.
+            instance: ``algo-2``; None is all.
+            metrics: Print the latest values too, a line every few seconds.
+            tail: As for ``lines``.
+            to: A text stream; None is stdout.
+
+        Raises:
+            InvalidRequest: As for ``lines``.
+        """
+        from raysm.client.logs.rendering import Rendering
+        from raysm.client.logs.stream import interrupted
+
+        out = sys.stdout if to is None else to
+        try:
+            Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance, tail=tail), out)
+        except KeyboardInterrupt:
+            # Raised again, so that its traceback shows the user's line instead of raysm's internals.
+            raise interrupted(self.name) from None
+
+    def events(self, *, follow: bool = False) -> "Iterator[Event]":
+        """Yield what the job reports about itself: states, progress, metrics."""
+        from raysm.contract.events import parse
+
+        return (event for line in self.lines(follow=follow) if (event := parse(line.text)) is not None)
+
+    def progress(self) -> "dict[str, Progress]":
+        """Return the progress of each phase by its name, in the order in which the phases began."""
+        return self._event_log.progress()
+
+    def metrics(self, *names: str) -> "Metrics":
+        """Return the values of the metrics by time: the job's own, and those that the service found in its log.
+
+        Args:
+            names: ``"loss"``, or patterns, ``"val/*"``; none is all.
+        """
+        from raysm.client.logs.metrics import Metrics, found_by_service
+
+        values = [*self._event_log.metrics(), *found_by_service(self.service, self.chain.descriptions())]
+        return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
+
+    @functools.cached_property
+    def _event_log(self) -> "EventLog":
+        """One cursor for the handle's life: each look reads only the new lines."""
+        from raysm.client.logs.stream import EventLog, JobStream
+
+        return EventLog(JobStream(self.chain))
+
+    # Its views
+
+    def dashboard(self, *, timeout: float | None = None) -> Any:
+        """Return Ray's dashboard of the job at an address of this machine; a notebook shows it in a frame.
+
+        ``.url`` is its address. ``.close()`` ends it, and so does the end of a ``with`` block or of this process.
+
+        Args:
+            timeout: Seconds to wait for a job that has no dashboard yet; None waits without limit.
+
+        Raises:
+            InvalidRequest: The job has ended.
+            NotDone: A TimeoutError: there is no dashboard within ``timeout``.
+            MissingDependency: aiohttp is not installed: the extra ``interactive``.
+        """
+        return pkgutil.resolve_name("raysm.views.dashboard.dashboard:open_dashboard")(self, timeout=timeout)
+
+    def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
+        """Return a chart of metrics, which a notebook shows; ``.save("loss.png")`` writes it.
+
+        Args:
+            names: ``"loss"``, or patterns, ``"val/*"``; none is all of the job's own.
+            log: True makes the y axis logarithmic.
+            size: Width and height in pixels.
+
+        Raises:
+            InvalidRequest: There are metrics, but none of such a name.
+        """
+        return pkgutil.resolve_name("raysm.views.plots:plot_jobs")([self], *names, log=log, size=size)
+
+    def watch(self) -> Any:
+        """Show a live card of the job below the cell of a notebook until it has ended; later cells run meanwhile.
 
         Returns:
-            Something with ``port`` and ``address``, ``127.0.0.1:PORT``, on this machine.
+            A handle: ``.stop()`` ends the drawing, ``.wait()`` waits for the job's last card.
+
+        Raises:
+            InvalidRequest: This is not a notebook.
+        """
+        return pkgutil.resolve_name("raysm.views.card.watch:watch")(self)
+
+    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
+        """Open a tunnel to a port of one of its instances; use it as a context manager, or close it.
+
+        Args:
+            port: A port on the loopback of the instance, ``8265``.
+            on: The instance, ``algo-2``; None is the head.
+            local_port: A port on this machine's loopback; 0 is any that is free.
+
+        Returns:
+            An object with ``port`` and ``address``, ``127.0.0.1:PORT``, on this machine.
 
         Raises:
             InvalidRequest: There is no such port or instance, or the job cannot be entered.
         """
-        # Imported here, since submitting does not need it.
         from raysm.client.tunnel.opening import open_tunnel
 
         return open_tunnel(self.chain, port, on=on, local_port=local_port)
@@ -280,7 +433,7 @@ class Job(JobLog, JobViews):
     # What it leaves
 
     def output(self, name: str = "model") -> Input:
-        """Wait for the job, and return what it left as an input of the next one.
+        """Wait for the job, and return one of its outputs as an input of the next job.
 
         Args:
             name: ``model`` (or ``result``), ``data``, or something below them, ``data/train.npy``.
@@ -290,7 +443,7 @@ class Job(JobLog, JobViews):
             JobFailed: The job did not complete.
         """
         folder, slash, rest = name.partition("/")
-        # Checked before the wait, which may take days. Checkpoints are no output: resume= continues from them.
+        # Checked before the wait, which may take days. Checkpoints are not an output: resume= continues from them.
         if folder not in OUTPUT_FOLDERS:
             raise InvalidRequest(f"a job leaves 'model' (or 'result') and 'data', got {name!r}")
         error = self.exception()
@@ -306,8 +459,6 @@ class Job(JobLog, JobViews):
 
         return bill_of(self.chain.descriptions(), self.service.region) if self.service.target.is_billed else None
 
-    # For people
-
     def __repr__(self) -> str:
         return job_repr.text(self._glance(), self.service.target)
 
@@ -315,28 +466,28 @@ class Job(JobLog, JobViews):
         return job_repr.html(self._glance(), self.service.target)
 
     def _glance(self) -> Description:
-        """Return how the job is, or how it was when the service was last heard: a repr never raises."""
+        """Return how the job is, or was when the service last answered: a repr never raises."""
         with contextlib.suppress(RaysmError):
             return replace(self.describe(), instances=self.instances)
         return self.chain.last_known() or Description(name=self.name, arn="", api=self.api, status=Status.UNKNOWN)
 
     def __eq__(self, other: object) -> bool:
-        # By the first job's name: the handle stays the same when it goes over to a follow-up.
         return isinstance(other, Job) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())
 
     def _identity(self) -> tuple[str, Target]:
+        # The first job's name, which does not change when a follow-up starts.
         return self.chain.first, self.service.target
 
 
 def attach(name: str, on: Target | Service | None = None) -> Job:
-    """Return the handle on a job that was sent by whatever process on whatever day.
+    """Return the handle on a job that any process sent on any day.
 
     Args:
         name: The job's name.
-        on: Where it is; None is the embedded SageMaker of this machine.
+        on: Its target; None is the embedded SageMaker of this machine.
 
     Raises:
         JobNotFound: There is neither a Training nor a Processing job of that name.
@@ -347,7 +498,6 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         raise JobNotFound(
             f"no job is named {name!r}: a name has 1 to 63 letters, digits and inner hyphens; raysm jobs lists the jobs"
         )
-    # A name does not tell of which API a job is.
     for api in APIS:
         try:
             description = read(api, service.describe(api, name))
@@ -363,10 +513,10 @@ def token_of(job: Job) -> str:
     """Return the token that the job's Ray asks for.
 
     Raises:
-        JobNotFound: The payload is not there any more: it goes once the job has ended.
+        JobNotFound: The payload, which contains it, was deleted: the job has ended.
         ServiceError: It may not be read.
     """
-    # By what the service says of the job: a follow-up travels with the first job's payload.
+    # From Describe's answer, because a follow-up uses the first job's payload.
     uri = payload_uri(job.describe().answer)
     content = None if uri is None else Storage(job.service).read(f"{uri.rstrip('/')}/token")
     if content is None:

@@ -1,8 +1,8 @@
-"""Listing and finding jobs."""
+"""List jobs, and find them by their names."""
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,13 +18,14 @@ from raysm.request import Target
 from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
-__all__ = [
-    "Listed",
-    "find_all",
-    "find_job",
-    "find_running",
-    "jobs",
-]
+NO_LIMIT = 1_000_000
+"""Limit of a list of all jobs."""
+
+SHOWN = 5
+"""Names that a message lists."""
+
+COMPARED = 200
+"""Number of the latest jobs whose names are compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,75 +35,65 @@ class Listed:
     name: str
     """Its name, for ``raysm.attach``."""
     api: JobApi
-    """Which of SageMaker's APIs runs it."""
+    """The API of SageMaker that runs it."""
     status: Status
-    """How it is."""
     secondary: SecondaryStatus
-    """What it does just now; of a Processing job NONE."""
+    """Its current step; NONE for a Processing job."""
     message: str
-    """Of a job that waits for capacity: what the service says to that."""
+    """Why a job waits for capacity, in the service's words."""
     created: datetime
     """When it was sent."""
     ended: datetime | None
-    """When it ended."""
 
 
 def jobs(on: "Target | Service | None" = None, *, contains: str | None = None, limit: int = 20) -> list[Listed]:
     """Return the latest jobs, raysm's and others.
 
     Args:
-        on: Where; None is the embedded SageMaker of this machine.
+        on: Their target; None is the embedded SageMaker of this machine.
         contains: Part of the name; None is any.
-        limit: At most so many.
+        limit: The maximum number of jobs.
     """
     service = connect(on)
-    # The latest jobs may all be of one API.
-    listed = [job for api in APIS for job in _listed(service, api, contains, limit)]
+    listed = [_listed(service, *entry) for entry in _entries(service, contains, limit)]
     return sorted(listed, key=lambda job: job.created, reverse=True)[:limit]
 
 
-def _listed(service: Service, api: JobApi, contains: str | None, limit: int) -> Iterator[Listed]:
-    for item in service.summaries(api, contains=contains, limit=limit):
-        secondary = SecondaryStatus(item.get("SecondaryStatus", ""))
-        yield Listed(
-            name=item[api.name_key],
-            api=api,
-            status=Status(item[api.status_key]),
-            secondary=secondary,
-            # List tells no messages, and to describe every job would be a call for each.
-            message=_reason(service, api, item[api.name_key]) if secondary is SecondaryStatus.PENDING else "",
-            created=item["CreationTime"],
-            ended=item.get(api.end_time_key),
-        )
+def _entries(service: Service, contains: str | None, limit: int) -> Iterator[tuple[JobApi, dict[str, Any]]]:
+    """Yield List's entries, for each API the latest first."""
+    for api in APIS:
+        for item in service.summaries(api, contains=contains, limit=limit):
+            yield api, item
 
 
-def _reason(service: Service, api: JobApi, name: str) -> str:
-    """Return why a job waits; nothing where it was removed meanwhile."""
-    try:
-        return read(api, service.describe(api, name)).message
-    except JobNotFound:
-        return ""
-
-
-EVERY = 1_000_000
-"""Jobs that a list is asked for where all are wanted."""
-
-SHOWN = 5
-"""Names that a message lists."""
-
-LISTED = 200
-"""Of so many of the latest jobs the names are compared."""
+def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
+    secondary, message = SecondaryStatus(item.get("SecondaryStatus", "")), ""
+    # List has no messages, and describing every job would be a call for each.
+    if secondary is SecondaryStatus.PENDING:
+        try:
+            message = read(api, service.describe(api, item[api.name_key])).message
+        except JobNotFound:  # it was removed meanwhile
+            pass
+    return Listed(
+        name=item[api.name_key],
+        api=api,
+        status=Status(item[api.status_key]),
+        secondary=secondary,
+        message=message,
+        created=item["CreationTime"],
+        ended=item.get(api.end_time_key),
+    )
 
 
 def find_job(name: str, service: Service) -> Job:
-    """Return the job of this name, else what ``find_running`` does.
+    """Return the job of this name, else the one that ``find_running`` returns.
 
     Args:
-        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or ``digits``: so a session is named, too.
-        service: Where it is.
+        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or a task's or session's, ``digits``.
+        service: The service of the job.
 
     Raises:
-        JobNotFound: There is none; the message has the names that are like it.
+        JobNotFound: There is none; the message has similar names.
     """
     try:
         return attach(name, service)
@@ -115,11 +106,11 @@ def find_all(name: str, service: Service) -> list[Job]:
 
     Raises:
         JobNotFound: There is none.
-        InvalidRequest: Several jobs have this short name; a pattern says that all of them are meant.
+        InvalidRequest: Several jobs have this short name; a pattern means all of them.
     """
     if set(name) & set("*?["):
-        listed = [(api, item) for api in APIS for item in service.summaries(api, limit=EVERY)]
-        names = [item[api.name_key] for api, item in listed if fnmatch.fnmatchcase(item[api.name_key], name)]
+        every = [str(item[api.name_key]) for api, item in _entries(service, None, NO_LIMIT)]
+        names = [each for each in every if fnmatch.fnmatchcase(each, name)]
         if not names:
             raise JobNotFound(
                 f"no job matches {name!r} {service.target.describe()}; raysm jobs lists those that there are"
@@ -128,7 +119,7 @@ def find_all(name: str, service: Service) -> list[Job]:
     try:
         return [attach(name, service)]
     except JobNotFound:
-        named = [item[api.name_key] for api, item in _named(name, service)]
+        named = [str(item[api.name_key]) for api, item in _named(name, service)]
         if len(named) > 1:
             more = ", …" if len(named) > SHOWN else ""
             raise InvalidRequest(
@@ -139,20 +130,19 @@ def find_all(name: str, service: Service) -> list[Job]:
 
 
 def find_running(name: str, service: Service, *, sole: bool = False, ended: Callable[[Job], None] | None = None) -> Job:
-    """Return the session of this name, else the latest job that runs, or waits, and was named so by its user.
+    """Return the session of this name, else the latest running or waiting job of this task.
 
     Args:
         name: ``digits``.
-        service: Where it is.
-        sole: Whether it has to be the only one: something will be done to it, which is not to hit another.
-        ended: Called with the last job of that name where none runs, which is returned then; None is to take none.
+        service: The service of the job.
+        sole: Refuse if there are several, because the caller is about to change the job.
+        ended: Called with the last job of that name if none runs, which is returned then; None refuses it.
 
     Raises:
-        JobNotFound: There is none; the message has the names that are like it.
-        InvalidRequest: There are several, and it has to be the only one.
+        JobNotFound: There is none; the message has similar names.
+        InvalidRequest: There are several, and ``sole`` is set.
     """
     named = list(_named(name, service))
-    # Only those: by the same name its user may have sent a hundred that have ended.
     running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
     if not running:
         missing = f"there is no job {name!r} {service.target.describe()}, nor a session of that name that runs"
@@ -167,8 +157,13 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
             f"{missing}: raysm jobs and raysm session list show those that there are{_hint(name, service)}"
         )
     if len(running) > 1:
-        # Two sessions of one name there are not; but a job of that name may have been sent beside it.
-        running = [each for each in running if _is_session(*each, service)] or running
+        # There is one session of a name, but a job of that name may have been sent too.
+        sessions = [
+            (api, item)
+            for api, item in running
+            if service.tags(item[api.arn_key]).get(WORKLOAD_TAG) == SessionWorkload.kind
+        ]
+        running = sessions or running
     names = [str(item[api.name_key]) for api, item in running]
     if sole and len(names) > 1:
         raise InvalidRequest(f"{len(names)} jobs that run are named {name!r}: {', '.join(names)}; name one of them")
@@ -176,36 +171,25 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
 
 
 def _named(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
-    """Yield the jobs that were named so by their users: of each API the latest first."""
+    """Yield the jobs of a task, for each API the latest first."""
     # The service refuses to look for a name that no job can have.
     if not NAME_PATTERN.fullmatch(name):
         return
     beginning = kept_of(name)
-    for api in APIS:
-        for item in service.summaries(api, contains=beginning, limit=LISTED):
-            # Of long names the beginnings may be the same: the tag, which takes a call, has all of it.
-            if task_of(item[api.name_key]) == beginning and (beginning == name or _task(api, item, service) == name):
-                yield api, item
-
-
-def _task(api: JobApi, item: dict[str, Any], service: Service) -> str | None:
-    return service.tags(item[api.arn_key]).get(TASK_TAG)
-
-
-def _is_session(api: JobApi, item: dict[str, Any], service: Service) -> bool:
-    return service.tags(item[api.arn_key]).get(WORKLOAD_TAG) == SessionWorkload.kind
+    for api, item in _entries(service, beginning, COMPARED):
+        # Long names may have the same beginning: only the tag, which takes a call, has the whole name.
+        if task_of(item[api.name_key]) == beginning and (
+            beginning == name or service.tags(item[api.arn_key]).get(TASK_TAG) == name
+        ):
+            yield api, item
 
 
 def _hint(name: str, service: Service) -> str:
-    listed = [(api, item) for api in APIS for item in service.summaries(api, limit=LISTED)]
-    jobs = [str(item[api.name_key]) for api, item in listed]
-    # A short name leads to a job only while that runs.
-    tasks = [task_of(item[api.name_key]) for api, item in listed if not Status(item[api.status_key]).is_terminal]
-    near = _near(name, [*tasks, *jobs])
+    entries = list(_entries(service, None, COMPARED))
+    # A short name means a job only while that runs.
+    tasks = [task_of(item[api.name_key]) for api, item in entries if not Status(item[api.status_key]).is_terminal]
+    names = list(dict.fromkeys([*tasks, *(str(item[api.name_key]) for api, item in entries)]))
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    # A part of a name, "digits" of "all-digits-top10", is too short to be close to it.
+    near = near or [one for one in names if name in one][:3]
     return f"; did you mean {' or '.join(near)}?" if near else ""
-
-
-def _near(name: str, names: Sequence[str]) -> list[str]:
-    near = difflib.get_close_matches(name, dict.fromkeys(names), n=3, cutoff=0.6)
-    # A part of a name, "digits" of "all-digits-top10", is too short to be near it.
-    return near or [one for one in dict.fromkeys(names) if name in one][:3]

@@ -1,6 +1,6 @@
 """Remove records, logs, results and checkpoints of jobs of this machine. Nothing is removed on AWS.
 
-Results that were brought to a folder of the user's stay, and so does everything that an active job reads.
+Results that were copied to a folder of the user's stay, and so does everything that an active job reads.
 """
 
 import contextlib
@@ -15,31 +15,26 @@ from raysm.client.experiments.listing import cache_of
 from raysm.client.job.chain import Chain
 from raysm.client.job.description import Description
 from raysm.client.job.handle import Job
-from raysm.client.job.listing import Listed, jobs
+from raysm.client.job.listing import NO_LIMIT, Listed, jobs
 from raysm.client.service import Service
 from raysm.client.storage.places import shared_mark
 from raysm.client.storage.s3 import Storage, file_path
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
 from raysm.errors import InvalidRequest, JobNotFound
 
-__all__ = ["Usage", "check", "chosen", "descriptions", "removable", "remove", "usage"]
-
-EVERY = 1_000_000
-"""Jobs that a list is asked for where all are wanted."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """What lies in the home of the embedded SageMaker."""
+    """Disk usage of the home of the embedded SageMaker."""
 
     bytes: int
-    """In all."""
+    """Bytes of everything."""
     jobs: dict[str, int]
-    """Of it, records, logs and results by job, the largest first."""
+    """Bytes of records, logs and results by job, the largest first."""
 
 
 def usage(home: Path) -> Usage:
-    """Measure what lies in ``home``."""
+    """Measure the disk usage of ``home``."""
     folders = [*home.glob("jobs/*/*"), *(output.parent for output in home.glob("data/*/*/output"))]
     by_job: dict[str, int] = {}
     for folder in folders:
@@ -51,18 +46,17 @@ def _bytes(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # it was removed meanwhile
-            # A link counts as itself: what it leads to may lie outside of the home.
             total += path.lstat().st_size if path.is_file() else 0
     return total
 
 
 def chosen(listed: Iterable[Listed], *, older_than: timedelta | None, keep: int, now: datetime) -> list[Listed]:
-    """Return the jobs that have ended and are to go.
+    """Return the jobs that have ended and are to be removed.
 
     Args:
-        listed: The jobs that there are.
-        older_than: Only those that ended before so long; None is all.
-        keep: How many of those that ended last stay.
+        listed: All jobs.
+        older_than: Only those that ended before this age; None is all.
+        keep: Number of those that ended last to keep.
         now: The time.
     """
     ended = [job for job in listed if job.status.is_terminal]
@@ -73,30 +67,25 @@ def chosen(listed: Iterable[Listed], *, older_than: timedelta | None, keep: int,
 
 def removable(service: Service, *, older_than: timedelta | None, keep: int) -> list[Job]:
     """Return the jobs of this machine that ``chosen`` chooses."""
-    listed = jobs(service, limit=EVERY)
+    listed = jobs(service, limit=NO_LIMIT)
     going = chosen(listed, older_than=older_than, keep=keep, now=datetime.now(UTC))
     return [Job(Chain(job.name, service=service, api=job.api)) for job in going]
 
 
 def descriptions(service: Service) -> list[Description]:
-    """Return how every job is: what some refer to is not to be removed with others."""
+    """Return the descriptions of all jobs."""
     every = []
-    for listed in jobs(service, limit=EVERY):
-        # Another process may remove jobs too, while they are described.
-        with contextlib.suppress(JobNotFound):
+    for listed in jobs(service, limit=NO_LIMIT):
+        with contextlib.suppress(JobNotFound):  # another process removed it meanwhile
             every.append(Chain(listed.name, service=service, api=listed.api).describe())
     return every
 
 
 def check(job: Job, every: Iterable[Description]) -> None:
-    """Refuse what must not be removed.
-
-    Args:
-        job: The one that is to go.
-        every: All jobs, as ``descriptions`` returns them.
+    """Refuse to remove a job that is needed; ``every`` is the result of ``descriptions``.
 
     Raises:
-        InvalidRequest: It is active, an active job reads what it left, or it is on AWS.
+        InvalidRequest: The job is active, an active job reads its outputs, or it is on AWS.
     """
     description = job.describe()
     if not job.service.target.removes_jobs:
@@ -107,60 +96,55 @@ def check(job: Job, every: Iterable[Description]) -> None:
     if not description.status.is_terminal:
         raise InvalidRequest(f"{job.name} is {description.status}: stop it first (raysm stop {job.name})")
     folder = _own_folder(job)
+    if folder is None:
+        return
     for other in every:
-        if other.name != job.name and not other.status.is_terminal and folder and _reads(other, folder.as_uri()):
-            raise InvalidRequest(f"{job.name} is an input of {other.name}, which is {other.status}: wait for that one")
+        if other.name != job.name and not other.status.is_terminal:
+            # With slashes at both ends: .../job-1 does not contain .../job-10.
+            if any(f"{uri.rstrip('/')}/".startswith(f"{folder.as_uri()}/") for uri in _uris(other)):
+                text = f"{job.name} is an input of {other.name}, which is {other.status}: wait for that one"
+                raise InvalidRequest(text)
 
 
 def remove(job: Job, every: Iterable[Description]) -> None:
-    """Remove what is kept of a job of this machine that has ended: its record, logs, result, checkpoints and payload.
+    """Remove the record, logs, result, checkpoints and payload of a job of this machine that has ended.
 
     Args:
-        job: The one that is to go.
-        every: All jobs that are to stay, and maybe this one.
+        job: The job to remove.
+        every: All jobs that stay; the job itself may be among them.
 
     Raises:
-        InvalidRequest: As ``check``.
+        InvalidRequest: As for ``check``.
     """
     check(job, every)
-    service, folder = job.service, _own_folder(job)
+    service, places, storage = job.service, job.service.places, Storage(job.service)
     needed = {uri for other in every if other.name != job.name for uri in _uris(other)}
     state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri", "")
-    # A job that went on with the state, or is to, is another one of the same checkpoints.
+    # Another job may have the same checkpoints.
     if _is_ours(service, state) and state not in needed:
         shutil.rmtree(file_path(state), ignore_errors=True)
-    _remove_shared(job, needed)
+    for uri in _uris(job.describe()):
+        if uri.startswith(places.shared("")) and uri not in needed:
+            # The mark first: a grid that sends its next job meanwhile uploads the rest anew.
+            storage.remove_object(shared_mark(uri))
+            storage.remove(uri)
     project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
     if project and task:
-        _remove_payload(job, project, needed)
-        file_path(f"{service.places.records(project, task)}/{job.name}.json").unlink(missing_ok=True)
+        # Follow-ups use the first job's payload.
+        payload = places.payload(project, job.tags.get(FIRST_TAG, job.name))
+        if f"{payload}/" not in needed:
+            storage.remove(payload)
+        file_path(f"{places.records(project, task)}/{job.name}.json").unlink(missing_ok=True)
+    folder = _own_folder(job)
     if folder is not None:
-        # It may be gone, by a removal that was interrupted.
         shutil.rmtree(folder, ignore_errors=True)
     cache_of(service).forget([job.arn])
-    # Its record last: where this is interrupted, the job is there to be removed again.
+    # The service's record last: if this is interrupted, the job can be removed again.
     service.delete(job.api, job.name)
 
 
-def _remove_payload(job: Job, project: str, needed: set[str]) -> None:
-    """Remove what travelled to the job, unless another one of its chain travels with the same."""
-    prefix = job.service.places.payload(project, job.tags.get(FIRST_TAG, job.name))
-    if f"{prefix}/" not in needed:
-        Storage(job.service).remove(prefix)
-
-
-def _remove_shared(job: Job, needed: set[str]) -> None:
-    """Remove what the job's payload shared with those of others, unless one that stays has it as well."""
-    root, storage = job.service.places.shared(""), Storage(job.service)
-    for uri in _uris(job.describe()):
-        if uri.startswith(root) and uri not in needed:
-            # What says that it is there goes first: a grid that sends its next job meanwhile sends it anew.
-            storage.remove_object(shared_mark(uri))
-            storage.remove(uri)
-
-
 def _own_folder(job: Job) -> Path | None:
-    """Return the folder of the job's outputs, if it is one that raysm chose; a user's own is no business of ours."""
+    """Return the folder of the job's outputs if raysm chose it; a user's own folder stays."""
     if not _is_ours(job.service, job.outputs):
         return None
     folder = file_path(job.outputs).parent
@@ -168,20 +152,15 @@ def _own_folder(job: Job) -> Path | None:
 
 
 def _is_ours(service: Service, uri: str) -> bool:
-    # With .. in it, a URI that begins below the home may lead out of it.
+    # With .. in it, a URI may lead out of the home.
     return uri.startswith(f"{service.places.data}/") and "/../" not in uri
 
 
 def _uris(description: Description) -> Iterator[str]:
-    """Yield every place that a job reads from."""
+    """Yield every URI that a job reads from."""
     answer = description.answer
     channels: list[Any] = [item["DataSource"].get("S3DataSource") for item in answer.get("InputDataConfig", ())]
     channels += [item.get("S3Input") for item in answer.get("ProcessingInputs", ())]
     yield from (str(channel["S3Uri"]) for channel in channels if channel)
     if "CheckpointConfig" in answer:
         yield str(answer["CheckpointConfig"]["S3Uri"])
-
-
-def _reads(description: Description, uri: str) -> bool:
-    # With the slash at both ends: what lies below .../job-10 is not of .../job-1.
-    return any(f"{item.rstrip('/')}/".startswith(f"{uri}/") for item in _uris(description))

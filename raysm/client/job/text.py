@@ -7,18 +7,16 @@ from raysm.client.units import duration
 from raysm.request import Target
 from raysm.request.cluster import LOCAL_TYPE
 
-__all__ = ["html", "text"]
-
 COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED: "#616161"}
 
 
 def text(job: Description, target: Target, now_s: float | None = None) -> str:
-    """Return it on one line; of a job that failed, or waits, the reason follows on the next.
+    """Return a job on one line, with the reason on the next one if it failed or waits.
 
     Args:
-        job: How it is.
-        target: Where it is.
-        now_s: When that was, in seconds since the epoch; None is just now.
+        job: The job at one moment.
+        target: Its target.
+        now_s: That moment in seconds since the epoch; None is now.
     """
     line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target, now_s) if words)}>"
     more = job.reason or (job.message if job.secondary is SecondaryStatus.PENDING else "")
@@ -26,15 +24,15 @@ def text(job: Description, target: Target, now_s: float | None = None) -> str:
 
 
 def html(job: Description, target: Target, now_s: float | None = None) -> str:
-    """Return it as HTML; everything that a job says of itself is escaped. The arguments are those of ``text``."""
-    # Its table of entities is 2 ms of every import of a job's handle, and only a notebook draws one.
+    """Return a job as HTML, with its own words escaped; the arguments are those of ``text``."""
+    # Its table of entities takes 2 ms of each import, and only a notebook needs it.
     import html as markup
 
     color = COLORS.get(job.status, "#1565c0")
     name = f"<b>{markup.escape(job.name)}</b>"
-    # Opened with noopener: the console's page must not get hold of the notebook's.
     link = target.console_link(job.arn, job.api.console_page, job.name)
     if link:
+        # Without noopener, the console's page could control the notebook's.
         name = f'<a href="{markup.escape(link)}" target="_blank" rel="noopener">{name}</a>'
     status, *rest = _words(job, target, now_s)
     parts = [
@@ -51,26 +49,21 @@ def html(job: Description, target: Target, now_s: float | None = None) -> str:
 def _words(job: Description, target: Target, now_s: float | None) -> list[str]:
     now = job.secondary.value
     status = f"{job.status} ({now})" if now and now != job.status.value else str(job.status)
-    instances = " + ".join(_counted(kind, count) for kind, count in job.instances)
-    return [status, instances, _took(job, now_s), target.describe()]
+    instances = " + ".join(
+        f"{count} local instance{'s'[: count != 1]}" if kind == LOCAL_TYPE else f"{count} × {kind}"
+        for kind, count in job.instances
+    )
+    return [status, instances, _duration(job, now_s), target.describe()]
 
 
-def _counted(kind: str, count: int) -> str:
-    if kind == LOCAL_TYPE:
-        return f"{count} local instance{'s'[: count != 1]}"
-    return f"{count} × {kind}"
-
-
-def _took(job: Description, now_s: float | None) -> str:
-    # A job that waits for capacity has no start yet: of that one it is said when it was sent. One that was stopped
-    # meanwhile took no time at all: nothing of it is paid for.
+def _duration(job: Description, now_s: float | None) -> str:
+    # A job that waits for capacity has no start; one that was stopped before its start took no time.
     begin = job.started or (None if job.status.is_terminal else job.created)
     if begin is None:
         return ""
     end = job.ended or (datetime.now(UTC) if now_s is None else datetime.fromtimestamp(now_s, UTC))
     if begin.tzinfo is None:
         end = end.replace(tzinfo=None)
-    # The clock here may be behind the service's.
-    seconds = max(0, round((end - begin).total_seconds()))
-    spent = duration(seconds)
+    # This clock may be behind the service's.
+    spent = duration(max(0, round((end - begin).total_seconds())))
     return spent if job.started else f"sent {spent} ago"

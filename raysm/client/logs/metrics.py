@@ -2,7 +2,6 @@
 
 import fnmatch
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -14,39 +13,34 @@ from raysm.client.service import Service
 from raysm.contract.events import Metric
 from raysm.errors import MissingDependency
 
-__all__ = ["FoundByService", "Metrics"]
-
 PERIOD_S = 60
-"""CloudWatch keeps one value for each minute, and no finer."""
+"""CloudWatch's finest period: one value a minute."""
 
 MAX_POINTS = 1440
-"""CloudWatch returns at most so many values of a series."""
+"""Maximum number of values of a series in one answer of CloudWatch."""
 
-SETTLED_S = 900.0
-"""So many seconds after a job's end its series have all their values."""
-
-MOST_SHOWN = 12
-"""Metrics of which the repr says something."""
+MAX_SHOWN = 12
+"""Metrics that the repr lists."""
 
 
 class Metrics(list[Metric]):
-    """The values of a job's metrics, in the order of their times: a list of ``Metric`` with a few ways to look at it.
+    """The values of a job's metrics by time: a list of ``Metric`` with a few ways to look at it.
 
-    Attributes of a ``Metric``: ``name``, ``value``, ``host`` (the instance, empty for the job), ``step`` (None where
+    Attributes of a ``Metric``: ``name``, ``value``, ``host`` (the instance, empty for the job), ``step`` (None if
     there is none) and ``time_s``, seconds since the epoch.
     """
 
     def named(self, *patterns: str) -> "Metrics":
-        """Return those of these names; a pattern may have ``*``, and none at all takes every name."""
-        # fnmatch.fnmatch itself takes capitals for small letters on Windows.
+        """Return the values of these names; a pattern may have ``*``, and no pattern is every name."""
+        # fnmatch.fnmatch itself ignores case on Windows.
         return Metrics(one for one in self if not patterns or any(fnmatch.fnmatchcase(one.name, p) for p in patterns))
 
     def of_job(self) -> "Metrics":
-        """Return those of the job: its loss, its rate."""
+        """Return the metrics of the job: its loss, its rate."""
         return Metrics(one for one in self if not one.host)
 
     def of_instances(self) -> "Metrics":
-        """Return those of single instances: memory, CPU, network."""
+        """Return the metrics of single instances: memory, CPU, network."""
         return Metrics(one for one in self if one.host)
 
     @property
@@ -55,10 +49,10 @@ class Metrics(list[Metric]):
         return list(dict.fromkeys(one.name for one in self))
 
     def rows(self) -> list[tuple[int | None, float, dict[str, float]]]:
-        """Return one row for each step: the step, when it was (seconds since the epoch), and the values by name.
+        """Return one row for each step: the step, its time (seconds since the epoch), and the values by name.
 
-        Values without a step share a row where they were reported at once. Of a step that was done again after a
-        restart the last values count. Values of instances are under ``name@instance``.
+        Values without a step share a row if they were reported at once. If a step was done again after a restart, its
+        last values count. Values of instances are named ``name@instance``.
         """
         rows: dict[tuple[str, float], dict[str, float]] = {}
         times: dict[tuple[str, float], float] = {}
@@ -67,7 +61,7 @@ class Metrics(list[Metric]):
             rows.setdefault(key, {})[f"{one.name}@{one.host}" if one.host else one.name] = one.value
             times[key] = one.time_s
         ordered = [(int(at) if kind == "step" else None, times[kind, at], row) for (kind, at), row in rows.items()]
-        # None has no order among numbers: the rows without a step come last, by their times.
+        # The rows without a step come last, by their times.
         return sorted(ordered, key=lambda row: (row[0] is None, row[0] or 0, row[1]))
 
     def to_frame(self, *, wide: bool = False) -> Any:
@@ -85,13 +79,12 @@ class Metrics(list[Metric]):
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         if not wide:
-            # The columns by name, so that a job without metrics has them too.
+            # With named columns, a job without metrics has them too.
             frame = pandas.DataFrame([asdict(one) for one in self], columns=["name", "value", "host", "step", "time_s"])
             frame["time"] = pandas.to_datetime(frame.pop("time_s"), unit="s", utc=True)
-            # pandas' own Int64 has a place for no step; as floats, steps would be 3.0.
+            # Int64 can hold a missing step; as floats, steps would be 3.0.
             return frame.astype({"step": "Int64"})
         rows = self.rows()
-        # An index is either of steps or of times, and a time is what every row has.
         if any(step is None for step, _, _ in rows):
             index = pandas.DatetimeIndex(pandas.to_datetime([at for _, at, _ in rows], unit="s", utc=True), name="time")
         else:
@@ -100,11 +93,11 @@ class Metrics(list[Metric]):
 
     def __repr__(self) -> str:
         lines = [f"<{_count(self, 'value')} of {_count(self.names, 'metric')}>" if self else "<no metrics>"]
-        for name in self.names[:MOST_SHOWN]:
+        for name in self.names[:MAX_SHOWN]:
             values = [one for one in self if one.name == name]
             step = "" if values[-1].step is None else f" at step {values[-1].step}"
             lines.append(f"  {name}: {metric_value(values[-1].value)}{step}, {_count(values, 'value')}")
-        hidden = self.names[MOST_SHOWN:]
+        hidden = self.names[MAX_SHOWN:]
         return "\n".join(lines + ([f"  and {len(hidden)} more"] if hidden else []))
 
 
@@ -112,42 +105,23 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
-class FoundByService:
-    """Asks for the values that the service found; of a job that ended long ago once, since nothing comes any more."""
-
-    def __init__(self, service: Service) -> None:
-        """Ask ``service``."""
-        self._service = service
-        self._settled: dict[str, Sequence[Metric]] = {}
-
-    def of(self, jobs: Iterable[Description]) -> Iterator[Metric]:
-        """Yield the values of these jobs' metric definitions."""
-        for job in jobs:
-            if job.name in self._settled:
-                yield from self._settled[job.name]
-                continue
-            metrics = list(_found(self._service, job))
-            if job.ended is not None and time.time() - job.ended.timestamp() > SETTLED_S:
-                self._settled[job.name] = metrics
-            yield from metrics
-
-
-def _found(service: Service, job: Description) -> Iterator[Metric]:
-    """Yield the values by the minute, and where that is nothing, the last one."""
-    final = {item["MetricName"]: item for item in job.answer.get("FinalMetricDataList", ())}
-    defined = job.answer.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
-    for name in dict.fromkeys([*(item["Name"] for item in defined), *final]):
-        series = list(_series(service, job, name)) if job.created is not None and job.started is not None else []
-        yield from series
-        if not series and name in final:
-            at = final[name].get("Timestamp")
-            yield Metric(name=name, value=final[name]["Value"], time_s=at.timestamp() if at else 0.0)
+def found_by_service(service: Service, jobs: Iterable[Description]) -> Iterator[Metric]:
+    """Yield the values of these jobs' metric definitions, one a minute; if there are none yet, the last one."""
+    for job in jobs:
+        final = {item["MetricName"]: item for item in job.answer.get("FinalMetricDataList", ())}
+        defined = job.answer.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
+        for name in dict.fromkeys([*(item["Name"] for item in defined), *final]):
+            series = list(_series(service, job, name)) if job.created is not None and job.started is not None else []
+            yield from series
+            if not series and name in final:
+                at = final[name].get("Timestamp")
+                yield Metric(name=name, value=final[name]["Value"], time_s=at.timestamp() if at else 0.0)
 
 
 def _series(service: Service, job: Description, name: str) -> Iterator[Metric]:
     assert job.created is not None
     end = (job.ended or datetime.now(UTC)) + timedelta(seconds=PERIOD_S)
-    # Of a job of more than a day each point stands for several minutes: CloudWatch refuses a call of more points.
+    # Each value of a job of more than a day is of several minutes: CloudWatch refuses a call of more values.
     minutes = math.ceil((end - job.created).total_seconds() / PERIOD_S / MAX_POINTS)
     answer = service.call(
         "cloudwatch",
@@ -160,6 +134,6 @@ def _series(service: Service, job: Description, name: str) -> Iterator[Metric]:
         Period=PERIOD_S * max(1, minutes),
         Statistics=["Average"],
     )
-    # CloudWatch gives them in no order.
+    # CloudWatch's order is arbitrary.
     for point in sorted(answer.get("Datapoints", ()), key=lambda point: point["Timestamp"]):
         yield Metric(name=name, value=point["Average"], time_s=point["Timestamp"].timestamp())

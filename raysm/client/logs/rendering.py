@@ -1,4 +1,4 @@
-"""A job's log for people, line by line: the user's lines as they are, raysm's events as words.
+"""A job's log for people: the user's lines as they are, raysm's events in words.
 
 The command line and ``Job.logs`` share it. Progress and metrics are shown every few seconds, with their latest values.
 """
@@ -11,46 +11,42 @@ from raysm.client.logs.stream import LogLine
 from raysm.client.units import duration, rate
 from raysm.contract import events
 
-__all__ = ["INTERVAL_S", "Phase", "Rendering", "metric_value", "sentence", "trial_sentence"]
-
 INTERVAL_S = 5.0
-"""A phase's progress is told at most this often, and when it is done; so are metrics."""
+"""Seconds between two lines about a phase's progress, or about metrics; the end of a phase is always shown."""
 
 Clock = Callable[[], float]
 
 
 class Phase:
-    """How far a phase is, and how fast it moves: the rate counts from the phase's first event on."""
+    """The progress and speed of a phase, counted from its first event on."""
 
     def __init__(self, first: events.Progress, clock: Clock = time.monotonic) -> None:
-        """Begin with the phase's first event."""
         self._first, self._clock = first, clock
-        # As if just told: a phase that is short is one line, at its end.
-        self._told_s = clock()
-
-    def _speed(self, event: events.Progress) -> float:
-        # By the times of the events: a log that is read in one go has the rates that it had when it was written.
-        elapsed_s = event.time_s - self._first.time_s
-        return (event.done - self._first.done) / elapsed_s if elapsed_s > 0 else 0.0
+        # As if just shown, so that a short phase is one line, at its end.
+        self._shown_s = clock()
 
     def rate(self, event: events.Progress) -> str:
-        """Return how fast it moves, ``500 rows/s``; nothing where that is not known yet."""
+        """Return the speed, ``500 rows/s``; empty if it is not known yet."""
         speed = self._speed(event)
         return rate(speed, event.unit) if speed > 0 else ""
 
+    def _speed(self, event: events.Progress) -> float:
+        # By the times of the events: a log that is read afterwards has the rates of its job.
+        elapsed_s = event.time_s - self._first.time_s
+        return (event.done - self._first.done) / elapsed_s if elapsed_s > 0 else 0.0
+
     def is_due(self, event: events.Progress) -> bool:
-        """Whether this event is to be shown; the caller shows it."""
+        """Return True if this event is to be shown now."""
         now_s = self._clock()
-        # The last event is always shown, so that a phase is seen to end.
-        due = event.done >= event.total or now_s - self._told_s >= INTERVAL_S
+        due = event.done >= event.total or now_s - self._shown_s >= INTERVAL_S
         if due:
-            self._told_s = now_s
+            self._shown_s = now_s
         return due
 
     def sentence(self, event: events.Progress) -> str:
-        """Say how far it is."""
+        """Return the progress in words: ``train: 12% (12 of 100 rows, 1 rows/s, 1 min 28 s left)``."""
         speed = self._speed(event)
-        # A phase may have nothing to do; then it is done.
+        # A phase without work is done.
         share = event.done / event.total if event.total else 1.0
         pace = f", {rate(speed, event.unit)}" if speed > 0 else ""
         left = f", {duration((event.total - event.done) / speed)} left" if pace and event.done < event.total else ""
@@ -58,24 +54,25 @@ class Phase:
 
 
 class Rendering:
-    """Turns the lines of one job's log into text; remembers what it has told of progress and metrics."""
+    """Turns the lines of one job's log into text, and remembers which progress and metrics were shown."""
 
     def __init__(self, *, metrics: bool = False, reasons: bool = True, clock: Clock = time.monotonic) -> None:
         """Begin before the first line.
 
         Args:
-            metrics: Tell metrics too.
-            reasons: Say why an instance failed; False where the reason is told once, at the end.
-            clock: Seconds; tells whether a few of them have passed.
+            metrics: True shows metrics too.
+            reasons: False hides why an instance failed, which the caller says once at the end.
+            clock: Returns seconds.
         """
-        self._metrics = _Latest(clock) if metrics else None
-        self._reasons, self._clock = reasons, clock
+        self._shows_metrics, self._reasons, self._clock = metrics, reasons, clock
         self._remarks: set[str] = set()
         self._phases: dict[str, Phase] = {}
-        self._untold: dict[str, events.Progress] = {}
+        self._progress: dict[str, events.Progress] = {}
+        self._metrics: dict[str, dict[str, events.Metric]] = {}
+        self._metrics_shown_s: float | None = None
 
     def render(self, host: str, text: str) -> list[str]:
-        """Return the lines that a line of ``host``'s log becomes: often one, of most progress and metrics none."""
+        """Return the lines for one line of ``host``'s log: usually one, and none for most progress and metrics."""
         match events.parse(text):
             case None:
                 return self._text(host, text)
@@ -86,15 +83,16 @@ class Rendering:
             case events.State() as state:
                 return [text] if (text := sentence(state)) else []
             case events.Progress() as progress:
-                return self._progress(progress)
+                self._progress[progress.phase] = progress
+                return [self._take_progress(progress.phase)] if self.phase(progress).is_due(progress) else []
             case events.Metric() as metric:
-                return self._metrics.add(metric) if self._metrics else []
+                return self._add_metric(metric) if self._shows_metrics else []
             case events.Trial() as trial:
-                # Of hundreds that begin and end within seconds, what they found is enough.
+                # The end of a trial is enough: there may be hundreds, of seconds each.
                 return [] if trial.status == "running" else [trial_sentence(trial)]
 
     def _text(self, host: str, text: str) -> list[str]:
-        # An instance that fails says so in its log for readers of that log alone, before the event that says it too.
+        # An instance that fails writes its reason as a line, and then as an event.
         if text.startswith(_remark(host, "")):
             if not self._reasons:
                 return []
@@ -102,18 +100,15 @@ class Rendering:
         return [f"{host} | {text}"]
 
     def rest(self) -> list[str]:
-        """Return what has been held back: at the end of a log, how far each phase had come."""
-        untold = [self._phases[name].sentence(event) for name, event in self._untold.items()]
-        self._untold.clear()
-        return untold + (self._metrics.rest() if self._metrics else [])
+        """Return what was held back: at the end of a log, the progress of each phase and the metrics."""
+        return [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
 
     def write(self, lines: Iterable[LogLine], out: TextIO) -> None:
-        """Write a log as it comes, and what is left at its end."""
+        """Write a log as it comes, and the rest at its end."""
         for line in lines:
             for text in self.render(line.host, line.text):
                 out.write(f"{text}\n")
-                # Through a pipe, too, who follows sees a line when it comes.
-                out.flush()
+                out.flush()  # so that a reader of a pipe sees the line now
         out.writelines(f"{text}\n" for text in self.rest())
         out.flush()
 
@@ -123,38 +118,29 @@ class Rendering:
             self._phases[event.phase] = Phase(event, self._clock)
         return self._phases[event.phase]
 
-    def _progress(self, event: events.Progress) -> list[str]:
-        phase = self.phase(event)
-        self._untold[event.phase] = event
-        if not phase.is_due(event):
-            return []
-        del self._untold[event.phase]
-        return [phase.sentence(event)]
+    def _take_progress(self, name: str) -> str:
+        return self._phases[name].sentence(self._progress.pop(name))
 
-
-class _Latest:
-    """The latest value of each metric, told on one line of the job and one of each instance."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._told_s: float | None = None
-        self._untold: dict[str, dict[str, events.Metric]] = {}
-
-    def add(self, metric: events.Metric) -> list[str]:
-        self._untold.setdefault(metric.host, {})[metric.name] = metric
+    def _add_metric(self, metric: events.Metric) -> list[str]:
+        self._metrics.setdefault(metric.host, {})[metric.name] = metric
         now_s = self._clock()
-        # The interval begins with the first value: those that come right behind it belong on the same line.
-        if self._told_s is None:
-            self._told_s = now_s
-        if now_s - self._told_s < INTERVAL_S:
+        # The interval begins with the first value: those that come right after it belong on the same line.
+        if self._metrics_shown_s is None:
+            self._metrics_shown_s = now_s
+        if now_s - self._metrics_shown_s < INTERVAL_S:
             return []
-        self._told_s = now_s
-        return self.rest()
+        self._metrics_shown_s = now_s
+        return self._take_metrics()
 
-    def rest(self) -> list[str]:
-        # The job's own come first: their host is the empty one.
-        lines = [_values(host, list(metrics.values())) for host, metrics in sorted(self._untold.items())]
-        self._untold.clear()
+    def _take_metrics(self) -> list[str]:
+        lines = []
+        # The job's own come first: their host is empty.
+        for host, metrics in sorted(self._metrics.items()):
+            steps = [metric.step for metric in metrics.values() if metric.step is not None]
+            step = f" at step {max(steps)}" if steps else ""
+            values = ", ".join(f"{metric.name} = {metric_value(metric.value)}" for metric in metrics.values())
+            lines.append(f"{host or 'metrics'}{step}: {values}")
+        self._metrics.clear()
         return lines
 
 
@@ -162,32 +148,23 @@ def _remark(host: str, reason: str) -> str:
     return f"raysm: {host} failed: {reason}"
 
 
-def _values(host: str, metrics: list[events.Metric]) -> str:
-    steps = [metric.step for metric in metrics if metric.step is not None]
-    step = f" at step {max(steps)}" if steps else ""
-    values = ", ".join(f"{metric.name} = {metric_value(metric.value)}" for metric in metrics)
-    return f"{host or 'metrics'}{step}: {values}"
-
-
 def trial_sentence(trial: events.Trial) -> str:
-    """Say how a trial of a sweep is: ``trial 3 done: loss = 0.25 (lr = 0.01, batch = 32)``."""
-    params = ", ".join(f"{name} = {_shown(value)}" for name, value in trial.params.items())
+    """Return a trial of a sweep in words: ``trial 3 done: loss = 0.25 (lr = 0.01, batch = 32)``."""
+    params = ", ".join(
+        f"{name} = {f'{value:.4g}' if isinstance(value, float) else value}" for name, value in trial.params.items()
+    )
     metrics = ", ".join(f"{name} = {metric_value(value)}" for name, value in trial.metrics.items())
     text = trial.reason.splitlines()[0] if trial.reason else metrics
     return f"trial {trial.number} {trial.status}{f': {text}' if text else ''}{f' ({params})' if params else ''}"
 
 
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def metric_value(value: float) -> str:
-    """Return a metric's value for people; by its size, not by whether it happens to be whole: they look alike."""
+    """Return a metric's value for people, formatted by its size."""
     return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
 
 
 def sentence(event: events.State) -> str:
-    """Say a state as a person would; one that this version does not know is shown by its name; empty is nothing."""
+    """Return a state in words; an unknown one by its name; empty if it is not for people."""
     counted = f"{event.count} of {event.total} instances" if event.count is not None else ""
     match event.name:
         case "joined":
@@ -195,7 +172,7 @@ def sentence(event: events.State) -> str:
         case "formed":
             text = f"cluster formed: {counted}" if counted else "cluster formed"
         case "dashboard":
-            # Its address asks for the job's token: `raysm dashboard` opens it, and the caller knows the job's name.
+            # Its address asks for the job's token: `raysm dashboard` opens it.
             return ""
         case "lost":
             text = f"{event.host} was lost"

@@ -1,4 +1,4 @@
-"""The log of a job and its follow-ups: each look costs what is new.
+"""The log of a job and its follow-ups, as a cursor: each look reads only what is new.
 
 CloudWatch Logs, and the embedded server, have one stream for each instance.
 """
@@ -10,30 +10,25 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from raysm.client.job.chain import Chain, Patience
+from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.service import Service
 from raysm.client.units import deadline
 from raysm.contract.events import Metric, Progress, parse
 from raysm.contract.job_api import JobApi
 from raysm.errors import InvalidRequest, NotDone, ServiceError
 
-__all__ = [
-    "EventLog",
-    "JobStream",
-    "LogLine",
-    "LogReader",
-    "interrupted",
-    "last_lines",
-]
-
-
-MUCH = 1_000
-"""Events of a page behind which more are likely; a page has at most 10,000, or 1 MB."""
+FULL_PAGE = 1_000
+"""Events of a page after which more are likely; a page has at most 10,000, or 1 MB."""
 
 STREAM = re.compile(r"(algo-\d+)-\d+")
-"""What follows the job's name in that of an instance's stream."""
+"""Name of an instance's stream after the job's name."""
+
+FOLLOW_S = 5.0
+"""Longest pause in seconds between two looks of a follower."""
+
+MAX_LISTED = 8
+"""Instances that a message lists by name; of more, the first and the last."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -41,7 +36,7 @@ class LogLine:
     """One line that an instance wrote."""
 
     time_s: float
-    """Seconds since the epoch, as the service took it."""
+    """Seconds since the epoch, by the service's clock."""
     host: str
     """The instance, ``algo-1``."""
     text: str
@@ -49,33 +44,52 @@ class LogLine:
 
 
 class LogReader:
-    """Reads all that has come since the last time, of one job; remembers where it was in every stream."""
+    """A cursor over the log of one job, or of one of its instances.
+
+    Attributes:
+        is_over: True once all lines of a job that has ended must have arrived.
+    """
 
     def __init__(self, service: Service, api: JobApi, job: str, instance: str | None = None) -> None:
-        """Read of ``instance`` alone, or of all where it is None."""
+        self.is_over = False
         self._service = service
         self._group = api.log_group
         self._job = job
         self._instance = instance
-        self._tokens: dict[str, str | None] = {}
+        self._hosts: dict[str, str] = {}
+        self._tokens: dict[str, str] = {}
         self._taken: dict[str, int] = {}
+        self._over_s: float | None = None
 
     @property
     def streams(self) -> int:
-        """How many streams there are, each of which takes a call of its own."""
-        return len(self._tokens)
+        """Number of streams, each of which takes a call."""
+        return 0 if self.is_over else len(self._hosts)
 
-    def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
-        """Yield what has come since the last call, merged by time; memory holds one page of each stream.
+    def new_lines(self, *, whole: bool = True, late_s: float | None = None) -> Iterator[LogLine]:
+        """Yield the lines since the last call, merged by time; memory holds one page of each stream.
 
         Args:
-            whole: Read each stream until the service says that it has no more, which takes a call more; else what one
-                page brings, and all of it if that is much: for callers that look again soon.
+            whole: Read each stream until the service says that it has no more, which takes one more call; else one
+                page, and all of it if that page is full: for callers that look again soon.
+            late_s: Seconds for which lines of a job that has ended may still arrive; None while it runs.
         """
-        # At each look: an instance has a stream only once it has written something.
+        if self.is_over:
+            return
+        # At each look, because an instance has a stream only once it has written something.
         self._find_streams()
-        lines = (self._read(stream, whole) for stream in sorted(self._tokens))
-        yield from heapq.merge(*lines, key=lambda line: line.time_s)
+        came = False
+        whole = whole or late_s is not None
+        for line in heapq.merge(
+            *(self._read(stream, whole) for stream in sorted(self._hosts)), key=lambda line: line.time_s
+        ):
+            came = True
+            yield line
+        if late_s is not None:
+            if self._over_s is None:
+                self._over_s = time.monotonic() + late_s
+            # If lines came just now, more of them may arrive.
+            self.is_over = not came and time.monotonic() >= self._over_s
 
     def _find_streams(self) -> None:
         pages = self._service.pages(
@@ -88,65 +102,53 @@ class LogReader:
         try:
             for stream in (stream for page in pages for stream in page.get("logStreams", ())):
                 name = stream["logStreamName"]
-                host = self._host(name)
-                if host is not None and self._instance in (None, host):
-                    # A known stream keeps its position.
-                    self._tokens.setdefault(name, None)
+                form = STREAM.fullmatch(name.removeprefix(f"{self._job}/"))
+                if form is not None and self._instance in (None, form[1]):
+                    self._hosts[name] = form[1]
         except ServiceError as error:
-            if error.code != "ResourceNotFoundException":  # the first job of an account makes the group
+            if error.code != "ResourceNotFoundException":  # the first job of an account creates the group
                 raise
 
     def _read(self, stream: str, whole: bool) -> Iterator[LogLine]:
-        host = self._host(stream) or ""
         while True:
-            token = self._tokens[stream]
-            page = self._page(stream, token)
-            # A page that a failure of another stream cut off is read again, and only its rest is yielded.
+            token = self._tokens.get(stream)
+            # Without startFromHead, the first page would be the last one.
+            page = self._service.call(
+                "logs",
+                "get_log_events",
+                logGroupName=self._group,
+                logStreamName=stream,
+                startFromHead=True,
+                **({"nextToken": token} if token else {}),
+            )
+            # If a failure of another stream interrupted this page, it is read again, and only its rest is yielded.
             first = self._taken.get(stream, 0)
             events = page.get("events", ())
             for index, event in enumerate(events[first:], first + 1):
-                yield LogLine(event["timestamp"] / 1000, host, event["message"].rstrip("\r\n"))
+                yield LogLine(event["timestamp"] / 1000, self._hosts[stream], event["message"].rstrip("\r\n"))
                 self._taken[stream] = index
             following = page.get("nextForwardToken")
-            self._tokens[stream], self._taken[stream] = following or token, 0
-            if not following or following == token or not (whole or len(events) >= MUCH):
+            self._taken[stream] = 0
+            if following:
+                self._tokens[stream] = following
+            if not following or following == token or not (whole or len(events) >= FULL_PAGE):
                 return
-
-    def _page(self, stream: str, token: str | None) -> dict[str, Any]:
-        place = {"nextToken": token} if token else {}
-        # Without startFromHead, the first page would be the last one.
-        answer = self._service.call(
-            "logs", "get_log_events", logGroupName=self._group, logStreamName=stream, startFromHead=True, **place
-        )
-        return dict(answer)
-
-    def _host(self, stream: str) -> str | None:
-        """Return the instance that writes ``stream``; None where none does."""
-        form = STREAM.fullmatch(stream.removeprefix(f"{self._job}/"))
-        return None if form is None else form[1]
-
-
-FOLLOW_S = 5.0
-"""Seconds between two looks at a log, at most: a follower is looking at it."""
-
-MOST_LISTED = 8
-"""So many instances are listed by name; of more, the first and the last."""
 
 
 class JobStream:
     """Yields the lines of a job and of its follow-ups, each once, from the first job's first line on.
 
     Attributes:
-        is_over: Whether the job has ended, no follow-up goes on with it, and all its lines have been yielded.
+        is_over: True if the job has ended without a follow-up, and all its lines have been yielded.
     """
 
     def __init__(self, chain: Chain, *, instance: str | None = None, send: bool = False) -> None:
-        """Stand before the first line.
+        """Begin before the first line.
 
         Args:
             chain: The jobs.
-            instance: Read of this one alone; None is all.
-            send: Send a follow-up job where a look finds that one is due.
+            instance: The only instance to read; None is all.
+            send: Send a follow-up job if a look finds that one is due.
 
         Raises:
             InvalidRequest: The job has no such instance.
@@ -155,44 +157,39 @@ class JobStream:
             _check_instance(chain, instance)
         self.is_over = False
         self._chain, self._instance, self._send = chain, instance, send
-        self._logs: list[_Log] = []
+        self._logs: list[LogReader] = []
 
     def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
-        """Look once, and yield what has come since the last look, job by job, of each by time; take all of it.
-
-        Memory holds one page of each instance's log.
+        """Look once, and yield the lines since the last look, job by job, by time; the caller has to take all of them.
 
         Args:
-            whole: As ``LogReader.new_lines`` has it; of a job that has ended all is read.
+            whole: As for ``LogReader.new_lines``; a job that has ended is read whole.
 
         Raises:
-            ServiceError: The service does not answer; the next look goes on where this one ended.
+            ServiceError: The service does not answer; the next look continues there.
         """
         if self.is_over:
             return
         chain = self._chain
-        ended = chain.ended(send=self._send)  # asked before reading, so that what was written before the end is read
+        ended = chain.ended(send=self._send)  # asked before reading, so that the lines before the end are read
         for name in chain.names[len(self._logs) :]:
-            self._logs.append(_Log(LogReader(chain.service, chain.api, name, self._instance)))
-        last = self._logs[-1]
-        for log in self._logs:
-            if log is not last:
-                # It has ended, since another one goes on with it; its last lines may still be under way.
-                yield from log.new_lines(late_s=chain.service.polling.late_s)
-            else:
-                yield from log.new_lines(late_s=chain.late_s() if ended else None, whole=whole)
+            self._logs.append(LogReader(chain.service, chain.api, name, self._instance))
+        for log in self._logs[:-1]:
+            # It has a follow-up, so it has ended; its last lines may still arrive.
+            yield from log.new_lines(late_s=chain.service.polling.late_s)
+        yield from self._logs[-1].new_lines(late_s=chain.late_s() if ended else None, whole=whole)
         self.is_over = ended and all(log.is_over for log in self._logs)
 
     def follow(self, timeout: float | None = None) -> Iterator[LogLine]:
-        """Yield the lines as they come, until the job has ended; a service that is away for a while is borne.
+        """Yield the lines as they come, until the job has ended; a short outage of the service is tolerated.
 
         Args:
-            timeout: Seconds; None is without end.
+            timeout: Seconds; None is without limit.
 
         Raises:
-            InvalidRequest: ``timeout`` is no number of seconds.
+            InvalidRequest: ``timeout`` is not a number of seconds.
             NotDone: A TimeoutError: the job has not ended within ``timeout``.
-            ServiceError: The service refuses to tell, has been away for minutes, or was told to end.
+            ServiceError: The service refuses to answer, has been unreachable for minutes, or was shut down.
         """
         try:
             with self._chain.service.followed():
@@ -201,47 +198,45 @@ class JobStream:
             raise interrupted(self._chain.name) from None
 
     def _follow(self, timeout: float | None) -> Iterator[LogLine]:
+        chain, service = self._chain, self._chain.service
         deadline_s = deadline(timeout)
-        patience, pauses = Patience(self._chain.service, self._chain.name), self._chain.service.polling.pauses()
-        changes = 0
+        errors, pauses, changes = TransientErrors(service, chain.name), service.polling.pauses(), 0
         while True:
             came = False
             try:
                 for line in self.new_lines(whole=False):
                     came = True
                     yield line
-                patience.heard()
+                errors.reset()
             except ServiceError as error:
-                # Lines came before it failed: the service was there until just now.
-                if came:
-                    patience.heard()
-                patience.bear(error)
+                if came:  # the service answered until just now
+                    errors.reset()
+                errors.raise_unless_transient(error)
             if self.is_over:
                 return
-            # A log that has just grown is looked at often again.
-            if came:
-                pauses = self._chain.service.polling.pauses()
-            streams = sum(log.streams for log in self._logs)
-            pause_s = self._chain.service.polling.between_looks(min(next(pauses), FOLLOW_S), streams)
+            if came:  # a log that has just grown is polled often again
+                pauses = service.polling.pauses()
+            pause_s = min(next(pauses), FOLLOW_S)
+            pause_s = service.polling.between_looks(pause_s, sum(log.streams for log in self._logs))
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
-                raise NotDone(f"the job {self._chain.name} has not ended within {timeout:g} s; it goes on")
-            changes = self._chain.service.wait_for_change(self._chain.name, changes, pause_s, left_s)
+                raise NotDone(f"the job {chain.name} has not ended within {timeout:g} s; it goes on")
+            changes = service.connection.wait_for_change(chain.name, changes, pause_s, left_s)
 
 
 class EventLog:
-    """What a job's progress and metrics add up to so far; may be used from any thread."""
+    """The progress and the metrics of a job so far; may be used from any thread."""
 
     def __init__(self, stream: JobStream) -> None:
         """Read ``stream``, which has no other reader."""
         self._stream = stream
-        # The stream is a cursor: of two that look at once, each would get some of the lines.
+        # Two readers of one cursor would each get some of the lines.
         self._lock = threading.Lock()
         self._progress: dict[str, Progress] = {}
         self._metrics: list[Metric] = []
 
     def progress(self) -> dict[str, Progress]:
-        """Look once; return how far each phase is, in the order in which they began."""
+        """Look once; return the latest progress of each phase, in the order in which the phases began."""
         with self._lock:
             self._look()
             return dict(self._progress)
@@ -261,50 +256,20 @@ class EventLog:
                     self._metrics.append(metric)
 
 
-class _Log:
-    """The log of one job of the chain: it is over once its last lines must have reached the log service."""
-
-    def __init__(self, reader: LogReader) -> None:
-        self.is_over = False
-        self._reader = reader
-        self._over_s: float | None = None
-
-    @property
-    def streams(self) -> int:
-        """How many calls a look takes."""
-        return 0 if self.is_over else self._reader.streams
-
-    def new_lines(self, late_s: float | None, *, whole: bool = True) -> Iterator[LogLine]:
-        """Yield what has come; ``late_s`` is how late lines may still be, in seconds, None while the job runs."""
-        if self.is_over:
-            return
-        came = False
-        for line in self._reader.new_lines(whole=whole or late_s is not None):
-            came = True
-            yield line
-        if late_s is None:
-            return
-        if self._over_s is None:
-            self._over_s = time.monotonic() + late_s
-        # Where lines still come, more of them may be under way.
-        self.is_over = not came and time.monotonic() >= self._over_s
-
-
 def last_lines(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:
-    """Yield the last ``count`` of the lines that people read; events of progress and metrics do not count."""
-    read = (line for line in lines if not isinstance(parse(line.text), Progress | Metric))
-    return iter(deque(read, maxlen=count))
+    """Yield the last ``count`` lines without events of progress and metrics."""
+    readable = (line for line in lines if not isinstance(parse(line.text), Progress | Metric))
+    return iter(deque(readable, maxlen=count))
 
 
 def interrupted(name: str) -> KeyboardInterrupt:
-    """Return what Ctrl-C raises while a program waits for a job: it names the job and says how to stop it."""
+    """Return the exception for Ctrl-C during a wait for a job, with the command that stops the job."""
     return KeyboardInterrupt(f"the job {name} goes on; raysm.attach({name!r}).stop() stops it")
 
 
 def _check_instance(chain: Chain, instance: str) -> None:
     count = sum(number for _, number in chain.known().instances)
     names = [f"algo-{number}" for number in range(1, count + 1)]
-    if not names or instance in names:  # what the service does not tell cannot be refused
-        return
-    shown = ", ".join(names) if count <= MOST_LISTED else f"{names[0]} to {names[-1]}"
-    raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {shown}")
+    if names and instance not in names:
+        shown = ", ".join(names) if count <= MAX_LISTED else f"{names[0]} to {names[-1]}"
+        raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {shown}")

@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from raysm.client.results.result import Result
-from raysm.client.source.function import arguments_of, code_digest, name_of, pickled_call
-from raysm.client.source.package import late_source
-from raysm.client.units import python_version
-from raysm.contract.source import Source
+from raysm.client.source.function import PickledCall, arguments_of, code_digest, name_of
+from raysm.client.units import PYTHON_VERSION
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request.batch import BatchInference
 from raysm.request.options import check_names
-
-__all__ = ["Batch", "BatchOptions", "BatchResult"]
 
 
 class BatchResult(Result):
@@ -23,18 +19,22 @@ class BatchResult(Result):
     @property
     def parts(self) -> list[Path]:
         """The Parquet files, in the order of the input: together they are the table."""
-        return [self.path / file.name for file in self.manifest.files if file.name.endswith(".parquet")]
+        return [self.path / name for name in self._names]
+
+    @property
+    def _names(self) -> list[str]:
+        return [file.name for file in self.manifest.files if file.name.endswith(".parquet")]
 
     @property
     def rows(self) -> int:
-        """How many records were predicted."""
+        """Number of records that were predicted."""
         return sum(file.shape[0] for file in self.manifest.files if file.shape)
 
     def table(self, name: str | None = None) -> Any:
         """Read the predictions as one ``pyarrow.Table``.
 
         Args:
-            name: Of one part; None is all of them.
+            name: Name of one part; None is all of them.
 
         Raises:
             InvalidRequest: There is no such part.
@@ -42,7 +42,7 @@ class BatchResult(Result):
         """
         if name is not None:
             return Result.table(self, name)
-        if not self.parts:
+        if not self._names:
             raise InvalidRequest(f"{self.manifest.job} has no predictions: its input had no records")
         return self._one_table(self.parts)
 
@@ -52,12 +52,12 @@ class BatchResult(Result):
         Raises:
             MissingDependency: pyarrow is not installed.
         """
-        return (Result.table(self, file.name) for file in self.manifest.files if file.name.endswith(".parquet"))
+        return (Result.table(self, name) for name in self._names)
 
     def _lines(self) -> list[str]:
-        # Thousands of parts would bury what they are together.
+        # One line for thousands of parts.
         size = sum(file.bytes for file in self.manifest.files)
-        count = len(self.parts)
+        count = len(self._names)
         return [f"  {self.rows:,} predictions in {count:,} part{'s' * (count != 1)}, {size:,} bytes; .table()"]
 
     def to_frame(self) -> Any:
@@ -74,16 +74,16 @@ class BatchResult(Result):
 
 
 class BatchOptions(TypedDict, total=False):
-    """How the records are read and predicted; ``request.batch.BatchInference`` says it of each.
+    """Options for reading and predicting records; ``request.batch.BatchInference`` describes each.
 
     Attributes:
-        channel: Which channel is read; None is the only one.
+        channel: The channel that is read; None is the only one.
         read: ``images``, ``text``, ``csv``, ``jsonl``, ``parquet``, ``npy`` or ``files``; None goes by the names.
         keep: Columns of the input that stand beside the predictions.
         types: Types of columns of tables, ``{"zip": "string"}``; other columns have the type of all of their values.
-        piece_rows: About how many records are one part of the result; None is 16 batches.
-        cpus: Of one process that predicts.
-        gpus: The same; None is 1 where an instance has any, else 0.
+        piece_rows: Approximate number of records in one part of the result; None is 16 batches.
+        cpus: CPUs of one process that predicts.
+        gpus: GPUs of one process that predicts; None is 1 if an instance has any, else 0.
     """
 
     channel: str | None
@@ -95,16 +95,16 @@ class BatchOptions(TypedDict, total=False):
     gpus: float | None
 
 
-class Batch:
+class Batch(PickledCall):
     """A workload: a model over all records of a channel, in batches, on all instances.
 
-    A class is made once in each process, with ``arguments``, and then called with every batch of that process; a
-    function is called with every batch and ``arguments``. A batch is a mapping of NumPy arrays by column, and so is
+    A class is instantiated once in each process, with ``arguments``, and then called with every batch of that process;
+    a function is called with every batch and ``arguments``. A batch is a mapping of NumPy arrays by column, and so is
     what is returned: one prediction a record. The result is one table of Parquet parts, in the order of the input.
 
     Attributes:
         predictor: The class or function.
-        arguments: By name.
+        arguments: Its arguments by name.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Batch:
         Args:
             predictor: A class with ``__call__(batch)``, or a function of a batch.
             batch_size: Records of one call.
-            arguments: Of the class's ``__init__``, or of the function beside the batch.
-            options: As ``BatchOptions`` says.
+            arguments: Arguments of the class's ``__init__``, or of the function beside the batch.
+            options: As ``BatchOptions`` describes.
 
         Raises:
             InvalidRequest: It cannot be called so, or an option cannot be.
@@ -130,57 +130,42 @@ class Batch:
         if not callable(predictor):
             raise InvalidRequest(f"Batch: the first argument is a class or a function, got {predictor!r}")
         self.predictor, self.arguments = predictor, dict(arguments or {})
-        _check_call(predictor, self.arguments)
+        super().__init__(predictor, (), self.arguments)
+        # A function's first parameter is the batch.
+        batch = () if inspect.isclass(predictor) else (None,)
+        _check_call(predictor, batch, self.arguments)
         fields: dict[str, Any] = dict(options)
-        # Without the batch itself, which the function's first parameter is.
-        shown = arguments_of(predictor, () if inspect.isclass(predictor) else (None,), self.arguments)
         self._workload = BatchInference(
             name=name_of(predictor),
-            python=python_version(),
+            python=PYTHON_VERSION,
             code=code_digest(predictor),
-            arguments=shown if inspect.isclass(predictor) else dict(list(shown.items())[1:]),
+            arguments=dict(list(arguments_of(predictor, batch, self.arguments).items())[len(batch) :]),
             batch_size=batch_size,
             **fields,
         )
 
     def workload(self) -> BatchInference:
-        """Return what stands for it in the request."""
+        """Return the workload of the request."""
         return self._workload
 
-    def pickled(self) -> bytes:
-        """Return cloudpickle's bytes of the predictor and its arguments.
-
-        Raises:
-            InvalidRequest: Something of it cannot be pickled.
-        """
-        return pickled_call(self.predictor, (), self.arguments)
-
-    def source(self) -> Source | None:
-        """Return the user's own modules that the predictor imports when it is called: they travel as files."""
-        return late_source(self.predictor)
-
     def title(self) -> str:
-        """Return the predictor's name, which a job has that is given none."""
+        """Return the default name of the job."""
         return getattr(self.predictor, "__name__", "batch").lower()
 
     def __repr__(self) -> str:
         return f"Batch({name_of(self.predictor)}, batch_size={self._workload.batch_size})"
 
 
-def _check_call(predictor: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Refuse a predictor that cannot be called as it will be."""
-    # Not by callable(): that is true of every class, for a class can be called to make one of it.
+def _check_call(predictor: Callable[..., Any], batch: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
+    # Not by callable(), which is true of every class.
     if inspect.isclass(predictor) and "__call__" not in {name for base in predictor.__mro__ for name in vars(base)}:
         raise InvalidRequest(
             f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
         )
     try:
-        signature = inspect.signature(predictor)
-        signature.bind(*(() if inspect.isclass(predictor) else (None,)), **arguments)
+        inspect.signature(predictor).bind(*batch, **arguments)
     except TypeError as error:
-        called = (
-            "__init__ takes other arguments" if inspect.isclass(predictor) else "takes other arguments after the batch"
-        )
+        called = "takes other arguments after the batch" if batch else "__init__ takes other arguments"
         raise InvalidRequest(f"Batch: {name_of(predictor)} {called}: {error}") from None
     except ValueError:
-        return  # a built-in without a signature: the call itself will tell
+        return  # a built-in without a signature

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from raysm.client.job.records import task_of
-from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel
+from raysm.client.storage.s3 import Storage, file_path, in_parallel
 from raysm.client.units import check_python
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest
 from raysm.contract.store import put
@@ -18,36 +18,19 @@ from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, M
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
 
-__all__ = [
-    "Earlier",
-    "Result",
-    "begin_result",
-    "brought",
-    "check_folder",
-    "earlier_result",
-    "ended_by_service",
-    "finish_result",
-    "manifest_of",
-    "raised",
-    "read_as",
-    "unmark",
-    "value",
-    "with_remedy",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """A result that is there."""
+    """A result in a folder of this machine."""
 
     job: str
     """Name of its job."""
     names: frozenset[str]
-    """Its files, relative to the folder; of a result that was interrupted, those of the one before it too."""
+    """Its files, relative to the folder; after an interruption also those of the result before it."""
 
 
 def manifest_of(folder: Path) -> Manifest | None:
-    """Return the manifest in ``folder``; None where there is none, or one that is no result's of raysm."""
+    """Return the manifest in ``folder``; None if there is none, or another program's."""
     try:
         return Manifest.read(folder)
     except (InvalidConfig, InvalidRequest):
@@ -55,8 +38,8 @@ def manifest_of(folder: Path) -> Manifest | None:
 
 
 def earlier_result(folder: Path) -> Earlier | None:
-    """Return what result is in ``folder``; None where there is none."""
-    # The mark first: what an interrupted one has brought stands nowhere else.
+    """Return the result in ``folder``; None if there is none."""
+    # The mark first, because only it lists the files of an interrupted result.
     if (folder / MARK).is_file():
         job, *names = (folder / MARK).read_text(encoding="utf-8").splitlines() or [""]
         return Earlier(job=job, names=frozenset(names))
@@ -67,17 +50,17 @@ def earlier_result(folder: Path) -> Earlier | None:
 
 
 def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
-    """Refuse a folder that must not be written to: only a result of the same task may be replaced.
+    """Refuse a folder for a result unless it is empty or contains a result of the same task.
 
     Args:
-        folder: Which; it need not be there.
-        job: Whose result is to come; None if unknown.
+        folder: The folder, which need not exist.
+        job: The job whose result is to come; None if unknown.
 
     Returns:
-        The result that would be replaced, None where there is none.
+        The result that would be replaced; None if there is none.
 
     Raises:
-        InvalidRequest: ``folder`` is a file, or holds the result of another task, or something of the user's.
+        InvalidRequest: ``folder`` is a file, or contains the result of another task, or something of the user's.
     """
     if folder.exists() and not folder.is_dir():
         raise InvalidRequest(f"the output {folder} is a file; name a folder")
@@ -95,27 +78,27 @@ def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
 
 
 def begin_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier | None) -> None:
-    """Mark ``folder`` as one into which the files ``names`` are being brought: what is there is no whole result."""
+    """Mark ``folder`` as incomplete while the files ``names`` are copied into it."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Before the manifest goes: whenever this is interrupted, something says what is in the folder.
+    # Before the manifest is removed, so that one of them always says what is in the folder.
     _mark(folder, job, {*names, *(earlier.names if earlier else ())})
-    # A manifest.json of the script's own is a file of its result like others.
+    # A script's own manifest.json is a file of its result like others.
     if manifest_of(folder) is not None:
         (folder / MANIFEST).unlink()
 
 
 def finish_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier | None) -> None:
-    """Remove what only the earlier result had; all ``names`` but a manifest are there."""
+    """Remove the files that only the earlier result had, once all ``names`` but a manifest are there."""
     present = set(names)
     for name in sorted((earlier.names if earlier else frozenset()) - present):
-        # The author of that manifest must not have files elsewhere removed.
+        # Others may have written that manifest: files elsewhere must not be removed.
         if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
             (folder / name).unlink(missing_ok=True)
     _mark(folder, job, present)
 
 
 def unmark(folder: Path) -> None:
-    """Take the mark away where a manifest says what it said."""
+    """Remove the mark if a manifest replaces it."""
     if manifest_of(folder) is not None:
         (folder / MARK).unlink(missing_ok=True)
 
@@ -125,16 +108,16 @@ def _mark(folder: Path, job: str, names: Iterable[str]) -> None:
 
 
 ARCHIVE = "model.tar.gz"
-"""What a Training job leaves that does not ask for ``CompressionType`` NONE."""
+"""The result of a Training job without ``CompressionType`` NONE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result on this machine: a folder, and the manifest that says what is in it. Usable wherever a path is.
+    """A result on this machine: a folder and its manifest. Usable wherever a path is.
 
     Attributes:
         path: The folder.
-        manifest: What was computed, from what, how, and how long it took.
+        manifest: The workload, its inputs, the files, and the time of each phase.
     """
 
     path: Path
@@ -153,17 +136,17 @@ class Result:
 
     @property
     def view(self) -> str:
-        """How it looks, in a terminal; empty where its files say enough."""
+        """A picture of it for a terminal; empty if the list of its files is enough."""
         return ""
 
     def table(self, name: str | None = None) -> Any:
         """Read a file of the result: Parquet as a ``pyarrow.Table``, ``.npy`` as a memory-mapped array.
 
         Args:
-            name: Of the file; None is the first.
+            name: Name of the file; None is the first.
 
         Raises:
-            InvalidRequest: There is no such file, or it is no table.
+            InvalidRequest: There is no such file, or it is not a table.
             MissingDependency: The package that reads it is not installed.
         """
         path = self.file if name is None else self.path / name
@@ -178,17 +161,17 @@ class Result:
             if path.suffix == ".npy":
                 import numpy
 
-                # A full matrix may be larger than the memory.
+                # Mapped, because a full matrix may be larger than the memory.
                 return numpy.load(path, mmap_mode="r")
         except ImportError as error:
             raise MissingDependency(f"{path.name} needs {error.name}: python3 -m pip install {error.name}") from error
         raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {names}")
 
     def tables(self) -> Iterator[Any]:
-        """Yield what together is ``table()``, a part after the other; nothing where the result has no files.
+        """Yield the parts of ``table()`` one after the other; nothing if the result has no files.
 
         Raises:
-            InvalidRequest: A part is no table.
+            InvalidRequest: A part is not a table.
             MissingDependency: The package that reads it is not installed.
         """
         if self.manifest.files:
@@ -226,7 +209,7 @@ class Result:
 
 
 def read_as(folder: Path, manifest: Manifest) -> Result:
-    """Return a result as what its kind of workload says that it is."""
+    """Return a result as the class that its kind of workload declares."""
     kind = built_in_kind(str(manifest.workload.get("kind")))
     if kind is None or not kind.reader:
         return Result(folder, manifest)
@@ -235,20 +218,20 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
 
 
 def brought(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
-    """Bring what a job left to this machine, and return it.
+    """Bring the result of a job to this machine, and return it.
 
     Args:
         outputs: Prefix of the job's outputs.
         storage: Reads it.
         job: The job's name.
-        to: Where to; None is where it lies, for a job of this machine, and ``cache`` for one of AWS.
+        to: Target folder; None leaves a result of this machine where it is, and brings one of AWS to ``cache``.
         cache: A folder of this job alone.
 
     Returns:
-        None where the job left nothing, and the folder where no manifest of raysm's says what it is.
+        None if the job left nothing, and the folder if it has no manifest of raysm's.
 
     Raises:
-        InvalidRequest: ``to`` is a file, or holds what is no result of the same task.
+        InvalidRequest: ``to`` is a file, or contains something other than a result of the same task.
     """
     folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
     manifest = None if folder is None else manifest_of(folder)
@@ -256,25 +239,24 @@ def brought(outputs: str, storage: Storage, *, job: str, to: Path | None, cache:
 
 
 def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:
-    """Bring the folder ``model`` of a job to this machine; return it, None where the job left nothing."""
     earlier = None if to is None else check_folder(to, job)
     uri = f"{outputs}/model"
-    # A job that others sent may have left its result as one archive.
+    # The result of a job that another program sent may be one archive.
     stored = storage.folder(uri) or [item for item in storage.folder(outputs) if item.name == ARCHIVE]
     if not stored:
         return None
     if to is None and not uri.startswith("s3://"):
         return file_path(stored[0].uri).parent if stored[0].name == ARCHIVE else file_path(uri)
     folder = cache if to is None else to
-    # What is there of another job may have the same sizes: only the job's own folder is believed.
-    missing = [item for item in stored if to is not None or not _is_there(item, folder)]
+    # Files of another job may have the same sizes: sizes are enough only in the job's own folder.
+    missing = [item for item in stored if to is not None or not _has_size(folder / item.name, item.size)]
     if not missing:
         return folder
     names = [item.name for item in stored]
     begin_result(folder, job, names, earlier)
     in_parallel(lambda item: storage.bring(item, folder), [item for item in missing if item.name != MANIFEST])
     finish_result(folder, job, names, earlier)
-    # It says that the result is whole.
+    # The manifest last: it says that the result is complete.
     for item in stored:
         if item.name == MANIFEST:
             storage.bring(item, folder)
@@ -282,9 +264,8 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
     return folder
 
 
-def _is_there(item: Stored, folder: Path) -> bool:
-    path = folder / item.name
-    return path.is_file() and path.stat().st_size == item.size
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
 
 
 def value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
@@ -292,7 +273,7 @@ def value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
 
     Raises:
         InvalidRequest: Another Python pickled it.
-        ServiceError: It is not there, or cannot be unpickled here.
+        ServiceError: It does not exist, or cannot be unpickled here.
     """
     check_python(python, f"the value of {job}")
     uri = f"{outputs}/model/{VALUE}"
@@ -320,17 +301,17 @@ def ended_by_service(job: str, reason: str) -> JobFailed:
 
 
 def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reason: str) -> BaseException:
-    """Return the exception that says why a job failed.
+    """Return the exception of a job that failed.
 
-    Of a function it is its own exception, with the remote traceback in the JobFailed that is its ``__cause__``, as
-    ``concurrent.futures`` does it; where that cannot be had, and for every other workload, it is the JobFailed.
+    For a function it is its own exception, with the remote traceback in the JobFailed that is its ``__cause__``, as in
+    ``concurrent.futures``. For all other workloads, and if that exception cannot be read, it is the JobFailed.
 
     Args:
         outputs: Prefix of the job's outputs.
         storage: Reads them.
         job: The job's name.
-        python: The Python that pickled the function; None where the workload is none.
-        reason: What the service says.
+        python: The Python that pickled the function; None if the workload is not a function.
+        reason: The service's reason.
     """
     failure = _failure(outputs, storage)
     remote = failure.remote_traceback if failure is not None else ""
@@ -342,9 +323,9 @@ def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reas
     try:
         check_python(python, f"the exception of {job}")
         error = pickle.loads(storage.read(f"{outputs}/data/{EXCEPTION}") or b"")
-    except Exception:  # not there, of another Python, or its own code fails here: its text has to do
+    except Exception:  # it does not exist, another Python pickled it, or its own code fails here
         return failed
-    if not isinstance(error, Exception):  # a KeyboardInterrupt or SystemExit over there must not end this process
+    if not isinstance(error, Exception):  # a KeyboardInterrupt or SystemExit there must not end this process
         return failed
     error.__cause__ = failed
     return error
@@ -354,14 +335,14 @@ def _failure(outputs: str, storage: Storage) -> Failure | None:
     try:
         content = storage.read(f"{outputs}/data/{FAILURE}")
         return from_json(Failure, json.loads(content), "failure") if content else None
-    except (ServiceError, InvalidConfig, ValueError):  # the service's own reason has to do
+    except (ServiceError, InvalidConfig, ValueError):  # the service's reason is used instead
         return None
 
 
 def with_remedy(error: BaseException, remedy: str) -> BaseException:
-    """Return why a job failed, with what the user may do about it."""
+    """Return the exception of a job that failed, extended by a remedy."""
     if not isinstance(error, JobFailed):
-        # A user's own exception cannot be made again with another text.
+        # A user's own exception cannot be created again with another text.
         error.add_note(remedy)
         return error
     text = f"{error}\n{remedy}"

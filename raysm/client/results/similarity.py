@@ -1,13 +1,15 @@
 """The result of a similarity on this machine: one file, or parts that together are one table or one array."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raysm.client.results.result import Result
 from raysm.contract.result import ResultFile
 from raysm.errors import MissingDependency
 
-__all__ = ["SimilarityResult"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class SimilarityResult(Result):
@@ -15,17 +17,17 @@ class SimilarityResult(Result):
 
     @property
     def parts(self) -> list[Path]:
-        """The files of the rows, in their order: together they are the result; one where the head wrote it."""
+        """The files of the rows, in their order: together they are the result; one if the head wrote it."""
         return [self.path / file.name for file in self._rows]
 
     def table(self, name: str | None = None) -> Any:
         """Read the result: neighbors or pairs as one ``pyarrow.Table``, all scores as a memory-mapped array.
 
-        Scores in several parts come as a ``StackedRows``: ``scores[5]``, ``scores[10:20, :100]`` read the rows that are
-        asked for, ``numpy.asarray(scores)`` all of them into the memory.
+        Scores in several parts are a ``StackedRows``: ``scores[5]``, ``scores[10:20, :100]`` read the rows that are
+        asked for, ``numpy.asarray(scores)`` all of them into memory.
 
         Args:
-            name: Of one file, ``ids.parquet``; None is the result, however many parts it has.
+            name: Name of one file, ``ids.parquet``; None is the result, however many parts it has.
 
         Raises:
             InvalidRequest: There is no such file.
@@ -36,34 +38,96 @@ class SimilarityResult(Result):
         if self.file.suffix == ".parquet":
             return self._one_table(self.parts)
         try:
-            from raysm.client.results.rows import StackedRows
+            return StackedRows.of_files(self.parts)
         except ImportError as error:
             raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
-        return StackedRows.of_files(self.parts)
 
     @property
     def _rows(self) -> list[ResultFile]:
         first, *others = self.manifest.files
         folder = Path(first.name).parent
-        # One file lies beside the manifest, where ids do too; parts have a folder of their own.
+        # A single file is beside the manifest, as ids are; parts have a folder of their own.
         return [first, *(file for file in others if folder != Path() and Path(file.name).parent == folder)]
 
     def _lines(self) -> list[str]:
         rows = self._rows
         if len(rows) == 1:
             return Result._lines(self)
-        # Hundreds of parts would bury what they are together.
-        lengths, units = (sum(file.shape[0] for file in rows), *rows[0].shape[1:]), rows[0].units
+        # One line for hundreds of parts.
         together = ResultFile(
             name=str(Path(rows[0].name).parent),
-            shape=lengths,
-            units=units,
+            shape=(sum(file.shape[0] for file in rows), *rows[0].shape[1:]),
+            units=rows[0].units,
             bytes=sum(file.bytes for file in rows),
             sha256="",
             how_to_read="",
         )
-        others = [file for file in self.manifest.files if file not in rows]
         return [
             f"  {together.name}: {together.size} in {len(rows):,} parts; .table()",
-            *(f"  {file.name}: {file.size}" for file in others),
+            *(f"  {file.name}: {file.size}" for file in self.manifest.files if file not in rows),
         ]
+
+
+class StackedRows:
+    """Memory-mapped arrays, one below the other, of which only the rows that are asked for are read.
+
+    Attributes:
+        parts: The arrays, in order.
+        shape: Shape of all together.
+        dtype: Type of their elements.
+    """
+
+    ndim = 2
+
+    def __init__(self, parts: "Sequence[NDArray[Any]]") -> None:
+        """Stack ``parts[n, D]``; nothing is read or copied."""
+        import numpy as np
+
+        self.parts = tuple(parts)
+        self._edges = np.cumsum([0, *map(len, self.parts)])
+        self.shape = (int(self._edges[-1]), self.parts[0].shape[1])
+        self.dtype = self.parts[0].dtype
+
+    @classmethod
+    def of_files(cls, paths: Sequence[Path]) -> "StackedRows":
+        """Map these ``.npy`` files."""
+        import numpy as np
+
+        return cls([np.load(path, mmap_mode="r") for path in paths])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return rows as NumPy would: by a number, a slice, a mask or numbers; columns by one number or a slice.
+
+        Raises:
+            IndexError: There is no such row, or the columns are neither a number nor a slice.
+        """
+        import numpy as np
+
+        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+        if not isinstance(columns, int | np.integer | slice):
+            raise IndexError(
+                f"columns are asked for by a number or a slice, not by {columns!r}: scores[rows][:, columns]"
+            )
+        # Any index that NumPy knows, and its errors.
+        numbers = np.arange(len(self))[rows]
+        at = np.searchsorted(self._edges, numbers, side="right") - 1
+        if numbers.ndim == 0:
+            return self.parts[at][numbers - self._edges[at], columns]
+        stacked = np.empty((len(numbers), *self.parts[0][:0, columns].shape[1:]), dtype=self.dtype)
+        for one in np.unique(at):
+            stacked[at == one] = self.parts[one][numbers[at == one] - self._edges[one]][:, columns]
+        return stacked
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> "NDArray[Any]":
+        """Return all rows in memory."""
+        import numpy as np
+
+        if copy is False:
+            raise ValueError("rows of several files are one array only as a copy")
+        return np.concatenate(self.parts, dtype=dtype or self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<{self.shape[0]:,} x {self.shape[1]:,} {self.dtype} in {len(self.parts):,} files>"

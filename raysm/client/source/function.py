@@ -1,4 +1,4 @@
-"""Functions as workloads: they are pickled here and called on the head of the cluster."""
+"""Functions and training loops as workloads: they are pickled here and called in the cluster."""
 
 import contextlib
 import hashlib
@@ -6,32 +6,56 @@ import importlib
 import inspect
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any
 
 from raysm.client.source.package import culprit_of_call, late_source, own_modules
-from raysm.client.units import python_version
+from raysm.client.units import PYTHON_VERSION
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.request import PickledFunction
+from raysm.request import PickledFunction, TrainLoop, Workload
+from raysm.request.programs import Precision
 from raysm.request.workload import of_arguments
 
-__all__ = [
-    "Function",
-    "arguments_of",
-    "code_digest",
-    "name_of",
-    "pickled_call",
-    "pickled_value",
-    "pickling",
-]
-
 _NO_FILE = "<dynamic-code>"
-"""What cloudpickle, from 3.1.3 on, writes in place of the file that code is from."""
+"""cloudpickle, from 3.1.3 on, writes this in place of the file that code is from."""
 
 
-class Function:
+class PickledCall:
+    """Base of workloads that are a pickled call: ``function(*args, **kwargs)``."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._call = function, args, dict(kwargs)
+
+    def workload(self) -> Workload:
+        """Return the workload of the request."""
+        raise NotImplementedError
+
+    def pickled(self) -> bytes:
+        """Return cloudpickle's bytes of the call.
+
+        The user's own modules, those beside the function's and no installed package, travel by value: the instances do
+        not have them.
+
+        Raises:
+            InvalidRequest: Something of it cannot be pickled.
+        """
+        return pickled_call(*self._call)
+
+    def source(self) -> Source | None:
+        """Return the user's own modules that the function imports when it is called: they travel as files."""
+        return late_source(self._call[0])
+
+    def title(self) -> str:
+        """Return the default name of the job."""
+        return getattr(self._call[0], "__name__", "function")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({name_of(self._call[0])})"
+
+
+class Function(PickledCall):
     """A workload: ``fn(*args, **kwargs)``, called once, on the head, with Ray initialised; its value is the result.
 
     Attributes:
@@ -44,61 +68,117 @@ class Function:
         """Check that the function takes these arguments.
 
         Raises:
-            InvalidRequest: It is no function, or does not take them.
+            InvalidRequest: It is not a function, or does not take them.
         """
         if not callable(fn):
             raise InvalidRequest(f"Function: the first argument must be a function, got {fn!r}")
         try:
-            # Now, before a cluster is formed for what ends in a TypeError.
+            # Before a cluster is formed for a TypeError.
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from None
         except ValueError:
-            pass  # a built-in without a signature: the call itself will tell
+            pass  # a built-in without a signature
+        super().__init__(fn, args, kwargs)
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
     def workload(self) -> PickledFunction:
-        """Return what stands for it in the request."""
+        """Return the workload of the request."""
         return PickledFunction(
             name=name_of(self.fn),
-            python=python_version(),
+            python=PYTHON_VERSION,
             arguments=arguments_of(self.fn, self.args, self.kwargs),
             code=code_digest(self.fn),
         )
 
-    def pickled(self) -> bytes:
-        """Return cloudpickle's bytes of function and arguments.
 
-        The user's own modules, those beside the function's and no installed package, travel by value: the instances do
-        not have them.
+class DataParallel(PickledCall):
+    """A workload: ``train_loop(config)``, called by every worker at once, on Ray Train; the result is rank 0's model.
+
+    Process group and device are there when it is called; ``raysm.training`` does the rest. Without ``config`` the loop
+    may take no argument.
+
+    Attributes:
+        train_loop: The function.
+        config: Its argument.
+    """
+
+    def __init__(
+        self,
+        train_loop: Callable[..., Any],
+        *,
+        config: Mapping[str, Any] | None = None,
+        precision: Precision = "fp32",
+        workers: int | None = None,
+        workers_per_instance: int | None = None,
+        max_restarts: int = 0,
+    ) -> None:
+        """Check the function and the numbers.
+
+        Args:
+            train_loop: Takes ``config``, or nothing if there is none.
+            config: Its argument, of values that pickle.
+            precision: Precision of ``training.prepare`` unless the loop gives one.
+            workers: Total number; None is what the instances have.
+            workers_per_instance: None is one for each GPU, or one if the cluster has none.
+            max_restarts: How often all workers are restarted after one of them failed.
 
         Raises:
-            InvalidRequest: Something of it cannot be pickled.
+            InvalidRequest: It is not a function, does not take the config, or a number is out of its range.
         """
-        return pickled_call(self.fn, self.args, self.kwargs)
+        if not callable(train_loop):
+            raise InvalidRequest(f"DataParallel: the first argument must be a function, got {train_loop!r}")
+        if config is not None and not isinstance(config, Mapping):
+            raise InvalidRequest(f"DataParallel: config must be a mapping, {{'lr': 0.1}}, got {config!r}")
+        super().__init__(train_loop, _loop_arguments(train_loop, config), {})
+        self.train_loop, self.config = train_loop, config
+        # Created now, so that a number out of its range is refused where it is written.
+        self._workload = TrainLoop(
+            name=name_of(train_loop),
+            python=PYTHON_VERSION,
+            arguments=of_arguments(config or {}),
+            code=code_digest(train_loop),
+            precision=precision,
+            workers=workers,
+            workers_per_instance=workers_per_instance,
+            max_restarts=max_restarts,
+        )
 
-    def source(self) -> Source | None:
-        """Return the user's own modules that the function imports when it is called: they travel as files."""
-        return late_source(self.fn)
+    def workload(self) -> TrainLoop:
+        """Return the workload of the request."""
+        return self._workload
 
     def title(self) -> str:
-        """Return the function's name, which a job has that is given none."""
-        return getattr(self.fn, "__name__", "function")
+        """Return the default name of the job."""
+        return getattr(self.train_loop, "__name__", "train")
 
-    def __repr__(self) -> str:
-        return f"Function({name_of(self.fn)})"
+
+def _loop_arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    arguments = (dict(config or {}),)
+    try:
+        signature = inspect.signature(train_loop)
+    except ValueError:  # a built-in without a signature
+        return arguments
+    if config is None and not signature.parameters:
+        return ()
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        name = name_of(train_loop)
+        raise InvalidRequest(f"DataParallel: {name} must take one argument, the config: {error}") from None
+    return arguments
 
 
 def pickled_call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str | None = None
 ) -> bytes:
-    """Return cloudpickle's bytes of a call; the user's own modules travel by value, as ``Function.pickled`` says.
+    """Return cloudpickle's bytes of a call; the user's own modules travel by value.
 
     Args:
         fn: The function.
         args: Its positional arguments.
         kwargs: Its named arguments.
-        what: What messages call it; None is the function and its arguments.
+        what: Its name in messages; None is the function and its arguments.
 
     Raises:
         InvalidRequest: Something of it cannot be pickled.
@@ -107,7 +187,7 @@ def pickled_call(
     with pickling(fn) as pickled:
         try:
             return pickled((fn, args, kwargs))
-        except Exception as error:  # pickling runs the arguments' own code, which may raise anything
+        except Exception as error:  # pickling runs the arguments' own code
             culprit = culprit_of_call(fn, args, kwargs, pickled)
             where = "" if culprit is None else f"{culprit[0]} is a {type(culprit[1]).__name__}: "
             named = what or f"{name_of(fn)} or one of its arguments"
@@ -121,11 +201,11 @@ def pickled_call(
 def pickling(
     fn: Callable[..., Any], meet: Callable[[Any], None] = lambda item: None
 ) -> Iterator[Callable[[object], bytes]]:
-    """Yield what pickles a value; the user's own modules, those beside the function's, travel by value meanwhile.
+    """Yield a function that pickles a value, with the user's own modules beside ``fn``'s by value.
 
     Args:
         fn: The function.
-        meet: Is told of each object that is no plain data, and may raise.
+        meet: Called with each object that is not plain data; it may raise.
 
     Raises:
         MissingDependency: cloudpickle is not installed.
@@ -134,29 +214,24 @@ def pickling(
         import cloudpickle
     except ImportError as error:
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
-    # What the user registered stays registered in the end.
     by_value = cloudpickle.list_registry_pickle_by_value()
-    # By name: one that is there under two, as multiprocessing has the program's, is registered once.
+    # By name, because a module may be imported under two, as multiprocessing does with the program's.
     modules = {module.__name__: module for module in own_modules(fn) if module.__name__ not in by_value}
     for module in modules.values():
         cloudpickle.register_pickle_by_value(module)
     try:
         yield lambda value: _pickled(value, cloudpickle, meet)
     finally:
-        # The registry is the whole process's: what the user pickles otherwise is to stay as it was.
+        # The registry is the whole process's, and the user may pickle other things.
         for module in modules.values():
             cloudpickle.unregister_pickle_by_value(module)
 
 
 def pickled_value(value: object, what: str = "it") -> bytes:
-    """Return cloudpickle's bytes of a value.
-
-    Args:
-        value: Any.
-        what: What messages call it.
+    """Return cloudpickle's bytes of a value, which messages call ``what``.
 
     Raises:
-        InvalidRequest: It cannot be pickled; the message says what in it.
+        InvalidRequest: It cannot be pickled; the message names the part that cannot.
     """
     import cloudpickle
 
@@ -170,10 +245,10 @@ def pickled_value(value: object, what: str = "it") -> bytes:
 
 
 def _pickled(value: object, cloudpickle: Any, meet: Callable[[Any], None] = lambda item: None) -> bytes:
-    """Return ``value`` pickled, with modules by their names also where they are of a class of their own.
+    """Return ``value`` pickled, with all modules by name and code with the file that it is from.
 
-    cloudpickle knows plain modules only, and takes along ``torch.classes``, which is none, with every function that
-    uses torch and has anything by the name ``classes``. And with the file that code is from, which a traceback names.
+    cloudpickle takes plain modules by name only, and copies ``torch.classes``, an instance of a subclass, with every
+    function that uses torch and has anything named ``classes``. Tracebacks need the file.
     """
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -192,7 +267,7 @@ def _pickled(value: object, cloudpickle: Any, meet: Callable[[Any], None] = lamb
 
 
 def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return what a call's arguments are, by the names of the function's parameters, defaults too."""
+    """Return the arguments of a call by the names of the function's parameters, including defaults."""
     try:
         signature = inspect.signature(fn)
         bound = signature.bind(*args, **kwargs)
@@ -201,14 +276,14 @@ def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     bound.apply_defaults()
     arguments = dict(bound.arguments)
     for name, parameter in signature.parameters.items():
-        # def train(**options): its caller knows no "options".
+        # The caller of def train(**options) knows no "options".
         if parameter.kind is parameter.VAR_KEYWORD:
             arguments |= arguments.pop(name)
     return of_arguments(arguments)
 
 
 def code_digest(fn: Callable[..., Any]) -> str:
-    """Return the SHA-256 of a function's own text; empty where there is none, as of a built-in."""
+    """Return the SHA-256 of a function's own text; empty if it has none, as a built-in."""
     try:
         return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
     except (TypeError, OSError, ValueError):

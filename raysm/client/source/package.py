@@ -7,73 +7,99 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from raysm.contract.source import Source, imports_its_package_late, late_modules, source_of, source_of_modules
 from raysm.errors import InvalidRequest
 from raysm.request import Workload
 from raysm.request.workload import KINDS, check_kind, require_workload
 
-__all__ = [
-    "Culprit",
-    "Package",
-    "Wrapped",
-    "culprit_of_call",
-    "late_source",
-    "own_modules",
-    "package_of",
-    "source_of_kind",
-]
+MAX_DEPTH = 12
+"""Levels of a value that are searched for the part that cannot be pickled."""
+
+MAX_PARTS = 2_000
+"""Parts of one value that are searched: each of them is pickled."""
+
+Culprit: TypeAlias = tuple[str, Any]
+"""The path of a part of a call, ``args[0].lock``, and the part."""
 
 
-def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
-    """Yield the imported modules that lie beside the function's own and belong to no installed package."""
-    home = _home(fn)
-    if home is not None:
-        yield from _imported_from(home).modules()
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """What travels with a job."""
+
+    workload: Workload
+    title: str
+    """Default name of the job."""
+    source: Source | None
+    """The user's files."""
+    pickled: bytes | None
+    """The pickle of the workload, if it has one."""
 
 
-class _Imported:
-    """The imported modules that lie in one folder, as far as they were looked at.
+@runtime_checkable
+class Wrapped(Protocol):
+    """A workload whose code has to be pickled first."""
 
-    A program has thousands, and a session asks with each call: to resolve the path of each took 50 ms.
+    def workload(self) -> Workload:
+        """Return the workload of the request."""
+
+    def pickled(self) -> bytes | None:
+        """Return the pickle that travels; None if there is none."""
+
+    def source(self) -> Source | None:
+        """Return the files that travel."""
+
+    def title(self) -> str:
+        """Return the default name of the job."""
+
+
+def package_of(workload: object) -> Package:
+    """Pickle a workload and find its files; a package is returned as it is, for many jobs with one pickle.
+
+    Raises:
+        InvalidRequest: It is not a workload, or something of it cannot travel.
     """
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._others: dict[str, ModuleType] = {}
-        self._own: dict[str, ModuleType] = {}
-
-    def modules(self) -> list[ModuleType]:
-        # A copy: to ask a lazy module for its file may import others.
-        for name, module in list(sys.modules.items()):
-            # By identity: who takes a module out of sys.modules may import another one of that name.
-            if self._others.get(name) is not module and self._own.get(name) is not module:
-                self._look_at(name, module)
-        return [module for name, module in self._own.items() if sys.modules.get(name) is module]
-
-    def _look_at(self, name: str, module: ModuleType) -> None:
-        self._own.pop(name, None)
-        root = _root(module)
-        # raysm itself travels with every payload; what __main__ defines, cloudpickle takes by value anyway.
-        is_everywhere = name == "__main__" or name.partition(".")[0] == "raysm"
-        if not is_everywhere and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
-            self._own[name] = module
-        elif is_everywhere or root is not None or _has_no_source(module):  # one without a file may yet get it
-            self._others[name] = module
+    if isinstance(workload, Package):
+        return workload
+    if callable(getattr(workload, "submit", None)):
+        raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
+    # A class, Function instead of Function(fn), has these methods too.
+    if isinstance(workload, Wrapped) and not isinstance(workload, type):
+        kind = workload.workload()
+        check_kind(type(kind))
+        source, pickled, title = workload.source(), workload.pickled(), workload.title()
+    else:
+        kind = require_workload(workload)
+        script = kind.entry_script
+        source, pickled, title = None if script is None else source_of(script), None, kind.title
+    return Package(workload=kind, title=title, source=_merge(source, source_of_kind(type(kind))), pickled=pickled)
 
 
-@functools.cache
-def _imported_from(home: Path) -> _Imported:
-    return _Imported(home)
+def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
+    if source is None or of_kind is None:
+        return source or of_kind
+    for name, path in of_kind.files.items():
+        other = source.files.get(name, path)
+        # A script may import the module of its kind: then both have the same file.
+        if other.resolve() != path.resolve():
+            raise InvalidRequest(
+                f"two files would travel as {name!r}: {other}, of the script, and {path}, of its kind of workload; "
+                "rename one of them"
+            )
+    return replace(
+        source,
+        files={**of_kind.files, **source.files},
+        left_behind={**of_kind.left_behind, **source.left_behind},
+    )
 
 
 def late_source(fn: Callable[..., Any]) -> Source | None:
-    """Return the modules beside the function's own that are imported inside functions; None where there are none.
+    """Return the modules beside the function's own that are imported inside functions; None if there are none.
 
     Raises:
         InvalidRequest: They are too large to be code.
@@ -89,10 +115,10 @@ def late_source(fn: Callable[..., Any]) -> Source | None:
 
 
 def source_of_kind(kind: type[Workload]) -> Source | None:
-    """Return the modules that define a kind of workload of the user's, and its runner, with what they import there.
+    """Return the modules of a user's kind of workload and its runner, with what they import beside them.
 
-    None for raysm's own kinds, which travel with every payload, and for those that others installed: requirements and
-    images bring them.
+    None for raysm's own kinds, which travel with every payload, and for installed ones, which requirements and images
+    bring.
 
     Raises:
         InvalidRequest: They are too large to be code.
@@ -104,8 +130,45 @@ def source_of_kind(kind: type[Workload]) -> Source | None:
     return source_of_modules(names, home)
 
 
+def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
+    """Yield the imported modules in the function's folder that belong to no installed package."""
+    home = _home(fn)
+    if home is not None:
+        yield from _imported_from(home).modules()
+
+
+class _Imported:
+    """The imported modules of one folder, remembered: a session asks with each call, and resolving all took 50 ms."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._others: dict[str, ModuleType] = {}
+        self._own: dict[str, ModuleType] = {}
+
+    def modules(self) -> list[ModuleType]:
+        # A copy, because asking a lazy module for its file may import others.
+        for name, module in list(sys.modules.items()):
+            # By identity, because another module of that name may have been imported.
+            if self._others.get(name) is not module and self._own.get(name) is not module:
+                self._sort(name, module)
+        return [module for name, module in self._own.items() if sys.modules.get(name) is module]
+
+    def _sort(self, name: str, module: ModuleType) -> None:
+        self._own.pop(name, None)
+        root = _root(module)
+        # raysm itself travels with every payload; cloudpickle takes what __main__ defines by value anyway.
+        is_everywhere = name == "__main__" or name.partition(".")[0] == "raysm"
+        if not is_everywhere and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
+            self._own[name] = module
+        elif is_everywhere or root is not None or _has_no_source(module):  # others may get a file later
+            self._others[name] = module
+
+
+_imported_from = functools.cache(_Imported)
+
+
 def _late_in_code(fn: Callable[..., Any]) -> Iterator[str]:
-    """Yield what the functions of a notebook import: there is no file that could be read."""
+    """Yield the modules that a notebook's functions import, since a notebook has no file to read."""
     if _source_file(_module_of(fn)) is not None:
         return
     values = list(getattr(inspect.unwrap(fn), "__globals__", {}).values())
@@ -128,11 +191,11 @@ def _module_of(fn: Callable[..., Any]) -> ModuleType | None:
 
 
 def _home(fn: Callable[..., Any]) -> Path | None:
-    """Return the folder that the function's module is imported from; None where others installed it."""
+    """Return the folder that the function's module is imported from; None if it is installed."""
     module = _module_of(fn)
     if module is None:
         return None
-    # A notebook, or a Python that is typed into, imports from its working folder.
+    # A notebook, or an interactive Python, imports from its working folder.
     is_typed = module.__name__ == "__main__" and getattr(module, "__file__", None) is None
     home = Path.cwd() if is_typed else _root(module)
     return None if home is None or _is_installed(home) else home
@@ -144,7 +207,7 @@ def _source_file(module: ModuleType | None) -> Path | None:
 
 
 def _has_no_source(module: ModuleType) -> bool:
-    """Whether it never will have: it is built in, or compiled. A hundred of each program's modules are."""
+    """Return True if a module is built in or compiled, as a hundred of each program's are."""
     origin = getattr(getattr(module, "__spec__", None), "origin", None)
     return origin in ("built-in", "frozen") or isinstance(getattr(module, "__file__", None), str)
 
@@ -159,7 +222,6 @@ def _root(module: ModuleType) -> Path | None:
     return parents[depth] if module.__name__ != "__main__" and depth < len(parents) else parents[0]
 
 
-# Once, since it is asked for each module that is imported.
 @functools.cache
 def _installed() -> tuple[Path, ...]:
     places = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
@@ -172,16 +234,6 @@ def _is_installed(folder: Path) -> bool:
     return in_site or folder in _installed()
 
 
-DEEPEST = 12
-"""Levels that are looked at; what lies deeper is named by the level above it."""
-
-WIDEST = 2_000
-"""Parts of one value that are looked at: each of them is pickled."""
-
-Culprit = tuple[str, Any]
-"""The path, and what lies there."""
-
-
 def culprit_of_call(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -189,50 +241,33 @@ def culprit_of_call(
     pickled: Callable[[Any], object],
     is_whole: Callable[[Any], bool] = lambda value: False,
 ) -> Culprit | None:
-    """Return the innermost part of a call that cannot be pickled; None where each part by itself can.
+    """Return the innermost part of a call that cannot be pickled; None if each part by itself can.
 
     Args:
         fn: The function.
         args: Its positional arguments.
         kwargs: Its named arguments.
         pickled: Pickles one value, or raises.
-        is_whole: Whether a value is named itself, and not a part of it that only its author knows.
+        is_whole: Returns True for a value that is named itself instead of its parts.
     """
-    parts = [(f"args[{number}]", value) for number, value in enumerate(args)]
-    parts += [(name, value) for name, value in kwargs.items()]
-    name = getattr(fn, "__name__", "the function")
+    seen: set[int] = set()
 
-    def pieces(path: str, value: Any) -> Iterator[Culprit]:
-        return iter(()) if is_whole(value) else _parts_of(path, value)
+    def first(parts: Iterable[Culprit], depth: int) -> Culprit | None:
+        for number, (path, value) in enumerate(parts):
+            if number >= MAX_PARTS:
+                return None
+            if id(value) in seen:  # a value may contain itself
+                continue
+            try:
+                pickled(value)
+            except Exception:  # its own code
+                seen.add(id(value))
+                inner = () if is_whole(value) or depth == MAX_DEPTH else _parts_of(path, value)
+                return first(inner, depth + 1) or (path, value)
+        return None
 
-    return _first([*parts, (name, fn)], pickled, pieces, 0, set())
-
-
-def _first(
-    parts: "list[Culprit] | Iterator[Culprit]",
-    pickled: Callable[[Any], object],
-    pieces: Callable[[str, Any], Iterator[Culprit]],
-    depth: int,
-    seen: set[int],
-) -> Culprit | None:
-    for number, (path, value) in enumerate(parts):
-        if number >= WIDEST:
-            return None
-        if id(value) in seen or _is_well(value, pickled):
-            continue
-        # A value may hold itself.
-        seen.add(id(value))
-        inner = _first(pieces(path, value), pickled, pieces, depth + 1, seen) if depth < DEEPEST else None
-        return inner or (path, value)
-    return None
-
-
-def _is_well(value: object, pickled: Callable[[Any], object]) -> bool:
-    try:
-        pickled(value)
-    except Exception:  # its own code
-        return False
-    return True
+    named = [(f"args[{number}]", value) for number, value in enumerate(args)]
+    return first([*named, *kwargs.items(), (getattr(fn, "__name__", "the function"), fn)], 0)
 
 
 def _parts_of(path: str, value: Any) -> Iterator[Culprit]:
@@ -243,101 +278,12 @@ def _parts_of(path: str, value: Any) -> Iterator[Culprit]:
     elif inspect.ismethod(value):
         yield f"{path}.__self__", value.__self__
     elif inspect.isfunction(value):
-        yield from _parts_of_function(path, value)
+        variables = inspect.getclosurevars(value)
+        for name, item in {**variables.nonlocals, **variables.globals}.items():
+            yield f"{name} (used by {path})", item
+        for name, item in (value.__kwdefaults__ or {}).items():
+            yield f"{name} (a default of {path})", item
+        for number, item in enumerate(value.__defaults__ or ()):
+            yield f"default {number} of {path}", item
     else:
         yield from ((f"{path}.{name}", item) for name, item in getattr(value, "__dict__", {}).items())
-
-
-def _parts_of_function(path: str, function: Any) -> Iterator[Culprit]:
-    variables = inspect.getclosurevars(function)
-    for name, item in {**variables.nonlocals, **variables.globals}.items():
-        yield f"{name} (used by {path})", item
-    for name, item in (function.__kwdefaults__ or {}).items():
-        yield f"{name} (a default of {path})", item
-    for number, item in enumerate(function.__defaults__ or ()):
-        yield f"default {number} of {path}", item
-
-
-@dataclass(frozen=True, kw_only=True)
-class Package:
-    """What travels."""
-
-    workload: Workload
-    """What is asked for."""
-    title: str
-    """What a job is named after where the user gives no name."""
-    source: Source | None
-    """Files of the user's."""
-    pickled: bytes | None
-    """The pickle that goes with the workload."""
-
-
-@runtime_checkable
-class Wrapped(Protocol):
-    """What is submitted where the workload's code has to be pickled first."""
-
-    def workload(self) -> Workload:
-        """Return what stands for it in the request."""
-
-    def pickled(self) -> bytes | None:
-        """Return the pickle that goes with it; None where nothing is pickled."""
-
-    def source(self) -> Source | None:
-        """Return the files that go with it."""
-
-    def title(self) -> str:
-        """Return what a job is named after where the user gives no name."""
-
-
-@runtime_checkable
-class SubmitsItself(Protocol):
-    """What is not submitted by others: a function decorated with ``raysm.remote``."""
-
-    # Known by its methods, not its class: that one calls submit, which calls this module.
-
-    def submit(self, *args: Any, **kwargs: Any) -> object:
-        """Submit it."""
-
-    def options(self, **options: Any) -> object:
-        """Return the same with other options."""
-
-
-def package_of(workload: object) -> Package:
-    """Pickle and find what travels with a workload; a package is what it was made of, for many jobs of one pickle.
-
-    Raises:
-        InvalidRequest: It is no workload, or something of it cannot travel.
-    """
-    if isinstance(workload, Package):
-        return workload
-    if isinstance(workload, SubmitsItself):
-        raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
-    # The class itself, Function instead of Function(fn), has these methods too.
-    if isinstance(workload, Wrapped) and not isinstance(workload, type):
-        kind = workload.workload()
-        check_kind(type(kind))
-        source, pickled, title = workload.source(), workload.pickled(), workload.title()
-    else:
-        kind = require_workload(workload)
-        script = kind.entry_script
-        source, pickled, title = None if script is None else source_of(script), None, kind.title
-    return Package(workload=kind, title=title, source=_together(source, source_of_kind(type(kind))), pickled=pickled)
-
-
-def _together(source: Source | None, of_kind: Source | None) -> Source | None:
-    """Return the files of the user's code, and of the module that defines its kind, as one source."""
-    if source is None or of_kind is None:
-        return source or of_kind
-    for name, path in of_kind.files.items():
-        other = source.files.get(name, path)
-        # A script may import the module of its kind: then it is one file, found twice.
-        if other.resolve() != path.resolve():
-            raise InvalidRequest(
-                f"two files would travel as {name!r}: {other}, of the script, and {path}, of its kind of workload; "
-                "rename one of them"
-            )
-    return replace(
-        source,
-        files={**of_kind.files, **source.files},
-        left_behind={**of_kind.left_behind, **source.left_behind},
-    )

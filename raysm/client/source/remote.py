@@ -12,18 +12,15 @@ from raysm.client.source.function import Function, name_of
 from raysm.client.submit import submit
 from raysm.errors import InvalidRequest
 
-__all__ = ["RemoteFunction", "remote"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class RemoteFunction(Generic[P, R]):
-    """A function that can also run as a job: called as before, or ``.submit(…)``ted."""
+    """A function that can also run as a job: call it as before, or ``.submit(…)`` it."""
 
     def __init__(self, fn: Callable[P, R], options: SubmitKeywords) -> None:
-        """Keep the options that every submission has."""
-        # To help and inspect it stays the function that it was.
+        # For help and inspect it stays the same function.
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._options = options
@@ -36,7 +33,7 @@ class RemoteFunction(Generic[P, R]):
         """Return the same with other options of ``raysm.submit`` laid over its own.
 
         Args:
-            options: Those of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
+            options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
 
         Raises:
             InvalidRequest: ``raysm.submit`` takes no such option.
@@ -47,21 +44,21 @@ class RemoteFunction(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Job | Call[R]":
         """Submit the call as a job; ``result()`` is the function's value, or raises its exception.
 
-        Inside ``with raysm.Session(…)`` it is a call in that session, whose instances it uses: its own options, which
-        are those of a job, do not count there.
+        Inside ``with raysm.Session(…)`` it is a call in that session, on the session's instances: the options of a job
+        are not used there.
         """
         session = current_session()
         if session is not None:
             call: Call[R] = session.submit(self._fn, *args, **kwargs)
             return call
-        # All that is given goes to the function, whose arguments may be named as options are.
+        # All arguments are the function's, which may have the names of options.
         return submit(Function(self._fn, *args, **kwargs), **self._options)
 
     def __repr__(self) -> str:
         return f"<raysm remote function {name_of(self._fn)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By parts: a function that calls itself by its global name brings its decorated self along.
+        # By parts, because a function that calls itself by its global name brings its decorated self along.
         return RemoteFunction, (self._fn, self._options)
 
 
@@ -77,13 +74,13 @@ def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeyw
     """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
 
     Args:
-        fn: The function, where the decorator has no options.
-        options: Those of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
+        fn: The function, if the decorator has no options.
+        options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
 
     Raises:
         InvalidRequest: ``raysm.submit`` takes no such option.
     """
-    # Now, not at the first submit: the traceback leads to the line of the decorator.
+    # Checked now, so that the traceback leads to the line of the decorator.
     check_names(options)
 
     def decorate(fn: Callable[P, R]) -> RemoteFunction[P, R]:

@@ -19,31 +19,25 @@ from raysm.contract.store import PARTIAL, files_below, sha256_of
 from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, ServiceError, option
 from raysm.request import Input, Target
 
-__all__ = [
-    "KEPT_S",
-    "Upload",
-    "carry_out",
-    "is_data",
-    "locate",
-    "manifest_at",
-    "objects_of",
-    "save",
-    "send_folder",
-]
+KEPT_S = 30 * 24 * 3600
+"""Seconds for which a file of data is kept after a job was last given it."""
+
+CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
+"""Packages and their classes that can be inputs; they are not imported here."""
 
 
 def objects_of(source: Input, storage: Storage) -> Iterator[Stored]:
-    """Yield the objects, while they are listed, in an order that is the same each time.
+    """Yield the objects of an input while they are listed, in a stable order.
 
     Raises:
-        InvalidInput: A manifest is none, or lists what is not there.
+        InvalidInput: The manifest cannot be read, or lists objects that do not exist.
     """
     if not source.manifest:
         yield from storage.walk(source.uri)
         return
     manifest = manifest_at(source.uri, storage)
     missing = set(manifest.names)
-    for stored in _listed(manifest, storage):
+    for stored in _listed(manifest.prefix, sorted(missing, key=str.encode), storage):
         missing.discard(stored.name)
         yield stored
     if missing:
@@ -65,68 +59,24 @@ def manifest_at(uri: str, storage: Storage) -> InputManifest:
     return InputManifest.of(content, uri)
 
 
-def _listed(manifest: InputManifest, storage: Storage) -> Iterator[Stored]:
-    prefix, names = manifest.prefix, sorted(set(manifest.names), key=str.encode)
+def _listed(prefix: str, names: Sequence[str], storage: Storage) -> Iterator[Stored]:
     if not prefix.startswith("s3://"):
         for name in names:
             for stored in storage.walk(str(file_path(prefix) / name)):
                 yield replace(stored, name=name)
         return
     uris = {prefix + name: name for name in names}
-    # A listing has a thousand in one call, and most manifests are neighbours: Head would be a call for each.
-    for stored in storage.walk_from(os.path.commonprefix(list(uris)), next(iter(uris))):
+    # A listing has a thousand objects in one call, and most manifests list neighbours: HEAD would be a call for each.
+    for stored in storage.walk(os.path.commonprefix(list(uris)), first=next(iter(uris))):
         if stored.uri in uris:
             yield replace(stored, name=uris.pop(stored.uri))
         if not uris:
             return
 
 
-KEPT_S = 30 * 24 * 3600
-"""How long a file stays after it was last given to a job, in seconds."""
-
-CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
-"""Packages and their classes that can be inputs; none of them is imported here unless the caller has done so."""
-
-
 def is_data(item: object) -> bool:
-    """Return whether an input is an array, a tensor or a data frame."""
+    """Return True if an input is an array, a tensor or a data frame."""
     return _package(item) is not None
-
-
-def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) -> Path:
-    """Save data as ``.npy`` or Parquet; the same content is the same file.
-
-    Args:
-        channel: The input that it is, which names the file.
-        item: A NumPy array, a torch tensor, or a pandas or polars data frame.
-        home: Root folder of this client's files.
-        id_columns: Columns that name the rows; they may be levels of a pandas index.
-
-    Returns:
-        The file.
-
-    Raises:
-        InvalidInput: The data cannot be saved without losing something: a pandas index that carries information, a
-            mask, Python objects.
-        MissingDependency: pyarrow is not installed, which writes data frames.
-    """
-    inputs = home / "inputs"
-    inputs.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _remove_old(inputs)
-    with tempfile.TemporaryDirectory(prefix=".", dir=inputs) as scratch:
-        match _package(item):
-            case "pandas":
-                file = _save_table(channel, _pandas_table(channel, item, id_columns), Path(scratch))
-            case "polars":
-                file = _save_table(channel, item.to_arrow(), Path(scratch))
-            case package:
-                file = _save_array(channel, _numpy_array(channel, item) if package == "torch" else item, Path(scratch))
-        kept = inputs / sha256_of(file)[:40] / file.name
-        kept.parent.mkdir(exist_ok=True)
-        # The time of the folder says when a job was last given the file.
-        kept.parent.touch()
-        file.replace(kept)
-    return kept
 
 
 def _package(item: object) -> str | None:
@@ -136,6 +86,44 @@ def _package(item: object) -> str | None:
         if kind is not None and isinstance(item, kind):
             return package
     return None
+
+
+def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) -> Path:
+    """Save data as ``.npy`` or Parquet; equal content is the same file.
+
+    Args:
+        channel: Name of the input, and of the file.
+        item: A NumPy array, a torch tensor, or a pandas or polars data frame.
+        home: Root folder of this client's files.
+        id_columns: Columns that name the rows; they may be levels of a pandas index.
+
+    Returns:
+        The file.
+
+    Raises:
+        InvalidInput: Something would be lost: a pandas index with information, a mask, Python objects.
+        MissingDependency: pyarrow, which writes data frames, is not installed.
+    """
+    inputs = home / "inputs"
+    inputs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _remove_old(inputs)
+    with tempfile.TemporaryDirectory(prefix=".", dir=inputs) as scratch:
+        folder = Path(scratch)
+        match _package(item):
+            case "pandas":
+                file = _save_table(channel, _pandas_table(channel, item, id_columns), folder)
+            case "polars":
+                file = _save_table(channel, item.to_arrow(), folder)
+            case "torch":
+                file = _save_array(channel, _numpy_array(channel, item), folder)
+            case _:
+                file = _save_array(channel, item, folder)
+        kept = inputs / sha256_of(file)[:40] / file.name
+        kept.parent.mkdir(exist_ok=True)
+        # The folder's time says when a job was last given the file.
+        kept.parent.touch()
+        file.replace(kept)
+    return kept
 
 
 def _save_array(channel: str, array: Any, folder: Path) -> Path:
@@ -158,7 +146,7 @@ def _numpy_array(channel: str, tensor: Any) -> Any:
     if tensor.layout is not torch.strided:
         raise InvalidInput(f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()")
     tensor = tensor.detach().cpu()
-    # NumPy has no bfloat16 and no float8, whose values float32 can hold.
+    # NumPy lacks bfloat16 and float8, whose values float32 can hold.
     if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
         tensor = tensor.float()
     return tensor.resolve_conj().resolve_neg().numpy()
@@ -173,36 +161,33 @@ def _save_table(channel: str, table: Any, folder: Path) -> Path:
 
 
 def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
+    import pandas as pd
+
     try:
         import pyarrow as pa
     except ImportError as error:
         raise MissingDependency("a data frame as an input needs pyarrow: python3 -m pip install pyarrow") from error
     if frame.columns.nlevels > 1:
         raise InvalidInput(f"the input {channel!r} has columns of several levels; give each column one name")
-    names = list(frame.index.names)
+    index, names = frame.index, list(frame.index.names)
     keeps_index = names != [None] and all(name in id_columns for name in names)
-    if not keeps_index and not _only_counts(frame.index):
+    # The default index 0, 1, 2 … has no information.
+    is_default = isinstance(index, pd.RangeIndex) and index.name is None and (index.start, index.step) == (0, 1)
+    if not keeps_index and not is_default:
         named = "without a name" if names == [None] else ", ".join(map(repr, names))
         give = "frame.reset_index(names='id')" if names == [None] else "the frame as it is"
         column = option("id_column", "id" if names == [None] else names[0])
         raise InvalidInput(
             f"the data frame of the input {channel!r} has an index {named} that is not 0, 1, 2 … (it begins with "
-            f"{frame.index[:1].tolist()}), which would be lost; if it names the rows, give {give} and {column}; if "
+            f"{index[:1].tolist()}), which would be lost; if it names the rows, give {give} and {column}; if "
             "not, give frame.reset_index(drop=True)"
         )
     try:
         table = pa.Table.from_pandas(frame.reset_index() if keeps_index else frame, preserve_index=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise InvalidInput(f"the data frame of the input {channel!r} cannot be saved: {error}") from error
-    # What pandas notes about its own types is of no use here, and differs between its versions.
+    # pandas' own metadata differ between its versions.
     return table.replace_schema_metadata(None)
-
-
-def _only_counts(index: Any) -> bool:
-    """Return whether an index of pandas is the default 0, 1, 2 … without a name, which carries no information."""
-    import pandas as pd
-
-    return isinstance(index, pd.RangeIndex) and index.name is None and (index.start, index.step) == (0, 1)
 
 
 def _remove_old(inputs: Path) -> None:
@@ -210,8 +195,7 @@ def _remove_old(inputs: Path) -> None:
         try:
             if time.time() - folder.stat().st_mtime > KEPT_S:
                 shutil.rmtree(folder, ignore_errors=True)
-        except FileNotFoundError:
-            # Another process has just removed it.
+        except FileNotFoundError:  # another process has just removed it
             continue
 
 
@@ -220,15 +204,15 @@ class Upload:
     """Local data that has to be in S3 before the job is sent."""
 
     channel: str
-    """The input that it is."""
+    """Name of the input."""
     root: Path
     """The file or folder."""
     files: Mapping[str, str]
-    """Name relative to the prefix, and SHA-256."""
+    """SHA-256 of each file, by its name relative to the prefix."""
     prefix: str
-    """Where they go, with a slash at its end."""
+    """Target, with a slash at its end; named by the content."""
     index: str
-    """URI of what the last upload of this path left."""
+    """URI of a JSON object that says where the last upload of this path put each content."""
 
     @property
     def size(self) -> int:
@@ -244,10 +228,10 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
     """Give every input a URI that the service can read; nothing is sent yet.
 
     Returns:
-        The inputs by URI, and what has to be uploaded for them.
+        The inputs by URI, and the uploads that they need.
 
     Raises:
-        InvalidRequest: Local data is not there, a folder is empty, or a manifest would have to be uploaded.
+        InvalidRequest: Local data do not exist, a folder is empty, or a manifest would have to be uploaded.
     """
     located: dict[str, Input] = {}
     uploads: list[Upload] = []
@@ -270,13 +254,12 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
             )
         upload = _plan_upload(channel, path, places)
         uploads.append(upload)
-        uri = upload.prefix + path.name if path.is_file() else upload.prefix
-        located[channel] = replace(source, uri=uri)
+        located[channel] = replace(source, uri=upload.prefix + (path.name if path.is_file() else ""))
     return located, uploads
 
 
 def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
-    # A file that is still being written is no part of the input: it may be gone before it is sent.
+    # A file that is still being written may be gone before it is sent.
     paths = sorted(path for path in files_below(root) if not path.name.endswith(PARTIAL))
     if not paths:
         raise InvalidRequest(f"the channel {channel!r} is the folder {root}, which holds no files")
@@ -297,47 +280,32 @@ def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> i
     """Bring the files of ``upload`` to their prefix.
 
     Returns:
-        The number of files that were sent; the others were there, or were copied inside S3.
+        The number of files that were sent; the others were there, or were copied inside S3 from an earlier upload.
     """
     sizes = {item.name: item.size for item in storage.below(upload.prefix)}
-    # Their sizes will do, since the prefix is named by the content.
+    # The prefix is named by the content, so comparing sizes is enough.
     missing = [name for name in upload.files if sizes.get(name) != upload.path(name).stat().st_size]
     if not missing:
         return 0
-    digests = _index(storage, upload)
-    is_sent = in_parallel(lambda name: _bring(upload, name, digests, storage, kms_key), missing)
-    index = {digest: upload.prefix + name for name, digest in upload.files.items()}
-    # Last, so that it names nothing that did not arrive.
-    storage.write(upload.index, json.dumps(index).encode(), kms_key)
-    return sum(is_sent)
-
-
-def _index(storage: Storage, upload: Upload) -> dict[str, str]:
     try:
-        index = json.loads(storage.read(upload.index) or b"{}")
-    except ValueError:
-        # The index only saves time: without a readable one, everything is sent.
-        return {}
-    return index if isinstance(index, dict) else {}
+        earlier = dict(json.loads(storage.read(upload.index) or b"{}"))
+    except (ValueError, TypeError):  # the index only saves time
+        earlier = {}
 
+    def bring(name: str) -> bool:
+        target, source = upload.prefix + name, earlier.get(upload.files[name])
+        if source is not None and source != target:
+            try:
+                if storage.size(source) == upload.path(name).stat().st_size:
+                    storage.copy(source, target, kms_key)
+                    return False
+            except (ServiceError, InvalidRequest):
+                pass  # it was deleted meanwhile, or may not be read
+        storage.upload(upload.path(name), target, kms_key)
+        return True
 
-def _bring(upload: Upload, name: str, index: Mapping[str, str], storage: Storage, kms_key: str | None) -> bool:
-    """Copy or send one file; return whether it was sent."""
-    target = upload.prefix + name
-    source = index.get(upload.files[name])
-    # The index may name the very place from which the file was removed.
-    if source is not None and source != target:
-        try:
-            if storage.size(source) == upload.path(name).stat().st_size:
-                storage.copy(source, target, kms_key)
-                return False
-        except (ServiceError, InvalidRequest):
-            pass  # it was removed meanwhile, or may not be read: send it
-    storage.upload(upload.path(name), target, kms_key)
-    return True
-
-
-def send_folder(folder: Path, prefix: str, storage: Storage, kms_key: str | None = None) -> None:
-    """Upload every file of ``folder`` below ``prefix``: the payload of one job."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    in_parallel(lambda path: storage.upload(path, f"{prefix}/{path.relative_to(folder).as_posix()}", kms_key), paths)
+    are_sent = in_parallel(bring, missing)
+    # Written last, so that it names nothing that did not arrive.
+    index = {digest: upload.prefix + name for name, digest in upload.files.items()}
+    storage.write(upload.index, json.dumps(index).encode(), kms_key)
+    return sum(are_sent)

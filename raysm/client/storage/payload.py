@@ -7,19 +7,19 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.client.storage.inputs import send_folder
 from raysm.client.storage.places import shared_mark
-from raysm.client.storage.s3 import Storage
+from raysm.client.storage.s3 import Storage, in_parallel
 from raysm.contract.payload import Contents, Parted
 from raysm.errors import ServiceError
 from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
-__all__ = ["payload_uri", "remove_payload", "upload_payload"]
+OWN = re.compile(r"s3://[^/]+/raysm/payloads/[^/]+/([^/]+)/")
+"""The form of ``Places.payload``, with the job's name: other prefixes are never deleted."""
 
 _log = logging.getLogger("raysm")
 
@@ -27,67 +27,60 @@ _log = logging.getLogger("raysm")
 def upload_payload(
     contents: Contents, place: str, shared: str | None, storage: Storage, kms_key: str | None = None
 ) -> None:
-    """Upload the payload of one job.
+    """Upload the payload of one job to its own prefix ``place``.
 
     Args:
-        contents: All of it.
+        contents: The payload.
         place: The job's own prefix.
-        shared: Prefix of what it shares with other jobs, which is sent where it is not there; None shares nothing.
-        storage: Where to.
-        kms_key: Encrypts it.
+        shared: Prefix of what it shares with other jobs, which is uploaded if it is missing; None shares nothing.
+        storage: Writes it.
+        kms_key: The key that encrypts it.
 
     Raises:
-        InvalidRequest: A file of the user's has changed since the digests were taken.
-        ServiceError: It cannot be sent.
+        InvalidRequest: A file of the user's has changed since its digest was computed.
+        ServiceError: It cannot be written.
     """
     if shared is None:
-        with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
-            packed = Path(folder) / "payload"
-            contents.write(packed)
-            send_folder(packed, place, storage, kms_key)
+        _upload(contents.write, place, storage, kms_key)
         return
-    parted = Parted(contents)
-    _send_shared(parted, shared, storage, kms_key)
+    parted, mark = Parted(contents), shared_mark(shared)
+    # Checked for each job: a lifecycle rule, or another user, may have deleted it since the last one.
+    if storage.size(mark) is None:
+        _upload(parted.write_shared, shared, storage, kms_key)
+        # Written last, so that whoever finds it finds everything; two that upload at once write the same.
+        storage.write(mark, json.dumps({"digest": parted.digest}).encode(), kms_key)
     for name, content in parted.own().items():
         storage.write(f"{place}/{name}", content, kms_key)
 
 
-def _send_shared(parted: Parted, shared: str, storage: Storage, kms_key: str | None) -> None:
-    # Asked for each job: a lifecycle rule, or who removes old jobs, may have removed it since the last one.
-    whole = shared_mark(shared)
-    if storage.size(whole) is not None:
-        return
-    with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
-        packed = Path(folder) / "payload"
-        parted.write_shared(packed)
-        send_folder(packed, shared, storage, kms_key)
-    # Last: two that send it at once send the same, and who finds this finds all.
-    storage.write(whole, json.dumps({"digest": parted.digest}).encode(), kms_key)
-
-
-OWN = re.compile(r"s3://[^/]+/raysm/payloads/[^/]+/([^/]+)/")
-"""How ``Places.payload`` makes them; the last part is the job. Of what others call so, nothing is removed."""
+def _upload(pack: Callable[[Path], object], prefix: str, storage: Storage, kms_key: str | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="raysm-payload-") as scratch:
+        folder = Path(scratch) / "payload"
+        pack(folder)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        in_parallel(
+            lambda path: storage.upload(path, f"{prefix}/{path.relative_to(folder).as_posix()}", kms_key), paths
+        )
 
 
 def payload_uri(call: Mapping[str, Any]) -> str | None:
-    """Return where the payload lies by a call of Create, or by an answer of Describe: the job's own part of it."""
+    """Return the URI of the job's own part of its payload, from a Create call or an answer of Describe."""
     uris = {
         channel["ChannelName"]: channel["DataSource"].get("S3DataSource", {}).get("S3Uri")
         for channel in call.get("InputDataConfig", ())
     }
     uris |= {item["InputName"]: item.get("S3Input", {}).get("S3Uri") for item in call.get("ProcessingInputs", ())}
-    # The shared part tells nothing of this job, and outlives it.
     uri = uris.get(JOB_CHANNEL) or uris.get(PAYLOAD_CHANNEL)
     return None if uri is None else str(uri)
 
 
 def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> None:
-    """Remove the payload of a chain that is over.
+    """Delete the payload of a chain of jobs that is over.
 
     Args:
-        answer: What Describe says of the last job.
-        first: The first job's name: the follow-ups travel with its payload.
-        service: Where it lies.
+        answer: Describe's answer about the last job.
+        first: Name of the first job, whose payload its follow-ups use.
+        service: The service of the jobs.
     """
     uri = payload_uri(answer) or ""
     match = OWN.fullmatch(uri)
@@ -96,5 +89,5 @@ def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> N
     try:
         Storage(service).remove(uri)
     except ServiceError as error:
-        # A reader of the job may lack the permission; its sender or the bucket's lifecycle rule removes it.
+        # A reader of the job may lack the permission; its sender, or a lifecycle rule of the bucket, deletes it.
         _log.info("the payload of %s cannot be removed from here: %s", first, error)

@@ -1,28 +1,26 @@
-"""Where the things of a job lie: one place for every prefix, of AWS as of this machine.
+"""The prefixes of everything that belongs to jobs, the same for AWS and this machine.
 
 ::
 
-    ROOT/payloads/PROJECT/JOB/          what travels to the instances; removed once the job has ended
-    ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; removed with the last of them
-    ROOT/grid-stores/GRID/              what is known of a grid, for controllers of other machines; never removed
-    DATA/PROJECT/JOB/output/model/      the result; output/data/ what else was kept
+    ROOT/payloads/PROJECT/JOB/          what travels to the instances; deleted once the job has ended
+    ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; deleted with the last of them
+    ROOT/grid-stores/GRID/              a grid's state, for controllers on other machines; never deleted
+    DATA/PROJECT/JOB/output/model/      the result; output/data/ holds other outputs
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
-    DATA/PROJECT/TASK/jobs/JOB.json     what is remembered of each job of a task
+    DATA/PROJECT/TASK/jobs/JOB.json     the record of each job of a task
     ROOT/inputs/DIGEST/                 local data, uploaded once
 
 ROOT is ``s3://BUCKET/raysm``. DATA is the same on AWS; on this machine it is a folder of the server's home, so that
-nothing large passes through an S3 that lives in memory.
+large things do not pass through an S3 that lives in memory.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Places", "places_in", "shared_mark"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """The prefixes of one target, none with a slash at its end."""
+    """The prefixes of one target, without a slash at their ends."""
 
     bucket: str
     """Name of the bucket."""
@@ -33,21 +31,20 @@ class Places:
 
     def payload(self, project: str, job: str) -> str:
         """Return the prefix of a job's payload."""
-        # Side by side: a lifecycle rule names a prefix, and to tag each object instead takes a right that roles lack.
+        # All payloads have one prefix for lifecycle rules: tagging objects takes a right that roles lack.
         return f"{self.root}/payloads/{project}/{job}"
 
     def shared(self, digest: str) -> str:
-        """Return the prefix of what the payloads of many jobs share."""
-        # Shared by projects and jobs, so that the same files are not sent again.
+        """Return the prefix of what the payloads of many jobs, of all projects, share."""
         return f"{self.root}/shared/{digest[:40]}"
 
     def grid(self, name: str) -> str:
         """Return the prefix of the copies of a grid's store."""
-        # Not below ROOT/grids, where the checkpoints of rows lie: a grid's name may look like theirs.
+        # Not below ROOT/grids, which has the checkpoints of rows: a grid's name may look like theirs.
         return f"{self.root}/grid-stores/{name}"
 
     def outputs(self, project: str) -> str:
-        """Return what CreateTrainingJob calls S3OutputPath: the service adds ``JOB/output``."""
+        """Return CreateTrainingJob's S3OutputPath, to which the service adds ``JOB/output``."""
         return f"{self.data}/{project}"
 
     def state(self, project: str, task: str, job: str) -> str:
@@ -55,28 +52,21 @@ class Places:
         return f"{self.data}/{project}/{task}/state/{job}"
 
     def records(self, project: str, task: str) -> str:
-        """Return the prefix of what is remembered of a task's jobs."""
-        # Small, and yet not below ROOT: on this machine it has to outlive the server, in whose memory that is.
+        """Return the prefix of the records of a task's jobs, which outlive the embedded server."""
         return f"{self.data}/{project}/{task}/jobs"
 
     def inputs(self) -> str:
-        """Return the prefix of uploaded data."""
-        # Of no project: what two of them are given alike is uploaded once.
+        """Return the prefix of uploaded data, of all projects."""
         return f"{self.root}/inputs"
 
 
 def shared_mark(shared: str) -> str:
-    """Return the object that says that a shared prefix is whole."""
-    # Beside the prefix, for all below it is brought to the instances.
+    """Return the object that says that a shared prefix is complete."""
+    # Beside the prefix, since everything below it is copied to the instances.
     return f"{shared.rstrip('/')}.json"
 
 
 def places_in(bucket: str, data_root: Callable[[str], str]) -> Places:
-    """Return the prefixes of a target.
-
-    Args:
-        bucket: Its bucket.
-        data_root: Returns where results lie, given where payloads do.
-    """
+    """Return the prefixes of a target; ``data_root`` returns the prefix of results, given that of payloads."""
     root = f"s3://{bucket}/raysm"
     return Places(bucket=bucket, root=root, data=data_root(root))

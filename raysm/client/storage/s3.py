@@ -1,6 +1,6 @@
-"""Objects and files alike, by URI: ``s3://bucket/key`` and ``file:///path``.
+"""Objects and files by URI, ``s3://bucket/key`` and ``file:///path``: read, write, list, copy and delete.
 
-The scheme decides, never the target: on this machine the large things are files, the small ones S3 objects.
+The scheme decides, not the target: with the embedded SageMaker large things are files and small ones S3 objects.
 """
 
 import concurrent.futures
@@ -13,32 +13,22 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from raysm.client.service import Service, translated
-from raysm.client.targets import Bucket
+from raysm.client.targets.connection import Bucket
 from raysm.contract.store import PARTIAL, files_below, put, replacing
 from raysm.errors import InvalidRequest, RaysmError, ServiceError
-
-__all__ = [
-    "Outdated",
-    "Storage",
-    "Stored",
-    "Versioned",
-    "file_path",
-    "in_parallel",
-    "read_object",
-    "read_versioned",
-    "split",
-    "write_versioned",
-]
-
 
 PARALLEL = 16
 """Transfers at a time: small objects wait for answers, not for bandwidth."""
 
 SMALL = 8 << 20
-"""Bytes up to which an object is put in one call; above, boto3 sends it in parts."""
+"""Files up to this many bytes are put in one call; boto3 sends larger ones in parts."""
 
 MISSING = ("NoSuchKey", "NoSuchBucket", "404")
-"""What S3 answers where there is nothing."""
+"""S3's codes for an object that does not exist; the answer to HEAD has no body, so its status is the code."""
+
+# 409: another write was under way at the same moment. 404: the object to replace is gone.
+REFUSED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey")
+"""Codes of a conditional write whose object has changed."""
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -49,34 +39,47 @@ class Stored:
     """One object or file below a prefix."""
 
     name: str
-    """Relative to the prefix, with ``/``; of the prefix itself, its last part."""
+    """Relative to the prefix, with ``/``; the last part of the prefix if that is the object itself."""
     uri: str
-    """The whole."""
     size: int
-    """Bytes."""
+    """In bytes."""
     version: str
-    """Changes when the content does: an ETag, or a time of modification."""
+    """Changes with the content: an ETag, or a time of modification."""
     modified_s: float
-    """When it was written, in seconds since the epoch; of an object to the second."""
+    """Seconds since the epoch; whole seconds in S3."""
+
+
+class Outdated(RaysmError):
+    """Another process wrote or deleted the object; nothing was written."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Versioned:
+    """An object with its version."""
+
+    content: bytes
+    version: str
+    """ETag; equal contents have equal ones."""
+    age_s: float
+    """Whole seconds since it was written, by S3's clock."""
 
 
 class Storage:
     """Reads, writes, lists and copies by URI, through a Service."""
 
     def __init__(self, service: Service) -> None:
-        """Keep the service, whose S3 is used."""
         self._service = service
 
     def read(self, uri: str) -> bytes | None:
-        """Return the content, None where there is nothing."""
+        """Return the content; None if there is nothing."""
         if not uri.startswith("s3://"):
             path = file_path(uri)
             return path.read_bytes() if path.is_file() else None
-        whole = read_object(self._service, uri)
-        return None if whole is None else whole[0]
+        found = _get_object(self._service, uri)
+        return None if found is None else found[0]
 
     def write(self, uri: str, content: bytes, kms_key: str | None = None) -> None:
-        """Put ``content`` there, whole or not at all."""
+        """Write the whole content or nothing."""
         if not uri.startswith("s3://"):
             put(file_path(uri), content)
             return
@@ -84,63 +87,60 @@ class Storage:
         self._service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **_encryption(kms_key))
 
     def size(self, uri: str) -> int | None:
-        """Return the size of one object, None where there is none."""
+        """Return the size of one object; None if it does not exist."""
         bucket, key = split(uri)
         try:
             return int(self._service.call("s3", "head_object", Bucket=bucket, Key=key)["ContentLength"])
         except ServiceError as error:
-            # The answer to HEAD has no body, and so often no code but its status.
             if error.code in MISSING:
                 return None
             raise
 
     def below(self, uri: str) -> list[Stored]:
-        """Return what lies at ``uri`` and below it, by name.
+        """Return everything at and below ``uri``, by name.
 
-        ``s3://bucket/prefix`` takes every key that begins so, as SageMaker does; with a slash at its end, a folder.
+        As in SageMaker, ``s3://bucket/prefix`` takes every key that begins so; with a slash at its end, a folder.
         """
         return sorted(self.walk(uri), key=lambda stored: stored.name)
 
-    def walk(self, uri: str) -> Iterator[Stored]:
-        """Yield what ``below`` returns, while it is listed, in an order that is the same each time."""
+    def folder(self, uri: str) -> list[Stored]:
+        """Return all complete files below the folder ``uri``, by name."""
+        return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
+
+    def walk(self, uri: str, *, first: str | None = None) -> Iterator[Stored]:
+        """Yield the items of ``below`` page by page, in a stable order.
+
+        Args:
+            uri: The prefix.
+            first: In S3, an object at or shortly before which the list may begin.
+        """
         if not uri.startswith("s3://"):
             yield from _files(file_path(uri))
             return
         bucket, prefix = split(uri)
-        yield from self._objects(bucket, prefix)
-
-    def walk_from(self, uri: str, first: str) -> Iterator[Stored]:
-        """Yield what ``walk`` does of a prefix in S3, but of what is before the object ``first`` hardly any."""
-        bucket, prefix = split(uri)
-        # S3 begins behind what it is given; what the key begins with is before it, and hardly anything between.
-        yield from self._objects(bucket, prefix, StartAfter=split(first)[1][:-1])
-
-    def _objects(self, bucket: str, prefix: str, **begin: str) -> Iterator[Stored]:
+        query = {"Bucket": bucket, "Prefix": prefix}
+        if first is not None:
+            # S3 begins after this key; hardly any key lies between a key's beginning and the key.
+            query["StartAfter"] = split(first)[1][:-1]
         base = prefix[: prefix.rfind("/") + 1]
-        for item in self._keys(bucket, prefix, begin):
-            # Such an empty object is what the S3 console makes for a folder.
-            if not item["Key"].endswith("/"):
-                yield Stored(
-                    name=item["Key"][len(base) :],
-                    uri=f"s3://{bucket}/{item['Key']}",
-                    size=item["Size"],
-                    version=item["ETag"].strip('"'),
-                    modified_s=item["LastModified"].timestamp(),
-                )
-
-    def _keys(self, bucket: str, prefix: str, begin: dict[str, str]) -> Iterator[dict[str, Any]]:
-        pages = self._service.pages(
-            "s3", "list_objects_v2", token="ContinuationToken", Bucket=bucket, Prefix=prefix, **begin
-        )
         try:
-            for page in pages:
-                yield from page.get("Contents", ())
+            for page in self._service.pages("s3", "list_objects_v2", token="ContinuationToken", **query):
+                for item in page.get("Contents", ()):
+                    # The S3 console creates such an empty object for a folder.
+                    if not item["Key"].endswith("/"):
+                        yield Stored(
+                            name=item["Key"][len(base) :],
+                            uri=f"s3://{bucket}/{item['Key']}",
+                            size=item["Size"],
+                            version=item["ETag"].strip('"'),
+                            modified_s=item["LastModified"].timestamp(),
+                        )
         except ServiceError as error:
             if error.code != "NoSuchBucket":  # before the first job of an account
                 raise
 
     def upload(self, path: Path, uri: str, kms_key: str | None = None) -> None:
-        """Upload one file; it is there whole or not at all."""
+        """Upload one file, all of it or nothing."""
         bucket, key = split(uri)
         if path.stat().st_size <= SMALL:
             self.write(uri, path.read_bytes(), kms_key)
@@ -149,68 +149,60 @@ class Storage:
             self._service.client("s3").upload_file(str(path), bucket, key, ExtraArgs=_encryption(kms_key))
 
     def copy(self, source: str, target: str, kms_key: str | None = None) -> None:
-        """Copy one object inside S3, without it passing through here."""
+        """Copy one object inside S3."""
         from_bucket, from_key = split(source)
         bucket, key = split(target)
-        # Not copy_object, which refuses more than 5 GB: boto3's own copies in parts.
+        # Not copy_object, which refuses more than 5 GB: boto3's copy works in parts.
         with translated(f"copy {source}"):
             origin = {"Bucket": from_bucket, "Key": from_key}
             self._service.client("s3").copy(origin, bucket, key, ExtraArgs=_encryption(kms_key))
 
-    def folder(self, uri: str) -> list[Stored]:
-        """Return what lies below the folder ``uri`` and is whole, by name."""
-        return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
-
     def bring(self, item: Stored, folder: Path) -> Path:
-        """Bring one object or file into ``folder`` under its name; return its path.
-
-        A file of this machine is copied, never linked: an edit of the copy leaves the stored one alone.
-        """
-        path = folder / _safe(item.name)
+        """Download an object, or copy a file, into ``folder`` under its name; return its path."""
+        name = PurePosixPath(item.name)
+        # Others may write to the bucket: their keys must not lead to other folders of this machine.
+        if not name.parts or ".." in name.parts or name.is_absolute() or "\\" in item.name:
+            raise ServiceError(
+                f"the object {item.name!r} has a name that leads out of its folder; it is not downloaded"
+            )
+        path = folder / item.name
         with replacing(path) as beside:
             if item.uri.startswith("s3://"):
                 bucket, key = split(item.uri)
                 with translated(f"download {item.uri}"):
                     self._service.client("s3").download_file(bucket, key, str(beside))
             else:
+                # Not a link: an edit of the copy must leave the stored file alone.
                 shutil.copyfile(file_path(item.uri), beside)
         return path
 
     def remove(self, prefix: str) -> None:
-        """Remove every object below ``prefix``."""
-        bucket, _ = split(prefix)
-        in_parallel(
-            lambda item: self._service.call("s3", "delete_object", Bucket=bucket, Key=split(item.uri)[1]),
-            self.below(prefix.rstrip("/") + "/"),
-        )
+        """Delete every object below ``prefix``."""
+        in_parallel(lambda item: self.remove_object(item.uri), self.below(prefix.rstrip("/") + "/"))
 
     def remove_object(self, uri: str) -> None:
-        """Remove one object; harmless where there is none."""
+        """Delete one object, if it exists."""
         bucket, key = split(uri)
         self._service.call("s3", "delete_object", Bucket=bucket, Key=key)
 
     def bucket_region(self, bucket: str) -> str | None:
-        """Return where a bucket lies; None where there is none."""
+        """Return the region of a bucket; None if it does not exist."""
         try:
             answer = self._service.call("s3", "head_bucket", Bucket=bucket)
         except ServiceError as error:
-            if error.code in ("404", "NoSuchBucket"):
+            if error.code in MISSING:
                 return None
             raise
         headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         region = answer.get("BucketRegion") or headers.get("x-amz-bucket-region")
-        # Older botocores tell neither: what answered is taken to lie here.
+        # Older botocores return neither: a bucket that answers is taken to be in this region.
         return str(region or self._service.region)
 
     def ensure_bucket(self, bucket: Bucket, region: str) -> None:
-        """Make the bucket where it is not there; one that the user named has to be there.
-
-        Args:
-            bucket: Which, and whose.
-            region: Where it is made.
+        """Create the bucket if it does not exist; one that the user named has to exist.
 
         Raises:
-            ServiceError: It belongs to another account, is not there, or may not be made.
+            ServiceError: It belongs to another account, does not exist, or may not be created.
         """
         # A default name can be guessed: nothing is put into a bucket of that name in another account.
         expected = {"ExpectedBucketOwner": bucket.owner} if bucket.owner else {}
@@ -218,21 +210,17 @@ class Storage:
             self._service.call("s3", "head_bucket", Bucket=bucket.name, **expected)
             return
         except ServiceError as error:
-            if bucket.is_named and error.code in ("403", "AccessDenied"):
-                return  # a user with write access alone may not ask for it: the upload will tell
-            if bucket.is_named and error.code in ("404", "NoSuchBucket"):
-                raise ServiceError(
-                    f"the bucket {bucket.name!r} does not exist: check AWS(bucket=…), or make it", code=error.code
-                ) from error
             if error.code in ("403", "AccessDenied"):
-                raise ServiceError(
-                    f"the bucket {bucket.name!r} belongs to another account, or these credentials may not use it; give "
-                    "AWS(bucket=…)",
-                    code=error.code,
-                ) from error
-            if error.code not in ("404", "NoSuchBucket"):
+                if bucket.is_named:
+                    return  # a user with write access alone may not ask: the upload will tell
+                text = f"the bucket {bucket.name!r} belongs to another account, or these credentials may not use it"
+                raise ServiceError(f"{text}; give AWS(bucket=…)", code=error.code) from error
+            if error.code not in MISSING:
                 raise
-        # S3 refuses the name of this region as a constraint: it stands for none.
+            if bucket.is_named:
+                text = f"the bucket {bucket.name!r} does not exist: check AWS(bucket=…), or make it"
+                raise ServiceError(text, code=error.code) from error
+        # S3 refuses this region's name as a constraint.
         place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         try:
             self._service.call("s3", "create_bucket", Bucket=bucket.name, **place)
@@ -242,13 +230,13 @@ class Storage:
 
 
 def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    """Return ``function`` of each, in order; the first error ends it."""
+    """Return ``function(item)`` of each item, in order; the first error ends it."""
     with concurrent.futures.ThreadPoolExecutor(PARALLEL, thread_name_prefix="raysm transfer") as pool:
         futures = [pool.submit(function, item) for item in items]
         try:
             return [future.result() for future in futures]
         except BaseException:
-            # Leaving the pool waits for what has begun; the rest must not begin.
+            # Leaving the pool waits for running transfers; the others must not start.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -257,7 +245,7 @@ def split(uri: str) -> tuple[str, str]:
     """Return bucket and key of ``s3://bucket/key``.
 
     Raises:
-        InvalidRequest: It is no such URI.
+        InvalidRequest: It is not such a URI.
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not uri.startswith("s3://") or not bucket:
@@ -266,32 +254,14 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def file_path(uri: str) -> Path:
-    """Return the path of a ``file:///`` URI, or of what is a path already."""
-    # ``Path.as_uri`` quotes blanks, and all that is not ASCII.
+    """Return the path of a ``file:///`` URI, or of a path."""
+    # Path.as_uri quotes blanks and everything beyond ASCII.
     return Path(unquote(uri.removeprefix("file://"))) if uri.startswith("file://") else Path(uri).expanduser()
-
-
-def read_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] | None:
-    """Return an object of S3, and GetObject's answer; None where there is none.
-
-    Raises:
-        ServiceError: It cannot be read.
-    """
-    bucket, key = split(uri)
-    try:
-        answer = service.call("s3", "get_object", Bucket=bucket, Key=key)
-    except ServiceError as error:
-        if error.code in MISSING:
-            return None
-        raise
-    # The call is over with the answer's head: its body comes by the same connection, which may break.
-    with translated(f"read {uri}"):
-        return bytes(answer["Body"].read()), answer
 
 
 def _files(root: Path) -> Iterator[Stored]:
     for path in files_below(root):
-        with contextlib.suppress(FileNotFoundError):  # it was removed while the folder was listed
+        with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
             stat = path.stat()
             yield Stored(
                 name=path.name if path == root else path.relative_to(root).as_posix(),
@@ -302,83 +272,63 @@ def _files(root: Path) -> Iterator[Stored]:
             )
 
 
-def _safe(name: str) -> str:
-    """Refuse a key that would leave the folder: others who may write to the bucket must not write here."""
-    parts = PurePosixPath(name).parts
-    if not parts or ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name:
-        raise ServiceError(f"the object {name!r} has a name that leads out of its folder; it is not downloaded")
-    return name
-
-
 def _encryption(kms_key: str | None) -> dict[str, Any]:
     return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
 
 
-# 409 where another write was under way at the same moment, 404 where the object that was to be replaced is gone.
-REFUSED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey")
-"""Codes that say that the object is not as the writer has read it."""
-
-
-class Outdated(RaysmError):
-    """Another process has written or removed it: nothing was written."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Versioned:
-    """An object as it was read."""
-
-    content: bytes
-    """The whole of it."""
-    version: str
-    """Its ETag: two writes of the same content have the same one."""
-    age_s: float
-    """Seconds since it was written, by the service's own clock; to the second."""
+def _get_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] | None:
+    """Return the content of an object and GetObject's answer; None if it does not exist."""
+    bucket, key = split(uri)
+    try:
+        answer = service.call("s3", "get_object", Bucket=bucket, Key=key)
+    except ServiceError as error:
+        if error.code in MISSING:
+            return None
+        raise
+    # The body arrives after the call has returned, by a connection that may break.
+    with translated(f"read {uri}"):
+        return bytes(answer["Body"].read()), answer
 
 
 def read_versioned(service: Service, uri: str) -> Versioned | None:
-    """Return an object with its version; None where there is none.
+    """Return an object with its version; None if it does not exist.
 
     Raises:
         ServiceError: It cannot be read.
     """
-    whole = read_object(service, uri)
-    if whole is None:
+    found = _get_object(service, uri)
+    if found is None:
         return None
-    content, answer = whole
-    return Versioned(content=content, version=answer["ETag"], age_s=_age_s(answer))
+    import email.utils  # 9 ms
+
+    content, answer = found
+    # Both times are S3's: the clocks of two machines may differ by an hour.
+    date, age_s = answer["ResponseMetadata"]["HTTPHeaders"].get("date"), 0.0
+    if date is not None:
+        age_s = float((email.utils.parsedate_to_datetime(date) - answer["LastModified"]).total_seconds())
+    return Versioned(content=content, version=answer["ETag"], age_s=age_s)
 
 
 def write_versioned(service: Service, uri: str, content: bytes, version: str | None, kms_key: str | None = None) -> str:
-    """Write an object if it is as it was read; return its new version.
+    """Write an object unless it has changed since it was read; return its new version.
 
     Args:
-        service: Whose S3 it is.
+        service: The service whose S3 it is.
         uri: ``s3://bucket/key``.
-        content: The whole of it.
-        version: What was read; None is that there was none.
-        kms_key: Encrypts it.
+        content: The whole content.
+        version: The version that was read; None if there was no object.
+        kms_key: The key that encrypts it.
 
     Raises:
-        Outdated: It is not; or an earlier call of this writer, whose answer was lost, has written it.
+        Outdated: It has changed, or an earlier call of this writer, whose answer was lost, has written it.
         ServiceError: It cannot be written.
     """
     bucket, key = split(uri)
-    condition: dict[str, Any] = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
-    if kms_key:
-        condition |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key}
+    options = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+    options |= _encryption(kms_key)
     try:
-        return str(service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **condition)["ETag"])
+        return str(service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **options)["ETag"])
     except ServiceError as error:
         if error.code in REFUSED:
             raise Outdated(f"{uri} was written by another process") from error
         raise
-
-
-def _age_s(answer: Any) -> float:
-    import email.utils
-
-    # Both moments are of one clock, the service's: those of two machines may be an hour apart.
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    if date is None:
-        return 0.0
-    return float((email.utils.parsedate_to_datetime(date) - answer["LastModified"]).total_seconds())

@@ -7,12 +7,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.client.account.images import with_image
-from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Polling, Resolved, client_options
+from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Polling, client_options
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.request import AWS, JobRequest
-
-__all__ = ["AWS_HOSTS", "AWSConnection"]
+from raysm.request import AWS, JobRequest, Target
 
 AWS_HOSTS = (
     ".amazonaws.com",
@@ -23,7 +21,7 @@ AWS_HOSTS = (
     ".c2s.ic.gov",
     ".sc2s.sgov.gov",
 )
-"""How the names of AWS's own endpoints end, in all its partitions; those of VPC endpoints too."""
+"""Domains of AWS's own endpoints in all partitions, and of VPC endpoints."""
 
 _log = logging.getLogger("raysm")
 
@@ -31,85 +29,74 @@ _log = logging.getLogger("raysm")
 class AWSConnection(Connection):
     """Amazon SageMaker in one account and region."""
 
-    # CloudWatch hands lines on some seconds after they were written: who ends with the job would miss the last ones.
-    # GetLogEvents is limited for the whole account, to 25 calls a second in most regions: this leaves room for ten who
-    # follow a job of any size each. docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html
+    # CloudWatch delivers lines some seconds late. GetLogEvents is limited to 25 calls a second in most regions, for the
+    # whole account: stream_s leaves room for ten followers of jobs of any size.
+    # docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html
     polling = Polling(first_s=2.0, most_s=20.0, late_s=15.0, stream_s=0.5)
 
     def __init__(self, target: AWS) -> None:
-        """Connect to nothing yet."""
+        self.profile = target.profile or ""
         self._target = target
         self._session: Any = None
         self._is_warned = False
 
     @property
-    def profile(self) -> str:
-        """The target's."""
-        return self._target.profile or ""
-
-    @property
     def home(self) -> Path:
-        """Where results are downloaded to."""
+        """The folder to which results are downloaded."""
         return home(None)
 
     def region(self, clients: Clients) -> str:
-        """Return the region, from the target or from the AWS configuration."""
-        # A client knows what variables, profile and configuration come to.
+        """Return the region of the target, else of the AWS configuration, which a client has read."""
         region = self._target.region or clients("sagemaker").meta.region_name
         if not region:
             raise ServiceError("no AWS region is set", remedy=SET_REGION)
         return str(region)
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
-        """Return the target's bucket, else the one that the SageMaker SDK uses too."""
+        """Return the target's bucket, else the default bucket of the SageMaker SDK."""
         if self._target.bucket is not None:
             return Bucket(name=self._target.bucket, is_named=True)
         return Bucket(name=f"sagemaker-{region()}-{account()}", owner=account())
 
     def data_root(self, bucket_root: str) -> str:
-        """Return the same prefix: all lies in S3."""
+        """Return the same prefix: everything is in S3."""
         return bucket_root
 
-    def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
-        """Return the target with an image: AWS's own for the region and the instances where none is named.
+    def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
+        """Return the target with an image: AWS's own for the region and the instances if the user named none.
 
         Raises:
-            InvalidRequest: There is none, or the image's Python cannot read what the job pickles.
+            InvalidRequest: No image fits, or its Python cannot read what the job pickles.
         """
-        target, image = with_image(self._target, request, region)
-        return Resolved(target=target, image=image)
+        return with_image(self._target, request, region)
 
     def make_client(self, name: str) -> Any:
         """Return a client with the credentials of the AWS configuration."""
         import boto3
 
-        # One session for all clients: each further one would read configuration and credentials anew.
+        # One session for all clients: each further one reads configuration and credentials again.
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
         try:
             client = self._session.client(
                 name,
-                # The prices of all regions are served by a few: docs.aws.amazon.com/general/latest/gr/billing.html
+                # Prices of all regions are served there: docs.aws.amazon.com/general/latest/gr/billing.html
                 region_name="us-east-1" if name == "pricing" else None,
                 config=client_options(repeats=self.repeats or name != "sagemaker"),
             )
-        except ValueError as error:  # all that botocore has for an endpoint that is no URL
+        except ValueError as error:  # botocore's error for an endpoint that is not a URL
             raise InvalidRequest(
                 f"no client of {name} can be made: {error}",
                 remedy="unset AWS_ENDPOINT_URL, or fix endpoint_url of the AWS configuration",
             ) from error
-        self._warn_of_others(str(client.meta.endpoint_url))
+        url = str(client.meta.endpoint_url)
+        # A forgotten AWS_ENDPOINT_URL would go unnoticed, since the embedded server answers like AWS. It is only a
+        # warning because some users reach AWS through endpoints of their own.
+        if not self._is_warned and not (urlsplit(url).hostname or "").endswith(AWS_HOSTS):
+            self._is_warned = True
+            _log.warning(
+                "on AWS goes to %s, which is not an address of AWS: AWS_ENDPOINT_URL, or endpoint_url in the AWS "
+                "configuration, is set; unset it to reach AWS itself",
+                url,
+            )
         return client
-
-    def _warn_of_others(self, url: str) -> None:
-        # Of an AWS_ENDPOINT_URL left in the shell nothing would be seen: the embedded server answers as AWS does. Not
-        # refused, because others reach AWS by endpoints of their own, and tests reach no AWS at all.
-        host = urlsplit(url).hostname or ""
-        if self._is_warned or host.endswith(AWS_HOSTS):
-            return
-        self._is_warned = True
-        _log.warning(
-            "on AWS goes to %s, which is not an address of AWS: AWS_ENDPOINT_URL, or endpoint_url in the AWS "
-            "configuration, is set; unset it to reach AWS itself",
-            url,
-        )

@@ -1,6 +1,10 @@
-"""What a kind of target does for the client: the interface, and how often jobs are polled."""
+"""What the client needs from a kind of target: clients of boto3, region, bucket, and how to wait for a job.
+
+A further target is its class in ``raysm.request.targets``, a ``Connection`` and one line in ``CONNECTIONS``.
+"""
 
 import abc
+import pkgutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,45 +13,45 @@ from typing import Any, TypeAlias
 
 from raysm import __version__
 from raysm.contract.home import Clock
+from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Target
 
-__all__ = [
-    "Bucket",
-    "Clients",
-    "Connection",
-    "Polling",
-    "Resolved",
-    "SET_REGION",
-    "client_options",
-]
+CONNECTIONS: dict[str, str] = {
+    "aws": "raysm.client.targets.aws:AWSConnection",
+    "local": "raysm.client.targets.local:LocalConnection",
+}
+"""The class of each kind of target, ``module:Class``, imported on first use."""
 
+SET_REGION = "give --region (AWS(region=…) in Python), or run aws configure set region REGION"
 
-MOST_BETWEEN_LOOKS_S = 20.0
-"""Followers of a job of a hundred instances still want to see its lines."""
+MAX_LOG_PAUSE_S = 20.0
+"""Longest pause between two looks at the log of a job with many instances."""
+
+Clients: TypeAlias = Callable[[str], Any]
+"""Returns the boto3 client of a service by its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Polling:
-    """How often a job is asked how it is: slower and slower, up to a limit."""
+    """How often a job is polled: less and less often, up to a limit."""
 
     first_s: float
-    """Seconds until the second question."""
+    """First pause, in seconds."""
     most_s: float
-    """Seconds between the later ones."""
+    """Longest pause, in seconds."""
     growth: float = 1.5
-    """Each pause is so many times the one before."""
+    """Factor from one pause to the next."""
     patience_s: float = 300.0
-    """Seconds for which the service may be away before a wait for a job fails."""
+    """Seconds for which the service may be unreachable before waiting for a job fails."""
     late_s: float = 0.0
     """Seconds that the last lines of a job that has ended may need to reach the log service."""
-
     stream_s: float = 0.0
-    """Seconds for each stream of a log between two looks at it."""
+    """Seconds to leave for each stream of a log between two looks at it."""
 
     def between_looks(self, pause_s: float, streams: int) -> float:
-        """Return how many seconds to leave between two looks at a log of so many streams."""
-        # Each stream takes a call, and CloudWatch limits these for the account: all who follow jobs share it.
-        return max(pause_s, min(streams * self.stream_s, MOST_BETWEEN_LOOKS_S))
+        """Return the seconds to leave between two looks at a log with so many streams."""
+        # Each stream takes a call, and CloudWatch limits the calls of the whole account.
+        return max(pause_s, min(streams * self.stream_s, MAX_LOG_PAUSE_S))
 
     def pauses(self) -> Iterator[float]:
         """Yield the pauses, in seconds, without end."""
@@ -57,54 +61,49 @@ class Polling:
             pause = min(self.most_s, pause * self.growth)
 
 
-SET_REGION = "give --region (AWS(region=…) in Python), or run aws configure set region REGION"
-
-Clients: TypeAlias = Callable[[str], Any]
-"""Returns the boto3 client of a service by its name."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """Where payloads go, and results that do not lie in a folder."""
+    """The bucket for payloads, and for results that do not lie in a folder."""
 
     name: str
-    """Of the bucket."""
     is_named: bool = False
-    """Whether the user named it: then it has to be there, and is not made."""
+    """True if the user named it: raysm then does not create it."""
     owner: str | None = None
-    """The account that it has to belong to; None is any."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolved:
-    """A target for one job, with all that depends on the job decided."""
-
-    target: Target
-    """As the plan takes it."""
-    image: str = ""
-    """Which image was taken where the user named none, for people; empty where none had to be."""
+    """The account that has to own it; None is any."""
 
 
 class Connection(abc.ABC):
     """One target as the client uses it.
 
     Attributes:
-        polling: How often jobs are asked how they are.
+        polling: How often jobs are polled.
+        repeats: False makes botocore send each call of SageMaker once: a grid has its own retries.
+        profile: Profile of the AWS configuration; empty is the default.
     """
 
     polling: Polling
     repeats: bool = True
-    """Whether botocore repeats calls of SageMaker that were throttled, or got lost; a grid does it by itself."""
-
-    @property
-    def profile(self) -> str:
-        """The profile of the AWS configuration whose credentials it has; empty is the default one."""
-        return ""
+    profile: str = ""
 
     @property
     @abc.abstractmethod
     def home(self) -> Path:
-        """Below which lies on this machine what belongs to jobs."""
+        """The folder on this machine for everything that belongs to jobs."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which the service dates its answers."""
+        return Clock()
+
+    @property
+    def lists_quotas(self) -> bool:
+        """True if Service Quotas can be asked."""
+        return True
+
+    @property
+    def lists_prices(self) -> bool:
+        """True if the target has prices of its own; else the public prices of AWS apply."""
+        return False
 
     @abc.abstractmethod
     def region(self, clients: Clients) -> str:
@@ -116,73 +115,64 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
-        """Return the bucket; region and account are asked for only where its name takes them."""
+        """Return the bucket; region and account are asked for only if its name contains them."""
 
     @abc.abstractmethod
     def data_root(self, bucket_root: str) -> str:
-        """Return the prefix below which results lie, where ``bucket_root`` is that of payloads."""
+        """Return the prefix for results, given that of payloads."""
+
+    @abc.abstractmethod
+    def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
+        """Return the target with everything decided that depends on the job, and the image that was chosen, if any.
+
+        Raises:
+            InvalidRequest: The job cannot run there.
+        """
 
     @abc.abstractmethod
     def make_client(self, name: str) -> Any:
         """Return a boto3 client of the service ``name``."""
 
-    @property
-    def clock(self) -> Clock:
-        """The clock by which it dates its answers."""
-        return Clock()
-
-    @property
-    def lists_quotas(self) -> bool:
-        """Whether its quotas can be asked for as they are: the embedded server is not started for them alone."""
-        return True
-
-    @property
-    def lists_prices(self) -> bool:
-        """Whether it has prices of its own, which GetProducts tells; else AWS's public ones hold."""
-        return False
-
-    @abc.abstractmethod
-    def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
-        """Return the target as a job has it; the region is asked for only where it decides.
-
-        Raises:
-            InvalidRequest: The job cannot be had there.
-        """
-
     def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
-        """Whether a call that failed so can be made once more, with clients made anew.
+        """Return True if the call that raised ``error`` should be sent once more, by a new client.
 
         Raises:
-            ServiceError: The service was ended while a job of it was followed (``is_followed``).
+            ServiceError: The service was shut down while a job was followed (``is_followed``).
         """
         return False
 
     def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
-        """Wait until a job may have ended: ``pause_s``, but no longer than ``most_s``."""
+        """Wait until a job may have ended: ``pause_s`` if the target cannot tell, and at most ``most_s``."""
         time.sleep(min(pause_s, most_s))
 
     def wait_for_change(self, job: str, seen: int, pause_s: float, most_s: float) -> int:
-        """Wait until a job may have written another line: ``pause_s``, but no longer than ``most_s``.
+        """Wait until a job may have written another line: ``pause_s`` if the target cannot tell, at most ``most_s``.
 
-        Args:
-            job: Its name.
-            seen: What the last wait returned; 0 at first.
-            pause_s: Seconds, where the target does not tell by itself.
-            most_s: Seconds after which the caller wants to be back.
-
-        Returns:
-            For the next wait.
+        ``seen`` is the result of the previous wait, at first 0; the result is for the next one.
         """
         time.sleep(min(pause_s, most_s))
         return seen
 
 
+def connection_to(target: Any) -> Connection:
+    """Return the connection to a target, without any call yet.
+
+    Raises:
+        InvalidRequest: ``target`` is not a target.
+    """
+    # The class itself has a kind too, but no fields.
+    path = None if isinstance(target, type) else CONNECTIONS.get(str(getattr(target, "kind", "")))
+    if path is None:
+        raise InvalidRequest(f"on must be raysm.AWS(role=…) or raysm.Local(), got {target!r}")
+    connection: Connection = pkgutil.resolve_name(path)(target)
+    return connection
+
+
 def client_options(*, repeats: bool = True, **more: Any) -> Any:
-    """Return botocore's configuration of every client; of one that does not repeat, a call is made once."""
-    # Imported on first use, as boto3.
+    """Return botocore's configuration of a client; without ``repeats``, each call is sent once."""
     from botocore.config import Config
 
-    # botocore's default, legacy, knows fewer of the errors that pass.
+    # botocore's default mode, legacy, retries fewer errors.
     retries = {"mode": "standard", **({"max_attempts": 5} if repeats else {"total_max_attempts": 1})}
-    # Ten connections, as botocore has them by default, are fewer than there are transfers at a time.
+    # The default pool of ten connections is smaller than the number of parallel transfers.
     return Config(retries=retries, user_agent_extra=f"raysm/{__version__}", max_pool_connections=32, **more)

@@ -139,7 +139,7 @@ class PluginAccess(InstanceAccess):
         answer = self._start_session(request, job, host)
         response = {name: answer[name] for name in ("SessionId", "TokenValue", "StreamUrl")}
         endpoint = self._service.client("ssm").meta.endpoint_url
-        arguments = [self._path, TOKEN_VARIABLE, self._service.region, "StartSession", self._service.profile]
+        arguments = [self._path, TOKEN_VARIABLE, self._service.region, "StartSession", self._service.connection.profile]
         variables = {**os.environ, TOKEN_VARIABLE: json.dumps(response)}  # noqa: TID251
 
         def start(**options: Any) -> "subprocess.Popen[Any]":

@@ -1,8 +1,9 @@
-"""What CreateProcessingJob is called with, part by part; tests/client/test_plan.py has whole calls."""
+"""The parameters of CreateProcessingJob; tests/client/test_plan.py has whole calls."""
 
 import pytest
 
-from raysm.client.calls import PROCESSING_CALL, Parts
+from raysm.client.plan import outputs, plan
+from raysm.contract.job_api import PROCESSING
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, Script, Security
 from tests.support.sagemaker import aws, places_of
@@ -14,9 +15,7 @@ def request(**fields):
 
 
 def parameters(**fields):
-    return PROCESSING_CALL.parameters(
-        Parts(request=request(**fields), target=aws(), places=places_of(aws()), state=None, tags={"a": "b"}, seal=None)
-    )
+    return plan(request(**fields), target=aws(), places=places_of(aws()), tags={"a": "b"}).request
 
 
 def test_an_input_lies_where_processing_has_its_channels():
@@ -57,18 +56,17 @@ def test_keys_and_the_network_go_where_the_api_has_them():
 
 def test_what_processing_lacks_is_refused():
     with pytest.raises(InvalidRequest, match="spot"):
-        PROCESSING_CALL.check(request(limits=Limits(spot=True)))
-    PROCESSING_CALL.check(request())
+        parameters(limits=Limits(spot=True))
 
 
 def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_that_is_said(caplog):
-    PROCESSING_CALL.check(request(security=Security(isolation=True)))
-    PROCESSING_CALL.check(request(cluster=Cluster("ml.m5.large", count=3)))
+    parameters(security=Security(isolation=True))
+    parameters(cluster=Cluster("ml.m5.large", count=3))
     assert caplog.records == []
-    PROCESSING_CALL.check(request(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True)))
+    parameters(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True))
     assert "its 3 instances" in caplog.text
     assert "kind='training'" in caplog.text
 
 
 def test_a_job_of_others_that_leaves_nothing_has_no_outputs():
-    assert PROCESSING_CALL.outputs("job", {}) == ""
+    assert outputs(PROCESSING, "job", {}) == ""

@@ -1,8 +1,9 @@
-"""What CreateTrainingJob is called with, part by part; tests/client/test_plan.py has whole calls."""
+"""The parameters of CreateTrainingJob; tests/client/test_plan.py has whole calls."""
 
 import pytest
 
-from raysm.client.calls import TRAINING_CALL, Parts
+from raysm.client.plan import outputs, plan
+from raysm.contract.job_api import TRAINING
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Script, Security
 from tests.support.sagemaker import aws, places_of
 
@@ -10,9 +11,7 @@ from tests.support.sagemaker import aws, places_of
 def parameters(state=None, **fields):
     fields = {"cluster": Cluster("ml.m5.large"), **fields}
     request = JobRequest(name="job", workload=Script("x.py"), **fields)
-    return TRAINING_CALL.parameters(
-        Parts(request=request, target=aws(), places=places_of(aws()), state=state, tags={}, seal=None)
-    )
+    return plan(request, target=aws(), places=places_of(aws()), state=state).request
 
 
 def test_checkpoints_lie_where_the_user_says_else_where_an_earlier_run_left_them_else_in_a_folder_anew():
@@ -55,6 +54,14 @@ def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_s
     assert (debug(), debug(isolation=True), debug(remote_debug=True)) == (False, False, True)
 
 
+def test_the_payload_goes_to_all_groups_if_an_input_names_one():
+    groups = (InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 1))
+    inputs = {"x": Input("s3://b/x", groups=("a",))}
+    payload, channel = parameters(cluster=Cluster(groups=groups), inputs=inputs)["InputDataConfig"]
+    assert payload["DataSource"]["S3DataSource"]["InstanceGroupNames"] == ["a", "b"]
+    assert channel["DataSource"]["S3DataSource"]["InstanceGroupNames"] == ["a"]
+
+
 def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():
     inputs = {"x": Input("s3://b/x"), "y": Input("s3://b/y", mode="FastFile", content_type="a/b")}
     _, plain, rich = parameters(inputs=inputs)["InputDataConfig"]
@@ -64,7 +71,7 @@ def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():
 
 def test_a_job_whose_artifacts_are_an_archive_has_its_outputs_beside_it():
     answer = {"ModelArtifacts": {"S3ModelArtifacts": "s3://b/out/job/output/model.tar.gz"}}
-    assert TRAINING_CALL.outputs("job", answer) == "s3://b/out/job/output"
+    assert outputs(TRAINING, "job", answer) == "s3://b/out/job/output"
 
 
 def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():

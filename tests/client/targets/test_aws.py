@@ -4,8 +4,8 @@ import sys
 import pytest
 from botocore.stub import Stubber
 
-from raysm.client.targets import Bucket, connection_to
 from raysm.client.targets.aws import AWSConnection
+from raysm.client.targets.connection import Bucket, connection_to
 from raysm.errors import ServiceError
 from tests.support.sagemaker import REGION, SESSION, aws
 
@@ -64,7 +64,7 @@ def test_the_last_lines_of_a_log_are_waited_for():
 def client_at(tmp_path, region, url=None):
     """Make clients in a Python of their own, since boto3 reads the variable where it makes them."""
     code = (
-        "from raysm.client.targets import connection_to; from raysm.request import AWS;"
+        "from raysm.client.targets.connection import connection_to; from raysm.request import AWS;"
         f"target = AWS(role='arn:aws:iam::123456789012:role/x', region={region!r});"
         "connection = connection_to(target); connection.make_client('sts'); connection.make_client('sagemaker')"
     )

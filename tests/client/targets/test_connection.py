@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from raysm import __version__
-from raysm.client.targets.connection import Bucket, Connection, Polling, Resolved, client_options
+from raysm.client.targets.connection import Bucket, Connection, Polling, client_options
 
 
 class Least(Connection):
@@ -21,7 +21,7 @@ class Least(Connection):
         return bucket_root
 
     def resolve(self, request, region):
-        return Resolved(target=region())
+        return region(), ""
 
     def make_client(self, name):
         return name
@@ -51,10 +51,6 @@ def test_every_client_names_raysm_and_takes_what_a_target_adds():
 
 def test_a_client_of_who_repeats_calls_himself_makes_each_once():
     assert client_options(repeats=False).retries == {"mode": "standard", "total_max_attempts": 1}
-
-
-def test_a_target_has_chosen_no_image_where_nobody_says_so():
-    assert Least().resolve(None, lambda: "r") == Resolved(target="r", image="")
 
 
 def test_where_the_target_does_not_say_that_a_line_has_come_the_pause_is_waited_within_the_limit():

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from raysm.client.service import Service
-from raysm.client.targets import Bucket
+from raysm.client.targets.connection import Bucket
 from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord, scenario_file
 from raysm.contract.service_model import service_model

@@ -7,7 +7,7 @@ import pytest
 
 from raysm.client.plan import plan
 from raysm.client.service import connect
-from raysm.client.targets import CONNECTIONS, Connection, connection_to
+from raysm.client.targets.connection import CONNECTIONS, Connection, connection_to
 from raysm.client.targets.local import LocalConnection
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, JobRequest, Local, Script, Target
