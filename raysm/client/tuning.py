@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from raysm.client.plan import present
 from raysm.client.job.handle import Job, attach
 from raysm.client.options import SubmitOptions
+from raysm.client.plan import present
 from raysm.client.prepared import Prepared
 from raysm.client.service import Service, connect
 from raysm.client.submit import prepare
