@@ -5,7 +5,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from raysm.client.job.handle import Job
 from raysm.client.source.function import name_of, pickled_call
@@ -15,42 +15,11 @@ from raysm.client.units import PYTHON_VERSION
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest
 from raysm.request.early_stopping import Rule
-from raysm.request.options import check_names
 from raysm.request.programs import Script
 from raysm.request.space import Parameter, space_of
 from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, Search, SweepWorkload, swept_script
 
 Space = Mapping[str, Parameter | str] | Callable[[Any], Any]
-
-
-class SweepOptions(TypedDict, total=False):
-    """Options of a sweep; ``request.sweep.SweepWorkload`` describes each.
-
-    Attributes:
-        trials: Number of trials.
-        search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, or ``random`` with ``stop="pbt"``.
-        stop: Ends trials early: ``asha``, ``median``, ``pbt``, or a class with numbers, ``raysm.Asha(grace=5)``.
-        workers: Processes of one trial; several have a process group of torch.
-        cpus: CPUs of each worker.
-        gpus: GPUs of each worker; None is one if any instance has GPUs, else 0.
-        concurrency: Maximum number of trials at a time; None is as many as the instances have room for.
-        time_budget_s: Seconds after which all trials end.
-        retries: How often a trial is restarted whose process or instance died.
-        reuse: Whether a process runs several trials, one after the other.
-        seed: Seed of the search and of each trial's random numbers.
-    """
-
-    trials: int
-    search: Search | None
-    stop: Rule | str | None
-    workers: int
-    cpus: float
-    gpus: float | None
-    concurrency: int | None
-    time_budget_s: float | None
-    retries: int
-    reuse: bool
-    seed: int | None
 
 
 class Sweep:
@@ -72,8 +41,18 @@ class Sweep:
         space: Space,
         metric: str,
         mode: typing.Literal["min", "max"],
+        trials: int = 20,
+        search: Search | None = None,
+        stop: Rule | str | None = None,
+        workers: int = 1,
+        cpus: float = 1.0,
+        gpus: float | None = None,
+        concurrency: int | None = None,
+        time_budget_s: float | None = None,
+        retries: int = 3,
+        reuse: bool = True,
+        seed: int | None = None,
         warm_start: "Job | SweepResult | None" = None,
-        **options: Unpack[SweepOptions],
     ) -> None:
         """Describe the sweep and check it.
 
@@ -83,21 +62,40 @@ class Sweep:
                 (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them or nothing.
             metric: Name of the metric to optimize.
             mode: The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest.
+            trials: Number of trials.
+            search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, or ``random`` with ``stop="pbt"``.
+            stop: Ends trials early: ``asha``, ``median``, ``pbt``, or a class with numbers, ``raysm.Asha(grace=5)``.
+            workers: Processes of one trial; several have a process group of torch.
+            cpus: CPUs of each worker.
+            gpus: GPUs of each worker; None is one if any instance has GPUs, else 0.
+            concurrency: Maximum number of trials at a time; None is as many as the instances have room for.
+            time_budget_s: Seconds after which all trials end.
+            retries: How often a trial is restarted whose process or instance died.
+            reuse: Whether a process runs several trials, one after the other.
+            seed: Seed of the search and of each trial's random numbers.
             warm_start: A sweep of the same parameters, or its result: the search starts with its trials that lie in the
                 ranges.
-            options: See ``SweepOptions``.
 
         Raises:
             InvalidRequest: A range or an option is not allowed, or the function does not take the parameters.
         """
-        check_names("Sweep", dict.fromkeys(SweepOptions.__annotations__), options)
         self.train, self.space = train, space
         ranges = {} if callable(space) else space_of(space)
         fields: dict[str, Any] = {
             "metric": metric,
             "mode": mode,
             "warm_start": _earlier(warm_start, metric, ranges),
-            **options,
+            "trials": trials,
+            "search": search,
+            "stop": stop,
+            "workers": workers,
+            "cpus": cpus,
+            "gpus": gpus,
+            "concurrency": concurrency,
+            "time_budget_s": time_budget_s,
+            "retries": retries,
+            "reuse": reuse,
+            "seed": seed,
             **({"space": ranges} if ranges else {}),
         }
         # At once, so that an error points to this line and not to the submission.

@@ -78,7 +78,6 @@ def test_the_direction_has_no_default():
         (lambda: sweep(lambda: 1), "does not take the space"),
         (lambda: sweep(3), "the first argument is a function, or the path of a script, got 3"),
         (lambda: sweep("train.py", space=space), "a script's space is ranges by name"),
-        (lambda: sweep(trails=3), "Sweep takes no option 'trails'; did you mean trials"),
         (lambda: sweep(warm_start="digits"), "warm_start is a sweep, or its result, got 'digits'"),
     ],
 )
