@@ -6,15 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
-from tests.gpu.__main__ import main
-from tests.gpu.exactness import candidates, compare_many
 from tests.gpu.figures import Figure, Findings
-from tests.support.dense_rows import tiles
-from tests.support.reference import neighbors
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,15 +69,6 @@ def test_the_whole_of_it_runs_where_there_is_nothing_but_torch(tmp_path):
     assert "need Ray" in done.stdout
 
 
-def test_a_file_is_written_only_where_it_was_asked_for(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    parts = {"nothing": lambda findings: None}
-    main(["--device", "cpu"], parts)
-    assert list(tmp_path.iterdir()) == []
-    main(["--device", "cpu", "--out", "there"], parts)
-    assert json.loads((tmp_path / "there" / "gpu.json").read_text())["wrong"] == []
-
-
 def test_a_figure_below_its_goal_and_a_wrong_answer_fail_the_run():
     missed = Figure(name="speed", value=2.9, least=3.0)
     assert (missed.is_missed, Figure(name="speed", value=3.0, least=3.0).is_missed) == (True, False)
@@ -95,16 +80,3 @@ def test_a_figure_below_its_goal_and_a_wrong_answer_fail_the_run():
     assert every.exit_code == 0
     every.compare("rows", "3 differ")
     assert (every.exit_code, every.compared, every.table()[-1]) == (1, 2, "rows: 3 differ")
-
-
-def test_a_large_matrix_is_compared_with_its_definition():
-    every = findings()
-    compare_many(torch.device("cpu"), (700, 24), every)
-    assert (every.compared, every.wrong) == (1, [])
-
-
-def test_the_candidates_of_a_row_hold_its_neighbors():
-    rows = np.random.default_rng(0).standard_normal((90, 7)).astype(np.float32)
-    near = candidates(torch.device("cpu"), tiles(rows)[0], np.arange(90), 6, at_once=25)
-    expected = neighbors(rows, 4)[0]
-    assert all(set(some) <= set(whole) for some, whole in zip(expected.tolist(), near.tolist(), strict=True))

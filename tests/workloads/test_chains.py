@@ -15,10 +15,8 @@ from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE, Manifest
 from raysm.grid.row import write_tables
 from raysm.request import Cluster, Input, JobRequest
-from raysm.request.programs import PickledFunction, TorchScript, TrainLoop
-from raysm.request.session import SessionWorkload
-from raysm.request.sweep import FunctionSweep, ScriptSweep
-from raysm.workloads.batch.formats import check_inputs
+from raysm.workloads.batch.formats import check_inputs, named
+from raysm.workloads.batch.pieces import pieces_of, scan_columns
 from raysm.workloads.blocks import file_blocks
 from raysm.workloads.file_names import data_files, input_files
 from raysm.workloads.parquet import write_parquet
@@ -111,12 +109,17 @@ def first_column(batch):
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.__name__)
-def test_a_batch_reads_every_result(base, tmp_path, result):
+def test_a_batch_reads_every_result_and_no_file_that_only_describes_it(base, result):
     folder = left_by(result, Paths(base).channel("data"))
     predictor = raysm.Batch(first_column, batch_size=4)
-    check_inputs(predictor.workload(), {"data": folder})
-    outcome, _ = run(predictor, base, tmp_path / "model")
-    assert outcome.rows == (2 if result is pairs else ROWS)
+    pack(predictor, base)
+    workload = predictor.workload()
+    check_inputs(workload, {"data": folder})
+    assert not {"manifest.json", "trials.json", "ids.parquet", VALUE} & {block.name for block in file_blocks("data")}
+    kind, pieces = pieces_of(workload, "data")
+    reader = named(kind, scan_columns(workload, "data", kind, pieces, lambda event: None))
+    batches = [batch for piece in pieces for batch in reader.batches(folder, piece.span, 4, 1)]
+    assert sum(len(next(iter(batch.values()))) for batch in batches) == (2 if result is pairs else ROWS)
 
 
 def test_a_batch_of_predictions_names_its_records_as_the_first_one_did(base, tmp_path):
@@ -214,15 +217,3 @@ def test_results_of_jobs_go_from_one_to_the_next(address, base, tmp_path):
     assert done.returncode == 0, done.stderr
     found = pa.concat_tables([pq.read_table(paths.model / file.name) for file in Manifest.read(paths.model).files])
     assert found["row"].to_pylist() == list(range(ROWS))
-
-
-@pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.__name__)
-def test_the_other_workloads_find_every_result_as_it_is(base, result):
-    left_by(result, Paths(base).channel("data"))
-    # Scripts, functions, training loops and sweeps open the files themselves, or as blocks.
-    others = (raysm.Script, PickledFunction, TorchScript, TrainLoop, FunctionSweep, ScriptSweep, SessionWorkload)
-    assert [kind for kind in others if kind.input_check is not None] == []
-    pack(raysm.Batch(first_column, batch_size=4), base)
-    names = [block.name for block in file_blocks("data")]
-    assert names
-    assert not {"manifest.json", "trials.json", "ids.parquet", VALUE} & set(names)
