@@ -62,7 +62,7 @@ class FileBlock(PlacedBlock):
 def file_blocks(channel: str) -> list[FileBlock]:
     """List a channel's files, one block each, sorted by name.
 
-    Of a FullyReplicated channel any instance may take any file. Of a ShardedByS3Key channel a file is worked on by the
+    Any instance may work on a file of a FullyReplicated channel. A file of a ShardedByS3Key channel goes to the
     instance that has it; each instance is asked for its list.
 
     Raises:
@@ -178,34 +178,34 @@ def map_blocks(
     in_flight: int | None = None,
     lasting: bool = False,
 ) -> Iterator[tuple[B, V]]:
-    """Call ``function(block)`` for every block, as Ray tasks spread over all instances, and yield what they return.
+    """Call ``function(block)`` for every block in Ray tasks on all instances, and yield what they return.
 
-    Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped once and should be
-    given what all blocks share by ``functools.partial``. A block is any value; a ``PlacedBlock`` may say on which
-    instance it runs, and what the function is given after it.
+    Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped once; bind what all
+    blocks share with ``functools.partial``. A block is any value; a ``PlacedBlock`` may say on which instance it runs,
+    and what else the function gets.
 
     Args:
-        function: Pure: a block that is tried again, or a job that is restarted, has to return the same. Or an object of
-            Ray that it became, of which a task that itself maps blocks need not make one more.
+        function: Pure: a block that is tried again, or a job that is restarted, has to return the same. May also be the
+            Ray object reference of a function, if a task maps blocks itself.
         blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An iterator may give
             ``LATER`` while any of its blocks is unfinished.
-        record: Where finished blocks are kept; those that it holds are not computed but read.
+        record: Keeps finished blocks; those that it has are read and not computed.
         on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
-        num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
+        num_cpus: CPUs of one task; NumPy uses as many threads if ``OMP_NUM_THREADS`` is not set.
         num_gpus: GPUs of one task.
         retries: How often a block is tried again after a crash, a lost instance, too little memory, or an ``OSError``
             of its function. Any other exception of the function is final.
-        in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
-        lasting: Each of the tasks that the cluster can run at once is one process for all of its blocks, which keeps
-            a GPU's memory.
+        in_flight: Maximum number of unfinished blocks; None is two for each task that the cluster can run at once.
+        lasting: Run the blocks in processes that live until the end, one for each task that the cluster can run at
+            once, for example to keep a GPU's memory.
 
     Yields:
         (block, value), in the order in which they are finished.
 
     Raises:
         BlockFailed: The function raised, or a block failed ``1 + retries`` times; the others are cancelled.
-        InvalidRequest: An option is out of range; no instance has the CPUs and GPUs of one task; or the function said
-            so of its input, which is not tried again.
+        InvalidRequest: An option is out of range, no instance has the CPUs and GPUs of one task, or the function raised
+            it about its input.
         InstanceLost: The instance that a block is bound to, or every one that could run it, went away and did not
             come back.
     """

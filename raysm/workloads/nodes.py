@@ -96,14 +96,14 @@ def answers(references: Iterable[Any]) -> list[Any]:
 
 
 class PlacedBlock:
-    """A block that says where it runs and what comes along; ``map_blocks`` asks no other block.
+    """A block that says where it runs and what else the function gets.
 
-    Inherit it, and have what there is to say as a field or a property:
+    Inherit it, and define what you need as a field or a property:
 
     - ``host``: the instance that the block runs on, ``algo-2``; None is any;
     - ``needs``: names of other instances that have to be there;
-    - ``inputs``: objects of Ray whose values the function is given after the block: they travel while the block waits
-      for its CPU.
+    - ``inputs``: Ray object references, whose values the function gets after the block: they travel while the block
+      waits for its CPU.
 
     Example::
 

@@ -22,18 +22,18 @@ from raysm.request.codec import from_json, to_json
 def report(*, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float) -> None:
     """Report metrics, which ``job.metrics()`` and ``raysm metrics JOB`` then show.
 
-    Works in a script and in a function; of the workers of a torchrun script, those of rank 0 count. A task of Ray
-    returns its figures to whoever called it, who reports them: Ray may merge the lines of its workers. Outside of a
-    job, and in a program that was sent by ``ray job submit``, they are printed for people.
+    Works in a script and in a function; in a torchrun script only rank 0's metrics count. A Ray task returns its
+    figures to its caller, which reports them: Ray may merge the lines of its workers. Outside of a job, and in a
+    program that ``ray job submit`` sent, metrics are printed for people.
 
     Args:
-        step: Of the work, where there is one: epoch, batch, trial.
-        checkpoint: A folder with what the work would need to go on from here. In a trial of a sweep it is kept on the
-            head; anywhere else nobody takes it, and it stays where it is.
+        step: Epoch, batch or other step of the work.
+        checkpoint: A folder with what the work needs to continue from here. In a trial of a sweep it is copied to the
+            head; anywhere else it is ignored.
         metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``.
 
     Raises:
-        InvalidRequest: There is no metric, one is no number, the step is no whole number, or the checkpoint is no
+        InvalidRequest: There is no metric, a metric is no number, the step is no whole number, or the checkpoint is no
             folder.
     """
     if not metrics:
@@ -61,9 +61,9 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
 
 
 def restored() -> Path | None:
-    """Return the folder of the checkpoint that a trial of a sweep goes on from; None at its beginning.
+    """Return the folder of the checkpoint that a trial of a sweep continues from; None at its beginning.
 
-    It is what the trial gave to ``report(checkpoint=…)`` last, before its instance went away or the job was
+    It is the last one that the trial gave to ``report(checkpoint=…)`` before its instance was lost or the job was
     interrupted; with ``stop="pbt"`` it may be another trial's.
     """
     folder = environment.inherited().get(TRIAL)
@@ -102,7 +102,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _whole(step: object) -> int:
-    """Return a step as Python's own number, which alone a line of the log can hold."""
+    """Return a step as an int, which a line of the log can hold."""
     try:
         whole = int(step)  # type: ignore[call-overload]  # a NumPy scalar or a tensor too
         if whole == step:
@@ -115,7 +115,6 @@ def _whole(step: object) -> int:
 RESTORED = "restored"
 """Folder inside a trial's folder: the checkpoint that the trial continues from."""
 
-# A JSON line like raysm's events, but the trial's worker reads it, so it never reaches the job's log.
 MARK = '{"raysm_report": 1, '
 """Prefix of a report's line. The trial's worker reads it, so it never reaches the job's log."""
 
@@ -207,11 +206,9 @@ class ProgressThrottle:
         self._tell()
 
     def add(self, done: int) -> None:
-        """So much more is done."""
         self.reach(self._done + done)
 
     def reach(self, done: int) -> None:
-        """So much is done in all."""
         if done == self._done:
             return
         self._done = done

@@ -172,11 +172,12 @@ class Parallel:
     """Stages of each worker; None is 2 with ``interleaved``, else it is 1."""
     optimize: Optimize = "speed"
     """``memory``: activations are computed again in the backward pass, and stages are balanced by their parameters;
-    ``speed``: they are kept, and stages are balanced by their time where an example batch allows to measure it."""
+    ``speed``: they are kept, and stages are balanced by their time if there is an example batch.
+    """
     offload: bool = False
-    """Whether what the backward pass needs waits in the memory of the CPU."""
+    """Keep activations in the memory of the CPU until the backward pass."""
     workers_per_instance: int | None = None
-    """What each instance has to run; None is any number. Only checked: the job's workload says how many are started."""
+    """Workers that each instance must run; None is any. Only checked: the job's workload starts them."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -67,13 +67,11 @@ def evaluate(
     loader_workers: int = 0,
     collate: Callable[[list[Any]], Any] = default_collate,
 ) -> dict[str, float]:
-    """Return the loss, and other metrics, of the model as it is now: means over all rows of a data set.
+    """Return the loss, and other metrics, of the model as it is now: exact means over all rows of a data set.
 
-    Every worker has to call it. The workers share the rows, each counts once, and the means are exact: over the rows,
-    however unevenly they lie over batches and workers. It computes in the mode of evaluation, in the precision of the
-    training, and leaves no trace: neither in the random numbers nor in the running averages nor in where the training
-    is in its data. Of replicas whose batch norms have averages of their own, all use those of the first, which are what
-    checkpoints keep. ::
+    Every worker has to call it. The workers share the rows, and each row counts once. It computes in evaluation mode
+    and in the precision of the training, and changes neither random numbers nor running averages nor the position in
+    the data. Replicas whose batch norms have averages of their own use those of the first, which checkpoints keep. ::
 
         for epoch in training.epochs(10):
             for batch in training.batches(dataset, batch_size=256):
@@ -84,8 +82,8 @@ def evaluate(
     Args:
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance; read in its own order.
         batch_size: Rows over all workers at a time, any number.
-        metrics: Name -> (output, target) -> the mean over the rows that it is given, one number.
-        loader_workers: Processes that read ahead, for each worker; 0 reads in the worker itself.
+        metrics: Name -> (output, target) -> the mean over the rows that it gets, one number.
+        loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
         collate: Makes a batch of samples, as for ``training.batches``.
 
     Returns:

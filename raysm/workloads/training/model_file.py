@@ -15,10 +15,10 @@ __all__ = ["MODEL_FILE", "save_model", "write"]
 
 
 def save_model(folder: str | Path | None = None) -> Path | None:
-    """Write the model that ``prepare`` was given, as it is now; every rank has to call it.
+    """Write the current model into ``model.safetensors``; every rank has to call it.
 
     Args:
-        folder: None is SM_MODEL_DIR; in no job ``model`` in the working folder.
+        folder: None is SM_MODEL_DIR, or ``model`` in the working folder outside of a job.
 
     Returns:
         The file on rank 0, None on the others.

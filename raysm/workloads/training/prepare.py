@@ -42,35 +42,34 @@ def prepare(
 ) -> tuple[nn.Module, Optimizer]:
     """Make model and optimizer train together over all workers.
 
-    The weights of rank 0 become those of all; if there is a whole checkpoint, its weights do. Call it once, before the
-    first step.
+    All workers get the weights of rank 0, or those of the newest whole checkpoint. Call it once, before the first step.
 
     Args:
         model: On the CPU or on this worker's device; the same architecture on every rank.
         optimizer: Over the model's parameters; it has not been stepped.
         parallel: How to cut the training over the workers; None replicates the model on each (DDP).
         loss: (output, target) -> mean over the rows.
-        scheduler: Of the optimizer's rate, stepped after every step, and kept in checkpoints. One that takes a metric
-            (``ReduceLROnPlateau``) is only kept: step it with what ``training.evaluate`` returns.
-        accumulate: Pieces in which a worker computes its slice of a batch, one after the other, whose gradients add up:
-            the same step with the activations of one piece in memory. A pipeline has its micro-batches instead.
+        scheduler: A scheduler of the optimizer's rate. It is stepped after every step and kept in checkpoints. One that
+            takes a metric (``ReduceLROnPlateau``) is only kept: step it with what ``training.evaluate`` returns.
+        accumulate: A worker computes its slice of a batch in this many pieces, one after the other, and adds up their
+            gradients: the same step with the activations of one piece in memory. A pipeline has micro-batches instead.
         blocks: Name of the Sequential or ModuleList whose children are the units in which the model is cut into
             stages, sharded, and computed again; or the names of the modules at which the second, third … stage begins.
-            None finds it: the model itself, if it is a Sequential, else the largest.
+            None takes the model itself, if it is a Sequential, else the largest.
         example: A batch like those of ``step``: stages are balanced by the blocks' time on it. None balances them by
             parameters.
         plan: Which modules are cut over the workers of ``tensor``: name -> 'colwise', 'rowwise' or a ParallelStyle of
             torch; ``*`` in a name is any number. None takes the model's own ``tp_plan``, as Hugging Face models have
             it.
-        precision: ``bf16`` computes in bfloat16 and keeps weights and gradients' sums in float32. None is that of the
+        precision: ``bf16`` computes in bfloat16 and keeps weights and sums of gradients in float32. None is that of the
             DataParallel, elsewhere ``fp32``.
-        compile: Whether the blocks compute by compiled code (``torch.compile``): the first steps take longer, the
-            others less time. It needs a C++ compiler on CPUs, and triton on GPUs.
-        max_norm: Gradients whose 2-norm over the whole model is larger are scaled down to it, whatever the mode; None
+        compile: Compile the blocks with ``torch.compile``: the first steps take longer, the others less time. It needs
+            a C++ compiler on CPUs, and triton on GPUs.
+        max_norm: Gradients whose 2-norm over the whole model is larger are scaled down to it, in every mode; None
             leaves them as they are.
         checkpoints: When to save, and what to keep; None is the default ``Checkpoints`` in a job that keeps them, and
-            else no checkpoints.
-        seed: Of the random numbers drawn from here on (dropout); ranks with different data or layers draw different
+            no checkpoints elsewhere.
+        seed: Seed of the random numbers from here on (dropout); ranks with different data or layers draw different
             ones.
 
     Returns:

@@ -36,16 +36,20 @@ class Checkpoints:
     """When to save a training, and what to keep of it."""
 
     every_steps: int = 500
-    """Steps between two checkpoints, at least 1; a training that is told to stop saves after any step."""
+    """Steps between two checkpoints, at least 1; a training that has to stop saves after any step."""
     keep: int = 2
-    """How many of the newest are kept, at least 1. With 1, an instance that dies before the service has taken over
-    its files leaves none that is whole."""
+    """Number of the newest that are kept, at least 1. With 1, no whole checkpoint may be left if an instance dies
+    before the service has copied its files.
+    """
     best: Best | None = None
     """A metric and ``min`` or ``max``: the checkpoint with the best value is kept as well. ``loss`` is that of the
-    step; of another metric, the value that rank 0 reported last."""
+    step; for other metrics the value counts that rank 0 reported last.
+    """
     folder: str | Path | None = None
-    """Where, on each instance. In a job: below its folder for checkpoints, which the service keeps where the job has a
-    checkpoint URI; None is ``raysm/training`` there. In no job None is ``checkpoints`` in the working folder."""
+    """The folder on each instance. In a job it is inside the job's folder for checkpoints, which the service keeps if
+    the job has a checkpoint URI; None is ``raysm/training`` there. Outside of a job None is ``checkpoints`` in the
+    working folder.
+    """
 
     def __post_init__(self) -> None:
         for name in ("every_steps", "keep"):

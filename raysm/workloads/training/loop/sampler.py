@@ -68,7 +68,7 @@ def slices(
 
 
 def epochs(count: int) -> Iterator[int]:
-    """Yield the numbers of the epochs that are still to be done of ``count``, beginning with the one interrupted.
+    """Yield the numbers of the epochs that are left of ``count``, beginning with the interrupted one.
 
     For loops that do something at the end of each epoch::
 
@@ -78,9 +78,9 @@ def epochs(count: int) -> Iterator[int]:
             for inputs, target in training.batches(validation, batch_size=256, shuffle=False):
                 evaluate(model(inputs), target)
 
-    A loop over ``batches`` none of which goes to ``step`` looks at the data and moves nothing: where training is in an
-    epoch, and what checkpoints say of it, follows from the loop that is stepped, of which an epoch has one. Gone on
-    with after an interruption, that loop has the rows that are left, which may be none, and all others have theirs.
+    A loop over ``batches`` whose batches do not go to ``step`` does not change the position of the training. An epoch
+    has one loop that is stepped; after an interruption it gets the rows that are left, perhaps none, and all other
+    loops get all of their rows.
     """
     session = sessions.current()
     # Read when the loop begins, not when epochs() is called: a generator runs late.
@@ -107,24 +107,23 @@ def batches(
     drop_last: bool = False,
     collate: Callable[[list[Any]], Any] = default_collate,
 ) -> Iterator[Any]:
-    """Yield this worker's slice of each batch, on its device; goes on where the checkpoint was made.
+    """Yield this worker's slice of each batch, on its device, from the position of the checkpoint on.
 
     Args:
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance.
-        batch_size: Rows of one step over all workers: what the learning rate has to suit, and what stays the same
-            when the number of workers changes.
-        epochs: Passes over the data in the whole training, those before an interruption included; None is one pass:
-            inside a loop over ``training.epochs``, and for data that are not trained on.
+        batch_size: Rows of one step over all workers. It stays the same if the number of workers changes, and the
+            learning rate has to suit it.
+        epochs: Passes over the data in the whole training, including those before an interruption; None is one pass,
+            inside of ``training.epochs`` and for data that are not trained on.
         shuffle: Give each epoch an order of its own.
-        seed: Of the orders, and of what samples draw at random.
-        loader_workers: Processes that read ahead, for each worker; 0 reads in the worker itself.
-        drop_last: Leave out the last batch of an epoch where it is smaller than the others.
+        seed: Seed of the orders, and of the random numbers that samples draw.
+        loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
+        drop_last: Leave out the last batch of an epoch if it is smaller than the others.
         collate: Makes a batch of samples.
 
     Raises:
         InvalidRequest: A number is out of range, the data set has no length, or two loops count the epochs. ``step``
-            raises it where the checkpoint that training goes on from was made in the middle of an epoch of other data
-            or another order.
+            raises it if the checkpoint was made in the middle of an epoch of other data or another order.
     """
     session = sessions.current()
     if session.trainer is not None:
