@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import raysm
 from raysm.client.results.batch import Batch
 from raysm.contract.events import Progress, parse
 from raysm.contract.result import Manifest
@@ -96,31 +95,3 @@ def test_a_killed_instance_costs_only_what_it_was_predicting(images, tmp_path):
     steps = [event.done for event in log.events(Progress) if event.phase == "predict"]
     assert steps == sorted(set(steps))
     assert steps[-1] == 15
-
-
-@pytest.mark.long
-def test_each_instance_predicts_its_share_of_a_sharded_channel(images, tmp_path):
-    folder, pixels = images
-    batch = Batch(Brightness, batch_size=4, piece_rows=8)
-    request, pickled = asked(folder, batch, Cluster(count=2), "ShardedByS3Key")
-    with leaving_nothing(tmp_path):
-        outcome, log, model = completed(request, tmp_path, "process", function=pickled)
-    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
-    table = predicted(model)
-    by_file = dict(zip(table["file"].to_pylist(), table["brightness"].to_pylist(), strict=True))
-    assert len(by_file) == IMAGES
-    np.testing.assert_allclose([by_file[f"{n:03}.png"] for n in range(IMAGES)], pixels.reshape(IMAGES, -1).mean(axis=1))
-
-
-@pytest.mark.long
-def test_a_processing_job_predicts_as_a_training_job_does(home, images, by_value):
-    folder, pixels = images
-    job = raysm.submit(
-        raysm.Batch(Brightness, batch_size=4, piece_rows=8),
-        inputs={"images": str(folder)},
-        kind="processing",
-        cluster=Cluster(count=2),
-    )
-    table = job.result().table().sort_by("file")
-    assert job.describe().status.name == "COMPLETED"
-    assert np.allclose(table["brightness"], pixels.reshape(IMAGES, -1).mean(axis=1))

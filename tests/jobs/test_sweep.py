@@ -93,19 +93,6 @@ def wait_until(condition, log):
 
 
 @pytest.mark.namespace
-def test_fifty_trials_with_early_ends(tmp_path):
-    with (
-        leaving_nothing(tmp_path),
-        started(work, tmp_path / "1", tmp_path / "store", trials=50, stop="asha") as (job, log),
-    ):
-        assert job.wait(SWEEP_S).status == "Completed", log.text()
-        trials = Trials.read(job.model_dir)
-        assert [trial.number for trial in trials.trials] == list(range(50))
-        assert {trial.status for trial in trials.trials} == {"done", "stopped"}
-        assert abs(trials.trials[trials.best].params["x"] - 0.3) < 0.2
-
-
-@pytest.mark.namespace
 def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_left(tmp_path):
     with (
         leaving_nothing(tmp_path),

@@ -12,13 +12,6 @@ CHILD = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', '
 FOREVER = "\nimport time\nprint('there')\ntime.sleep(600)"
 
 
-def test_both_of_its_streams_are_one_of_lines_and_its_variables_are_its_own(tmp_path):
-    code = "import os, sys; print(os.getcwd()); print(os.environ['OWN'], file=sys.stderr)"
-    with started([sys.executable, "-c", code], tmp_path, {"OWN": "1"}) as process:
-        assert list(process.stdout) == [f"{tmp_path}\n", "1\n"]
-        assert process.wait() == 0
-
-
 def test_it_is_there_no_more_behind_its_block_and_neither_is_what_it_started(tmp_path):
     with started([sys.executable, "-c", CHILD + FOREVER], tmp_path) as process:
         child = psutil.Process(int(process.stdout.readline()))

@@ -16,8 +16,7 @@ from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import Span
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.predict import Part
-from raysm.workloads.batch.run import Places, Size, _record, size_of
-from raysm.workloads.nodes import Node
+from raysm.workloads.batch.run import Places, _record
 from tests.support.batches import run
 
 
@@ -185,26 +184,3 @@ def test_predictions_have_one_type_though_none_of_a_batch_or_of_a_file_has_a_val
         content = (tmp_path / "model" / file.name).read_bytes()
         assert (file.shape, file.bytes) == ((rows,), len(content))
         assert file.sha256 == hashlib.sha256(content).hexdigest()
-
-
-def node(cpus, gpus=0):
-    return Node(host="algo-1", node_id="1", address="", rank=0, instance_type="", cpus=cpus, gpus=gpus)
-
-
-def asked(**fields):
-    return BatchInference(**{"name": "m", "python": "3.11", "batch_size": 2} | fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "nodes", "size"),
-    [
-        ({}, [node(4)], Size(cpus=1, gpus=0)),
-        ({}, [node(8, 1), node(48, 4)], Size(cpus=8, gpus=1)),
-        ({"gpus": 0.5}, [node(8, 1)], Size(cpus=4, gpus=0.5)),
-        ({"gpus": 0}, [node(8, 1)], Size(cpus=1, gpus=0)),
-        ({"cpus": 3}, [node(8, 1)], Size(cpus=3, gpus=1)),
-        ({"gpus": 1}, [node(8)], Size(cpus=1, gpus=1)),
-    ],
-)
-def test_a_process_has_a_gpu_with_its_share_of_the_cpus(fields, nodes, size):
-    assert size_of(asked(**fields), nodes) == size

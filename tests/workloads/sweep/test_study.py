@@ -7,7 +7,7 @@ import pytest
 
 import raysm
 from raysm.contract.events import Trial
-from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
+from raysm.request.sweep import Earlier, ScriptSweep
 from raysm.workloads.sweep.study import Entry, Population, Study, drawing_by, key_of
 
 SPACE = {
@@ -135,17 +135,6 @@ def test_earlier_trials_are_learned_from_also_if_a_function_draws(study):
         opened = study(draw, space=LINE, warm_start=earlier)
         assert [(trial.params, trial.value) for trial in trials(opened)] == [({"x": 0.2}, 0.2), ({"x": 0.8}, 0.8)]
         assert opened.next().trial.number == 0
-
-
-def test_a_sweep_is_known_by_its_space_metric_and_function():
-    def sweep(**fields):
-        return FunctionSweep(
-            **{"name": "train", "python": "3.11", "space": LINE, "metric": "loss", "mode": "min"} | fields
-        )
-
-    assert key_of(sweep()) == key_of(sweep(trials=50, concurrency=2, stop="asha"))
-    others = [sweep(metric="accuracy"), sweep(name="other"), sweep(space={"x": raysm.uniform(0, 2)})]
-    assert len({key_of(each) for each in (sweep(), *others)}) == 4
 
 
 def stops(study, *values):

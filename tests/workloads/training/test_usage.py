@@ -127,13 +127,6 @@ def test_gpus_are_read_and_their_library_closed_at_the_end(nvml):
     assert fake.closed
 
 
-def test_gpus_that_cannot_be_opened_are_unknown_and_that_is_said_once(nvml):
-    nvml(failing=["init"])
-    event, lines, usage = until_emitted("memory_percent", has_gpus=True)
-    assert "gpu_percent" not in usage.means()
-    assert lines == ["how busy the GPUs of algo-2 are stays unknown: NVIDIA's driver library says: init failed"]
-
-
 def test_without_psutil_that_is_said_once_and_the_training_goes_on():
     def lacking():
         raise MissingDependency("psutil is not installed; add it to the requirements")

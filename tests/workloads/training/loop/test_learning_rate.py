@@ -40,14 +40,6 @@ def test_it_rises_linearly_step_by_step_to_k_times_the_rate():
     assert [factor(step, growth=5.0, warmup_steps=4) for step in range(6)] == [1, 2, 3, 4, 5, 5]
 
 
-def test_a_smaller_batch_has_the_smaller_rate_from_the_first_step_on():
-    assert factor(0, growth=0.5, warmup_steps=4) == 0.5
-
-
-def test_without_warm_up_it_is_there_at_once():
-    assert factor(0, growth=4.0, warmup_steps=0) == 4.0
-
-
 def test_the_optimizer_steps_with_the_scaled_rate(session):
     rates, optimizer = trained(session, scale(0.1, base_batch=10, warmup_epochs=1), 5)
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])  # k = 4, reached after the 3 steps of an epoch

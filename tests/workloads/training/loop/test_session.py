@@ -56,10 +56,3 @@ def test_metrics_are_events_in_a_job_and_words_elsewhere(capsys):
     assert (event.name, event.value, event.step) == ("loss", 0.25, 7)
     worker().report(step=3, loss=0.25, accuracy=1)
     assert capsys.readouterr().out == "step 3: loss 0.25, accuracy 1\n"
-
-
-def test_a_loss_that_is_not_finite_is_told_to_people_and_leaves_no_event(capsys):
-    worker(in_job=True, position=Position(steps=7)).report(loss=float("nan"), accuracy=0.5)
-    words, event = capsys.readouterr().out.splitlines()
-    assert words == "step 7: loss nan"
-    assert parse(event).name == "accuracy"

@@ -11,7 +11,7 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.parallel.tensors import draw_by_part, resolve_plan
+from raysm.workloads.training.parallel.tensors import resolve_plan
 from tests.support.parallel_modes import Attention, Transformer
 
 WIDTH, HIDDEN = 8, 64
@@ -113,22 +113,6 @@ def test_a_model_without_dropout_leaves_the_stream_where_it_was(ranks):
     assert drawn == alone[3]
 
 
-def masks_of(block):
-    """Return what one forward drops, the stream being where it is."""
-    block.mlp.between.masks.clear()
-    block(torch.ones(4, WIDTH))
-    return block.mlp.between.masks[0]
-
-
-def test_a_pair_that_a_user_describes_by_a_style_draws_as_the_whole_does():
-    block, whole = Block(0.5), Block(0.5)
-    draw_by_part(block, {"mlp.fc1": "colwise", "mlp.fc2": object()}, 1)
-    torch.manual_seed(2)
-    masks = masks_of(block)
-    torch.manual_seed(2)
-    assert torch.equal(masks, masks_of(whole))
-
-
 def gone_on_with(folder, until):
     """Train from the newest checkpoint to a step; return the losses."""
     torch.manual_seed(0)
@@ -206,24 +190,3 @@ def tied():
 def test_a_plan_that_cannot_be_is_refused_by_name(model, plan, named):
     with pytest.raises(InvalidRequest, match=named):
         resolve_plan(model, plan, 4)
-
-
-def encoded(parallel):
-    """Return what a cut encoder computes in an evaluation, and whether torch's fast path is still on."""
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(WIDTH, 2, HIDDEN, dropout=0.0, batch_first=True)
-    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(4 * WIDTH, 3))
-    plan = {"0.linear1": "colwise", "0.linear2": "rowwise"}
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training.prepare(model, optimizer, parallel, loss=F.cross_entropy, plan=plan)
-    rows = torch.linspace(-1, 1, 6 * 4 * WIDTH).reshape(6, 4, WIDTH)
-    measured = training.evaluate(torch.utils.data.TensorDataset(rows, torch.arange(6) % 3), batch_size=6)
-    sessions.end()
-    return measured["loss"], torch.backends.mha.get_fastpath_enabled()
-
-
-def test_the_fast_path_of_other_models_stays_on(ranks):
-    loss, _ = encoded(None)
-    for found, is_on in ranks.run(2, encoded, Parallel(tensor=2)):
-        assert found == pytest.approx(loss, abs=1e-5)
-        assert is_on
