@@ -99,9 +99,6 @@ class ServerRecord:
     """Since the epoch."""
     version: str
     """Of raysm; a client of another version may not understand it."""
-    log_late_s: float = 0.0
-    """How late lines of a job may be, in seconds, by the server's scenario: whoever follows it waits so long for the
-    last ones."""
     speed: float = 1.0
     """How many seconds of its clock pass in one, by its scenario."""
 
@@ -129,8 +126,6 @@ class ServerRecord:
                 port=int(fields["port"]),
                 started_s=float(fields["started_s"]),
                 version=str(fields["version"]),
-                # Of a server that is older than the field: it has to be found all the same, to be told so.
-                log_late_s=float(fields.get("log_late_s", 0.0)),
                 speed=float(fields.get("speed", 1.0)),
             )
         except (InvalidConfig, KeyError, TypeError, ValueError):

@@ -1,8 +1,8 @@
 """Checkpoints that survive a job.
 
-As with S3, every instance gets all of them before it starts; while the job runs, what instances write there goes to
-the store, unfinished files too, and what the instance that wrote it removes is removed there. All instances share the
-one store: two that write the same name overwrite each other, and the later one stays.
+As with S3, every instance gets all of them before it starts. While the job runs, files that instances write there are
+copied to the store, unfinished ones too, and files that their writer removes are removed there. All instances share the
+one store: if two write the same name, the later one stays.
 """
 
 import contextlib
@@ -15,39 +15,28 @@ from typing import Protocol, TypeAlias
 
 from raysm.contract.store import files_below, make_folder, replacing
 
-__all__ = ["CheckpointStore", "CheckpointSync", "FolderStore"]
-
 Stamp: TypeAlias = tuple[int, int]
 """Modification time in nanoseconds, and size."""
 
 
 class CheckpointStore(Protocol):
-    """Where checkpoints are kept."""
+    """A place that keeps checkpoints."""
 
     def fetch(self, folder: Path) -> None:
-        """Bring everything into ``folder``, which is there."""
+        """Copy everything into the existing ``folder``."""
 
     def put(self, path: Path, name: str) -> None:
-        """Take over the file ``path`` under ``name``.
-
-        Raises:
-            FileNotFoundError: It was removed meanwhile.
-        """
+        """Copy the file ``path`` to ``name``; raise FileNotFoundError if it was removed meanwhile."""
 
     def remove(self, name: str) -> None:
-        """Remove ``name``; harmless if it is not there."""
+        """Remove ``name`` if it exists."""
 
 
 class FolderStore:
     """A folder of this machine plays the checkpoint URI."""
 
     def __init__(self, folder: Path, within: Path | None = None) -> None:
-        """Take the folder, which is made when it is first needed.
-
-        Args:
-            folder: Of this machine.
-            within: A folder above it that is never made; None makes all that lacks.
-        """
+        """Use a folder, which is made when it is first needed; ``within``, a folder above it, is never made."""
         self._folder, self._within = folder, within
 
     def fetch(self, folder: Path) -> None:
@@ -61,9 +50,9 @@ class FolderStore:
             shutil.copy2(path, beside)
 
     def remove(self, name: str) -> None:
-        """Remove one file, and the folders that are empty without it: a file may come in their place."""
+        """Remove one file, and the folders that become empty: a file may take their place."""
         path = self._folder / name
-        # What was a folder of the name may be a file by now.
+        # A folder of the name may be a file by now.
         with contextlib.suppress(NotADirectoryError):
             path.unlink(missing_ok=True)
         for folder in path.parents:
@@ -71,15 +60,15 @@ class FolderStore:
                 return
             try:
                 folder.rmdir()
-            except OSError:  # not empty, or not there
+            except OSError:  # not empty, or it does not exist
                 return
 
 
 class CheckpointSync:
-    """Keeps a store and the instances' own checkpoint folders together."""
+    """Synchronizes a store with the instances' checkpoint folders."""
 
     def __init__(self, store: CheckpointStore, instances: Sequence[Path]) -> None:
-        """Take the store, and the folder of each instance, which is there."""
+        """Use a store and the existing folder of each instance."""
         self._store = store
         self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
         self._lock = threading.Lock()
@@ -88,20 +77,20 @@ class CheckpointSync:
         self._error: Exception | None = None
 
     def restore(self) -> None:
-        """Give each instance what the store holds; call it before they start."""
+        """Copy the store to each instance, before they start."""
         first: Path | None = None
         for path in self._seen:
             if first is None:
-                # Once: the others get copies of what one has, not a download each.
+                # One download; the others get copies.
                 self._store.fetch(path)
                 first = path
             else:
                 _copy_below(first, path)
-            # What was brought is known already, and not taken for new by the next collection.
+            # The next collection must not take these files for new ones.
             self._seen[path] = _stamps(path)
 
     def follow(self, every_s: float) -> None:
-        """Collect again and again, in a thread, until ``close``: a large checkpoint must not hold up a stop."""
+        """Collect repeatedly in a thread until ``close``, so that a large checkpoint does not delay a stop."""
         self._thread = threading.Thread(target=self._run, args=(every_s,), name="checkpoints", daemon=True)
         self._thread.start()
 
@@ -110,11 +99,7 @@ class CheckpointSync:
             self.collect()
 
     def close(self) -> None:
-        """Collect for the last time; nothing of the instances runs any more.
-
-        Raises:
-            Exception: What the store raised last about something that it does not have even now.
-        """
+        """Collect for the last time, after all instances have ended; raise the store's error about a missing file."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -123,34 +108,28 @@ class CheckpointSync:
             raise self._error
 
     def leave(self, folder: Path) -> None:
-        """Look at the folder of an instance no more: what the store does not have of it by now is lost."""
+        """Stop collecting the folder of an instance: files that the store does not have yet are lost."""
         with self._lock:
             self._seen.pop(folder, None)
 
     def collect(self) -> None:
-        """Take over what changed in the instances since the last call.
-
-        What fails is tried again by the next call: a full disk may have room then.
-        """
+        """Copy what changed in the instances since the last call; what fails is tried again by the next call."""
         with self._lock:
-            self._collect()
-
-    def _collect(self) -> None:
-        self._error = None
-        changes = [change for path in self._seen for change in self._changes(path)]
-        # By time: where two instances wrote one name, the later one comes last, and stays.
-        for stamp, path, name in sorted(changes):
-            try:
-                self._store.put(path / name, name)
-            except FileNotFoundError:
-                pass  # removed again meanwhile: the next call sees that
-            except Exception as error:
-                self._error = error
-                continue
-            self._seen[path][name] = stamp
+            self._error = None
+            changes = [change for path in self._seen for change in self._changes(path)]
+            # By time, so that the later one of two files of one name stays.
+            for stamp, path, name in sorted(changes):
+                try:
+                    self._store.put(path / name, name)
+                except FileNotFoundError:
+                    pass  # removed meanwhile; the next call sees that
+                except Exception as error:
+                    self._error = error
+                    continue
+                self._seen[path][name] = stamp
 
     def _changes(self, path: Path) -> list[tuple[Stamp, Path, str]]:
-        """Return what is new or changed below ``path`` with its stamp; carry out what was removed."""
+        """Return new and changed files below ``path`` with their stamps; remove from the store what was removed."""
         before = self._seen[path]
         try:
             now = _stamps(path)
@@ -168,8 +147,8 @@ class CheckpointSync:
 
 
 def _copy_below(source: Path, folder: Path) -> None:
-    """Copy what lies in ``source`` into ``folder``, which is there."""
-    # Not by copytree, which makes the folder, and all above it, where it was removed meanwhile.
+    """Copy the content of ``source`` into the existing ``folder``."""
+    # Not by copytree, which makes the folder again if it was removed meanwhile.
     for at, _, names in os.walk(source, followlinks=True):
         to = folder / Path(at).relative_to(source)
         make_folder(to, within=folder)
@@ -183,7 +162,7 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
         try:
             stat = path.stat()
             stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
-        # The program goes on writing: what was listed may be gone by now, or a file stand where its folder was.
+        # The program goes on writing: a listed file may be gone by now, or a file may have replaced its folder.
         except (FileNotFoundError, NotADirectoryError):
             continue
     return stamps

@@ -1,6 +1,6 @@
-"""The specification of a job on this machine, which the server makes from an API request.
+"""The specification of a job on this machine, made by the server from an API request.
 
-All data are on this machine: the server has downloaded them from S3, and uploads what remains.
+All data are on this machine: the server downloads channels from S3 before, and uploads outputs afterwards.
 """
 
 from collections.abc import Mapping
@@ -14,26 +14,22 @@ from raysm.errors import InvalidRequest
 from raysm.local.checkpoints import CheckpointStore
 from raysm.request.channels import Distribution
 
-__all__ = ["ACCOUNT", "REGION", "Channel", "Checkpoints", "Group", "JobSpec", "Patience", "number_hosts"]
-
 ACCOUNT = "000000000000"
-"""No account of AWS."""
+"""AWS has no such account."""
 REGION = LOCAL_REGION
-"""Where a job is that names no region."""
+"""The default region."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long instances that are to end may take; all in seconds."""
+    """How long instances that are to end may take, in seconds."""
 
     stop_grace_s: float = 120.0
-    """From SIGTERM to SIGKILL in a job that is stopped: SageMaker's own 120."""
-    # Long enough for the head to notice the loss and say so: its words become the failure reason.
+    """From SIGTERM to SIGKILL in a job that is stopped: SageMaker's 120."""
     settle_s: float = 15.0
-    """That the others have, once an instance has failed, to end by themselves."""
-    # Time to save what they have; one that is frozen hears nothing, and is not to keep the job from its end.
+    """For the others to end by themselves after a failure: the head must notice it and write the reason."""
     kill_s: float = 30.0
-    """From their SIGTERM to SIGKILL, where they have not."""
+    """From their SIGTERM to SIGKILL otherwise: time to save work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +39,12 @@ class Group:
     name: str
     """A plain job has one, ``homogeneousCluster``."""
     instance_type: str
-    """As asked for."""
     hosts: tuple[str, ...]
     """In the order of their numbers."""
 
 
 def number_hosts(*groups: tuple[str, str, int]) -> tuple[Group, ...]:
-    """Name the hosts of groups, each of them name, instance type and count: ``algo-1`` upwards, group by group."""
+    """Number the hosts of groups, given as name, instance type and count: ``algo-1`` upwards, group by group."""
     numbered, number = [], 1
     for name, instance_type, count in groups:
         numbered.append(Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count))))
@@ -62,79 +57,65 @@ class Channel:
     """A named input whose data lies on this machine."""
 
     name: str
-    """Of the channel."""
     source: Path
     """A file, or a folder of files."""
     distribution: Distribution = "FullyReplicated"
-    """FullyReplicated: each instance has all. ShardedByS3Key: each has its share, by key."""
+    """FullyReplicated: each instance gets all objects. ShardedByS3Key: each gets its share."""
     owned: bool = False
-    """False: the source is the user's, which no instance may change. True: it belongs to the job alone, which may move
-    it, and each instance gets files of its own that it may change."""
+    """The source belongs to the job, which may move it, and each instance gets its own copy. Otherwise it is the user's
+    and no instance may change it."""
     target: PurePosixPath | None = None
-    """Where it appears, relative to the base folder; None is ``input/data/NAME``, or ``processing/input/NAME``."""
+    """Its path relative to the base folder; None is ``input/data/NAME``, or ``processing/input/NAME``."""
     content_type: str | None = None
-    """MIME type, told to the job."""
+    """MIME type in the job's configuration."""
     record_wrapper: str = "None"
-    """Told to the job."""
     groups: tuple[str, ...] = ()
-    """Instance groups that get it; none is all."""
+    """Instance groups that get the channel; empty is all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
-    """State that survives the job."""
+    """Checkpoints that survive the job."""
 
     store: CheckpointStore
-    """Where it is kept."""
     uri: str
-    """What the job is told of that."""
+    """The store's URI in the job's configuration."""
     target: PurePosixPath = PurePosixPath("checkpoints")
-    """Where it appears in each instance, relative to the base folder."""
+    """The path in each instance, relative to the base folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSpec:
-    """One job.
-
-    Raises:
-        InvalidRequest: A Processing job has what only training has.
-    """
+    """One job; raises InvalidRequest for a Processing job with parts that only training has."""
 
     name: str
-    """Of the job."""
     groups: tuple[Group, ...]
-    """The instances."""
     command: tuple[str, ...]
     """The main process of each instance; ``/opt/ml`` in it is the instance's, whatever its kind."""
     api: JobApi = TRAINING
-    """Which of SageMaker's APIs it was asked of: instances find their files where that one has them."""
+    """The API decides the paths in the instances."""
     account: str = ACCOUNT
-    """Of the ARN."""
     region: str = REGION
-    """Of the ARN and of AWS_REGION."""
     head: str | None = None
-    """The host that starts first and whose words about a failure count first; None is the first host of all."""
+    """The host that starts first and whose failure reason counts first; None is the first host."""
     channels: tuple[Channel, ...] = ()
-    """The inputs."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The job's own variables; they replace the service's."""
+    """The job's own variables, which replace the service's."""
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
-    """Of a training job."""
     checkpoints: Checkpoints | None = None
-    """Of a training job."""
     warm: Path | None = None
-    """Of a job whose instances are kept for the next one: where what is kept lies, a folder for each host."""
+    """The kept cache folders of a warm pool, one for each host."""
     outputs: Mapping[str, PurePosixPath] = field(default_factory=dict)
-    """Of a Processing job: where each output is collected, relative to the base folder."""
+    """The paths of a Processing job's outputs, relative to the base folder."""
     description: Mapping[str, Any] = field(default_factory=dict)
-    """Of a Processing job: what ``processingjobconfig.json`` says, in the words of the API."""
+    """The content of a Processing job's ``processingjobconfig.json``."""
     losses_allowed: bool = False
-    """Whether the job goes on without an instance, other than the head, that failed; SageMaker never does."""
+    """The job goes on if an instance other than the head fails; SageMaker never does."""
 
     def __post_init__(self) -> None:
-        """Check what the kind of job admits."""
+        """Check the parts against the API."""
         title = self.api.title
-        # API_ProcessingResources has one ClusterConfig, of one type, and no groups.
+        # API_ProcessingResources has one ClusterConfig, with one type and no groups.
         if len(self.groups) > 1 and not self.api.has_groups:
             raise InvalidRequest(f"a {title} job has instances of one type: give count, not groups, or use training")
         if self.checkpoints and not self.api.has_checkpoints:
@@ -152,8 +133,7 @@ class JobSpec:
 
     @property
     def first(self) -> str:
-        """The host that is the head."""
-        # algo-1, where nobody names a group for it.
+        """The head."""
         return self.head or self.groups[0].hosts[0]
 
     def hosts_of(self, channel: Channel) -> tuple[str, ...]:
@@ -162,6 +142,5 @@ class JobSpec:
         return tuple(host for group in groups for host in group.hosts)
 
     def place_of(self, channel: Channel) -> PurePosixPath:
-        """Return where ``channel`` appears, relative to the base folder."""
-        # A channel's place is the API's; a Processing input names its own.
+        """Return the path of ``channel`` relative to the base folder."""
         return channel.target or PurePosixPath(self.api.layout.channels) / channel.name

@@ -3,14 +3,14 @@
 Below ``root``:
 
     algo-1/ml/           the instance's /opt/ml
-    algo-1/home, tmp …   its own things
+    algo-1/home, tmp …   its home and temporary folders
     logs/algo-1.log      all that it wrote
 
-What is known of the service, and what is not: a job is Failed as soon as one container exits with something else than
-0, and containers that are stopped get SIGTERM, then SIGKILL after 120 s. How soon the others are stopped once one has
-failed is not documented. Here they have a time (``Patience``) to notice and to end by themselves, so that the head's
-own words about the loss become the failure reason; then they get SIGTERM, and later SIGKILL. One that is frozen hears
-neither the others nor SIGTERM and is killed at once.
+SageMaker documents that a job is Failed as soon as one container exits with another code than 0, and that containers
+that are stopped get SIGTERM, then SIGKILL after 120 s. It does not document how soon the others are stopped after a
+failure. Here they have some time (``Patience``) to notice and to end by themselves, so that the head's own words about
+the loss become the failure reason; then they get SIGTERM, and later SIGKILL. An instance that is frozen cannot notice
+anything, and is killed at once.
 """
 
 import contextlib
@@ -18,34 +18,115 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from raysm.contract.paths import Paths
+from raysm.contract.result import SERVICE_REASON
 from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
-from raysm.local.channels import Originals, relink
+from raysm.local.channels import relink
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import Channel, JobSpec, Patience
 from raysm.local.logs import LogPump
-from raysm.local.outcome import Exits, Outcome
 from raysm.local.preparing import Preparation
 from raysm.local.scenario import Scenario
 
-__all__ = ["LocalJob"]
-
 WATCH_S = 2.0
-"""How often to look, beside the moments at which something happens."""
+"""How often to look at the instances, beside the moments at which something happens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a job ended; times are seconds since the epoch."""
+
+    status: Literal["Completed", "Failed", "Stopped"]
+    failure_reason: str | None
+    """The head's failure file, else what is known of the instance that failed first."""
+    exit_code: int
+    """The exit code of the instance that failed first; 0 if none failed."""
+    exit_codes: Mapping[str, int]
+    """By host; 128 + signal if the main process was killed."""
+    started_s: float
+    """When all instances had been started."""
+    ended_s: float
+    """When the last of them was gone."""
+    exited_s: Mapping[str, float] = field(default_factory=dict)
+    """When each was gone, by host."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Exits:
+    """The instances of a job that have ended so far."""
+
+    spec: JobSpec
+    codes: dict[str, int] = field(default_factory=dict)
+    """By host."""
+    at_s: dict[str, float] = field(default_factory=dict)
+    """When each was gone, by host, in seconds since the epoch."""
+
+    def add(self, host: str, code: int, at_s: float) -> None:
+        """Record an exit."""
+        self.codes[host], self.at_s[host] = code, at_s
+
+    def failed(self) -> list[str]:
+        """Return the hosts whose exits fail the job; the first to fail is the cause."""
+        # A job may be allowed to lose instances other than the head.
+        allowed = self.spec.losses_allowed
+        hosts = (host for host, code in self.codes.items() if code != 0 and (host == self.spec.first or not allowed))
+        return sorted(hosts, key=self.at_s.__getitem__)
+
+    def outcome(self, paths: Callable[[str], Paths], *, stopped: bool, started_s: float, ended_s: float) -> Outcome:
+        """Return how the job ended, after all instances have.
+
+        Args:
+            paths: Returns the paths of a host.
+            stopped: Whether the service asked the job to end, so that exits by SIGTERM are no failures.
+            started_s: When all instances had been started.
+            ended_s: Now.
+        """
+        failed = [] if stopped else self.failed()
+        return Outcome(
+            status="Stopped" if stopped else "Failed" if failed else "Completed",
+            failure_reason=self._reason(failed, paths) if failed else None,
+            exit_code=self.codes[failed[0]] if failed else 0,
+            exit_codes=dict(self.codes),
+            started_s=started_s,
+            ended_s=ended_s,
+            exited_s=dict(self.at_s),
+        )
+
+    def _reason(self, failed: list[str], paths: Callable[[str], Paths]) -> str:
+        # The head's words first: it knows of the others' losses.
+        for host in dict.fromkeys([self.spec.first, *failed]):
+            with contextlib.suppress(OSError):
+                # A program may write any encoding; SageMaker takes the first 1024 characters.
+                text = paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
+                if text:
+                    return text if host == self.spec.first else f"{host}: {text}"[:SERVICE_REASON]
+        return f"{failed[0]}: {_describe(self.codes[failed[0]])}"
+
+
+def _describe(code: int) -> str:
+    if code == 128 + signal.SIGTERM:
+        # The first exit, so the signal did not come from this service.
+        return "ended because somebody sent it SIGTERM; the service had not asked it to stop"
+    if code > 128:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(code - 128).name}"
+    return f"exit code {code}"
 
 
 class LocalJob:
     """One job on this machine; a context manager, at whose end nothing of it runs any more.
 
     Attributes:
-        spec: What is run.
+        spec: The job's specification.
         hosts: All instances in the order of their numbers.
         head: The instance that is the head.
     """
@@ -62,27 +143,26 @@ class LocalJob:
         patience: Patience | None = None,
         scenario: Scenario | None = None,
     ) -> None:
-        """Keep what is to be done; nothing starts before ``start``.
+        """Prepare a job; nothing starts before ``start``.
 
         Args:
             spec: The job.
             root: A folder for everything of the job; the caller makes and removes it.
-            kind: Of instances.
-            image: What instances of kind docker run.
-            on_line: Called with host and line for each line that an instance writes, in one thread.
+            kind: Kind of the instances.
+            image: The image of instances of kind docker.
+            on_line: Called in one thread, with host and line, for each line that an instance writes.
             on_end: Called when ``wait`` would return at once.
             patience: How long instances that are to end may take.
-            scenario: What AWS would do to it.
+            scenario: What AWS does to the job.
 
         Raises:
-            InvalidRequest: The scenario speaks of a host that the job does not have.
+            InvalidRequest: The scenario names a host that the job does not have.
         """
         self.spec = spec
         self.head = spec.first
         self.hosts = spec.hosts
         self._scenario = scenario or Scenario()
         absent = self._scenario.capacity.absent
-        # A host that is none would be absent without anybody's notice.
         unknown = sorted(set(absent) - set(self.hosts))
         if unknown:
             raise InvalidRequest(f"capacity.absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
@@ -97,7 +177,6 @@ class LocalJob:
         self._site: Site | None = None
         self._logs: LogPump | None = None
         self._sync: CheckpointSync | None = None
-        self._originals = Originals(())
         self._instances: dict[str, Instance] = {}
         self._started_s = 0.0
         self._stop = threading.Event()
@@ -108,7 +187,7 @@ class LocalJob:
         self._ended = threading.Event()
 
     def paths(self, host: str) -> Paths:
-        """Return where the files of ``host`` lie on this machine."""
+        """Return the paths of ``host`` on this machine."""
         return Paths(self._root / host / "ml", self.spec.api)
 
     def log(self, host: str) -> Path:
@@ -126,10 +205,10 @@ class LocalJob:
         return self._instances
 
     def start(self, launching: Callable[[], None] = lambda: None) -> None:
-        """Bring the channels and files, and start all instances.
+        """Prepare channels and files, and start all instances.
 
         Args:
-            launching: Called when everything lies in its place, and the instances are started next.
+            launching: Called when everything is in place, before the instances start.
 
         Raises:
             InvalidRequest: The request cannot be run here; nothing was started.
@@ -137,7 +216,7 @@ class LocalJob:
         """
         if self._site is not None:
             raise RaysmError(f"the job {self.spec.name} was started before; make another LocalJob")
-        # Before a folder or a network is made: what is missing is said while there is nothing to clean up.
+        # First, while there is nothing to clean up.
         entries = channels.resolve(self.spec)
         self._site = open_site(self._kind, self._image)
         try:
@@ -151,7 +230,7 @@ class LocalJob:
                 scenario=self._scenario,
             )
             if not self._site.protects:
-                self._watch_originals(preparation.linked())
+                self._warn_of_links(preparation.linked())
             (self._root / "logs").mkdir(exist_ok=True)
             logs = self._logs = LogPump(self._on_line)
             specs = preparation.write(lambda host: logs.open(host, self.log(host)))
@@ -164,27 +243,26 @@ class LocalJob:
         self._watcher = threading.Thread(target=self._watch, name=f"job {self.spec.name}", daemon=True)
         self._watcher.start()
 
-    def _watch_originals(self, linked: list[Channel]) -> None:
-        self._originals = Originals(linked)
+    def _warn_of_links(self, linked: list[Channel]) -> None:
         for channel in linked:
             size = sum(path.stat().st_size for path in files_below(channel.source))
             self._on_line(
                 self.head,
-                f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not copied: what changes one of "
-                f"its files in place changes the original in {channel.source}",
+                f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not copied: a program that "
+                f"changes one of its files in place changes the original in {channel.source}",
             )
 
     def _restore(self, bases: list[Path]) -> None:
         checkpoints = self.spec.checkpoints
         if checkpoints is not None:
             self._sync = CheckpointSync(checkpoints.store, [base / checkpoints.target for base in bases])
-            # Before any instance: a program looks for its checkpoint when it starts, and SageMaker brings none later.
+            # Before any instance starts, because a program looks for its checkpoint first.
             self._sync.restore()
 
     def _launch(self, site: Site, specs: list[InstanceSpec]) -> None:
         assert self._logs is not None
         self._instances = {instance.host: instance for instance in site.start(specs)}
-        # Now that the instances have them: a pipe with an end here would never tell that its log is over.
+        # The instances have the pipes now; with an end open here, the logs would never end.
         self._logs.release()
         self._started_s = time.time()
         if self._sync is not None:
@@ -197,7 +275,7 @@ class LocalJob:
 
         Raises:
             TimeoutError: It has not ended within ``timeout_s``.
-            BaseException: What ``on_line`` raised.
+            BaseException: The error that ``on_line`` raised.
         """
         if not self._ended.wait(timeout_s):
             raise TimeoutError(f"the job {self.spec.name} has not ended within {timeout_s} s")
@@ -207,7 +285,7 @@ class LocalJob:
         return self._outcome
 
     def stop(self) -> None:
-        """Ask the job to end: SIGTERM to all instances now, SIGKILL after the grace; ``wait`` returns how it ended."""
+        """Ask the job to end: SIGTERM to all instances now, SIGKILL after the grace period."""
         self._stop.set()
         self._changed.set()
 
@@ -216,9 +294,9 @@ class LocalJob:
         self._instances[host].signal(signal.SIGKILL if number is None else number)
 
     def close(self) -> None:
-        """End whatever of the job still runs, at once; harmless when repeated."""
+        """End at once whatever still runs; may be repeated."""
         for instance in self._instances.values():
-            # First: the watcher returns when all are gone, and what it says last goes through the logs.
+            # First: the watcher returns when all are gone.
             instance.end()
         if self._watcher is not None:
             self._changed.set()
@@ -236,13 +314,13 @@ class LocalJob:
         self.close()
 
     def _watch(self) -> None:
-        """See the instances to their end; runs in a thread."""
+        """Follow the instances to their end; runs in a thread."""
         try:
             self._outcome = self._follow()
         except BaseException as error:
             self._error = error
         finally:
-            # In any case: whoever waits would wait for ever for a watcher that failed.
+            # Whatever failed: ``wait`` must return.
             self._ended.set()
             self._on_end()
 
@@ -251,18 +329,21 @@ class LocalJob:
         asked = stopped = terminated = False
         settle_at = kill_at = float("inf")
         while len(exits.codes) < len(self._instances):
-            # With a timeout: a stop and an exit set it, but nothing does at the moments of SIGTERM and SIGKILL.
+            # With a timeout, since no event marks the moments of SIGTERM and SIGKILL.
             self._changed.wait(min(WATCH_S, max(0.0, min(settle_at, kill_at) - time.monotonic())))
             self._changed.clear()
             for host, instance in self._instances.items():
                 if host not in exits.codes and instance.exited.done():
                     exits.add(host, instance.exited.result(), time.time())
-                    self._cut_checkpoints(host, exits.codes[host])
+                    if self._sync is not None and exits.codes[host] == 128 + signal.SIGKILL:
+                        # AWS does not promise to upload what an instance wrote just before it was killed.
+                        assert self.spec.checkpoints is not None
+                        self._sync.leave(self.paths(host).base / self.spec.checkpoints.target)
             now = time.monotonic()
-            # A stop that comes when all have ended changes nothing: the job is what they made of it.
+            # A stop after the last exit changes nothing.
             if self._stop.is_set() and not asked and len(exits.codes) < len(self._instances):
                 asked = True
-                # Behind a failure it hastens the end alone: what came first is what the job ended by.
+                # After a failure a stop only hastens the end.
                 stopped = not exits.failed()
                 settle_at = now
             if exits.failed():
@@ -270,35 +351,28 @@ class LocalJob:
                 settle_at = min(settle_at, now + self._patience.settle_s)
             if not terminated and now >= settle_at:
                 terminated = True
-                # SageMaker's 120 s are a stopped job's; those that outlive a failure get what saving their work takes.
+                # SageMaker's 120 s are those of a stopped job; after a failure there is time to save work.
                 kill_at = now + (self._patience.stop_grace_s if stopped else self._patience.kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
-                settle_at = float("inf")  # else every later exit that counts would send SIGTERM again
+                settle_at = float("inf")  # later exits must not send SIGTERM again
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
-        self._settle_links()
-        self._say_last(self._keep_checkpoints())
+        self._resolve_links()
+        self._finish_logs(self._keep_checkpoints())
         return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
 
     def _kill_frozen(self, exits: Exits) -> None:
-        """Kill instances whose main process is stopped (SIGSTOP): they hear no SIGTERM and can save nothing."""
+        """Kill instances whose main process is stopped (SIGSTOP): they cannot react to SIGTERM."""
         for host, instance in self._instances.items():
             if host not in exits.codes:
                 with contextlib.suppress(psutil.Error):  # it has just ended
                     if psutil.Process(instance.pid).status() == psutil.STATUS_STOPPED:
                         instance.kill()
 
-    def _cut_checkpoints(self, host: str, code: int) -> None:
-        checkpoints = self.spec.checkpoints
-        if self._sync is None or checkpoints is None:
-            return
-        if self._scenario.checkpoints.cut_at_sigkill and code == 128 + signal.SIGKILL:
-            self._sync.leave(self.paths(host).base / checkpoints.target)
-
-    def _settle_links(self) -> None:
-        """Let what an instance has linked to its ``/opt/ml`` be found among its checkpoints and outputs."""
+    def _resolve_links(self) -> None:
+        """Make links to ``/opt/ml`` below it valid on this machine, so that outputs behind them are found."""
         assert self._site is not None
         for host in self._instances:
             base = self.paths(host).base
@@ -307,10 +381,7 @@ class LocalJob:
                 relink(base, inside)
 
     def _keep_checkpoints(self) -> str | None:
-        """Take checkpoints over for the last time; return what is to be said if some could not be.
-
-        The job does not fail by it: its model is there, and may be worth more than the way to it.
-        """
+        """Collect checkpoints for the last time; return a line for the log if that failed, since the model counts."""
         try:
             if self._sync is not None:
                 self._sync.close()
@@ -322,11 +393,10 @@ class LocalJob:
         for instance in self._instances.values():
             instance.signal(number)
 
-    def _say_last(self, unkept: str | None) -> None:
-        """End the log, with what is to be said of what the job left."""
+    def _finish_logs(self, line: str | None) -> None:
         assert self._logs is not None
-        self._logs.close()  # before anything is added: it belongs behind the last line of the instances
+        self._logs.close()  # so that the line follows the last line of the instances
         if self._logs.error is not None:
             raise self._logs.error
-        for line in [*([] if unkept is None else [unkept]), *self._originals.complaints()]:
+        if line is not None:
             self._on_line(self.head, line)

@@ -1,26 +1,29 @@
-"""Lay out the folders, files and channels that the instances of a job find."""
+"""Lay out the folders, files and channels that the instances of a job find.
 
+Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and "How Amazon SageMaker
+Processing Configures Your Processing Container"; fields that only real files show are written as those show them.
+"""
+
+import json
 import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from raysm.contract.paths import DEFAULT_BASE, Paths
-from raysm.contract.store import make_folder
+from raysm.contract.store import make_folder, put
 from raysm.local import channels
-from raysm.local.config_files import JobFiles
 from raysm.local.instances import InstanceSpec, Link, Site
 from raysm.local.instances.share import Share, measure, split
 from raysm.local.job_spec import Channel, JobSpec
 from raysm.local.scenario import Scenario
 
-__all__ = ["Preparation"]
-
-# As a path of its own: /data/opt/ml and /opt/ml-2 are other folders.
+# As a whole path: /data/opt/ml and /opt/ml-2 are other folders.
 OPT_ML = re.compile(rf"(?<![\w/.-]){re.escape(str(DEFAULT_BASE))}(?![\w.-])")
-"""The base folder as it stands in a command."""
+"""The base folder as part of a command."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -30,17 +33,14 @@ class Preparation:
     """The instances of one job before they start."""
 
     spec: JobSpec
-    """The job."""
     root: Path
     """The folder of the job."""
     present: tuple[str, ...]
-    """The hosts that come."""
+    """The hosts that start; a scenario may leave some out."""
     site: Site
-    """Where they run."""
     entries: Mapping[str, list[channels.Entry]]
-    """What each host gets of the channels."""
+    """The files of the channels, by host."""
     scenario: Scenario
-    """What AWS would do to them."""
 
     def linked(self) -> list[Channel]:
         """Return the channels of which the instances see the user's own files."""
@@ -57,46 +57,42 @@ class Preparation:
         return self.root / host / "ml"
 
     def write(self, open_log: Callable[[str], int]) -> list[InstanceSpec]:
-        """Write each instance's files; return the instances, the head first.
+        """Write each instance's files, and return the instances, the head first.
 
         Args:
-            open_log: Returns where the output of a host goes.
+            open_log: Returns the descriptor that takes the output of a host.
         """
-        files = JobFiles(spec=self.spec, interface=self.site.interface)
         order = sorted(self.present, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host)))
         originals = tuple(channel.source.resolve() for channel in self.linked())
-        # Among those that come: what an absent host would have got is nobody's.
+        # Absent hosts get no share.
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.base(host) for host in order}
         for host, base in bases.items():
-            # The job's folder is its owner's to make: the home in which it lies may have been deleted.
+            # Without parents: the home of the job may have been deleted, and must not come back.
             (self.root / host).mkdir(exist_ok=True)
-            files.write(host, base, self.site.base_inside(base))
+            write_files(self.spec, host, base, self.site.base_inside(base), self.site.interface)
         channels.hand_over(self.entries, bases)
         for host in order:
             self._warm(host)
-        variables = files.variables()
-        return [
-            replace(self._spec(host, shares[host], variables, open_log(host)), originals=originals) for host in order
-        ]
+        return [replace(self._spec(host, shares[host], open_log(host)), originals=originals) for host in order]
 
     def _warm(self, host: str) -> None:
-        """Give a host the cache folder of the instance that it was in the job before."""
+        """Give a host the cache folder of the instance of the same name in the job before."""
         if self.spec.warm is None:
             return
         cache = Paths(self.base(host), self.spec.api).warm_pool_cache
         make_folder(cache.parent, within=self.base(host))
         if (self.spec.warm / host).is_dir():
             shutil.move(self.spec.warm / host, cache)
-        # Also where nothing was kept: every job of a warm pool finds the folder.
+        # Every job of a warm pool finds the folder, even if nothing was kept.
         cache.mkdir(exist_ok=True)
 
-    def _spec(self, host: str, share: Share, variables: Mapping[str, str], log_fd: int) -> InstanceSpec:
+    def _spec(self, host: str, share: Share, log_fd: int) -> InstanceSpec:
         base = self.base(host)
         links = [Link(source=entry.source, target=base / entry.name) for entry in self.entries[host] if not entry.owned]
-        # This Python first: a job's ``python`` is the one in which raysm and Ray are installed.
+        # This Python first, because raysm and Ray are installed in it.
         path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
-        environment = {"PATH": path, "LANG": "C.UTF-8", **variables, **self.spec.environment}
+        environment = {"PATH": path, "LANG": "C.UTF-8", **service_variables(self.spec), **self.spec.environment}
         inside = str(self.site.base_inside(base))
         return InstanceSpec(
             host=host,
@@ -112,5 +108,81 @@ class Preparation:
 
 
 def _seen(text: str, inside: str) -> str:
-    """Return ``text`` with the folder that plays ``/opt/ml`` in its place: instances of kind process have no other."""
+    """Replace ``/opt/ml`` by the folder that plays it: instances of kind process have no other."""
     return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda match: inside, text)
+
+
+def service_variables(spec: JobSpec) -> dict[str, str]:
+    """Return the environment variables that the service sets."""
+    if spec.api.layout.description:
+        # A Processing job's name and ARN are in its description.
+        return {"AWS_REGION": spec.region}
+    return {"TRAINING_JOB_NAME": spec.name, "TRAINING_JOB_ARN": spec.arn, "AWS_REGION": spec.region}
+
+
+def write_files(spec: JobSpec, host: str, base: Path, inside: Path, interface: str = "eth0") -> Paths:
+    """Make the folders and configuration files of ``host`` below ``base``, and return their paths.
+
+    Args:
+        spec: The job.
+        host: The instance.
+        base: The folder of this machine; its parent exists.
+        inside: The path of that folder in the instance.
+        interface: The network interface between the instances.
+    """
+    paths = Paths(base, spec.api)
+    for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
+        make_folder(folder, within=base.parent)
+    for place in spec.outputs.values():
+        make_folder(base / place, within=base)
+    if spec.checkpoints:
+        make_folder(base / spec.checkpoints.target, within=base)
+    for channel in spec.channels:
+        # A host with an empty share finds an empty folder.
+        if channel.distribution != "FullyReplicated" and host in spec.hosts_of(channel):
+            make_folder(base / spec.place_of(channel), within=base)
+    for path, content in _contents(spec, host, paths, inside, interface):
+        put(path, json.dumps(content, indent=1) + "\n", within=base)
+    return paths
+
+
+def _contents(spec: JobSpec, host: str, paths: Paths, inside: Path, interface: str) -> list[tuple[Path, Any]]:
+    # As the service lists them: algo-10 before algo-2.
+    hosts = sorted(spec.hosts)
+    if paths.description:
+        return [
+            (paths.resource_config, {"current_host": host, "hosts": hosts}),
+            (paths.description, dict(spec.description)),
+        ]
+    mine = next(group for group in spec.groups if host in group.hosts)
+    resources = {
+        "current_host": host,
+        "current_instance_type": mine.instance_type,
+        "current_group_name": mine.name,
+        "hosts": hosts,
+        "instance_groups": [
+            {"instance_group_name": group.name, "instance_type": group.instance_type, "hosts": sorted(group.hosts)}
+            for group in spec.groups
+        ],
+        "network_interface_name": interface,
+    }
+    inputs = {channel.name: _channel_config(channel) for channel in spec.channels if host in spec.hosts_of(channel)}
+    contents: list[tuple[Path, Any]] = [
+        (paths.resource_config, resources),
+        (paths.hyperparameters, dict(spec.hyperparameters)),
+        (paths.input_data_config, inputs),
+    ]
+    if spec.checkpoints:
+        place = {"LocalPath": str(inside / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
+        contents.append((paths.checkpoint_config, place))
+    return contents
+
+
+def _channel_config(channel: Channel) -> dict[str, str]:
+    config = {
+        # The service writes File for FastFile too.
+        "TrainingInputMode": "File",
+        "S3DistributionType": channel.distribution,
+        "RecordWrapperType": channel.record_wrapper,
+    }
+    return config if channel.content_type is None else {"ContentType": channel.content_type, **config}

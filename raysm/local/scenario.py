@@ -9,35 +9,14 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 
-__all__ = [
-    "Api",
-    "Capacity",
-    "Checkpoints",
-    "Container",
-    "Logs",
-    "Market",
-    "Network",
-    "Outputs",
-    "Scenario",
-    "Simulated",
-    "Ssm",
-    "parse",
-    "read",
-    "spread_by",
-]
-
 
 def check_shares(table: str, **shares: float) -> None:
-    """Refuse a share that is not between 0 and 1.
-
-    Raises:
-        InvalidRequest: One is not; a percentage would otherwise mean "always".
-    """
+    """Raise InvalidRequest for a share that is not between 0 and 1: a percentage would mean "always"."""
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")
@@ -49,99 +28,76 @@ def spread_by(share: float, seconds: float, chance: random.Random) -> float:
 
 
 BY_REGION = ("api", "capacity", "market", "simulated")
-"""Tables that a region may have of its own."""
+"""Tables that a region may override."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """What the container of an instance is like."""
+    """The container of an instance."""
 
     hostname: str = "aws"
-    """The host name of every instance: ``aws`` in real jobs (sagemaker-training-toolkit, issue 9). In each instance it
-    resolves to the instance's own address."""
+    """The host name of every instance: ``aws`` in real jobs (sagemaker-training-toolkit, issue 9). It resolves to the
+    instance's own address."""
     init: bool = True
-    """Whether PID 1 is a small init, which forwards signals to the job's own process and reaps orphans: ``df`` in real
-    jobs shows ``/usr/sbin/docker-init`` (awslabs/graphstorm, issue 949)."""
+    """PID 1 is a small init that forwards signals to the job's own process and reaps orphans: ``df`` in real jobs shows
+    ``/usr/sbin/docker-init`` (awslabs/graphstorm, issue 949)."""
     root_mb: int = 0
-    """Room, in MB, of what of ``/opt/ml`` is no documented folder: on AWS it lies on the small disk of ``/``, while the
-    volume that was asked for holds the documented folders and ``/tmp`` (developer guide, "Amazon SageMaker AI Training
-    Storage Folders"; 120 GB beside 1 TB in awslabs/graphstorm, issue 949). 0 is all the room of this machine's disk."""
-    read_only: bool = False
-    """Whether ``/`` can only be read; the documented folders, ``/tmp`` and ``/dev/shm`` can be written."""
+    """Size in MB of ``/opt/ml`` outside of its documented folders: on AWS it is on the small disk of ``/``, while the
+    requested volume holds the documented folders and ``/tmp`` (developer guide, "Amazon SageMaker AI Training Storage
+    Folders"; 120 GB beside 1 TB in awslabs/graphstorm, issue 949). 0 does not limit it."""
     user: int = 0
-    """Number of the user that the job runs as, 0 is root. Another one can write the documented folders, ``/tmp`` and
-    ``/dev/shm`` alone, and has no home: an image's ``USER``."""
+    """Number of the user that the job runs as, like an image's ``USER``; 0 is root. Any other user can write only the
+    documented folders, ``/tmp`` and ``/dev/shm``, and has no home."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """How instances reach each other, and the world."""
+    """The network of the instances."""
 
     names_resolve_after_s: float = 0.0
-    """Seconds after the start for which the names of the instances do not resolve ("it may take some time", developer
-    guide, "Distributed training configuration")."""
-    own_name_is_loopback: bool = False
-    """Whether an instance's own name, ``algo-1``, resolves to 127.0.0.1 in it, as some images' ``/etc/hosts`` have
-    it."""
+    """Seconds after the start until the names of the instances resolve ("it may take some time", developer guide,
+    "Distributed training configuration")."""
     silent_internet: bool = False
-    """Whether the names of the package index resolve and connections to the outside get no answer, as in a VPC without
-    NAT. By default names do not resolve and the gateway refuses connections at once."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outputs:
-    """What becomes of ``/opt/ml/model`` and the other outputs."""
-
-    # Not the head: an order that AWS does not promise would hide jobs whose instances write under one name.
-    last_writer: Literal["head", "random"] = "random"
-    """Whose file stays where several instances left one of the same name: as on AWS that of whichever instance is
-    uploaded last, or the head's (developer guide, "Amazon SageMaker AI Training Storage Folders": containers have to
-    take care that names do not clash)."""
+    """The names of the package index resolve and connections to the outside get no answer, as in a VPC without NAT. By
+    default names do not resolve and the gateway refuses connections at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
-    """How ``/opt/ml/checkpoints`` reaches S3."""
+    """The upload of ``/opt/ml/checkpoints``."""
 
     sync_s: float = 2.0
-    """Seconds from one look at the folder to the next; what changed in between is uploaded then."""
-    cut_at_sigkill: bool = True
-    """Whether what an instance wrote after the last look is lost when it is killed. AWS does not say whether it goes on
-    uploading then; a job must not count on it."""
+    """Seconds from one look at the folder to the next; files that changed in between are uploaded. The files that an
+    instance writes after the last look are lost if it is killed: AWS does not promise to upload them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Logs:
-    """What CloudWatch shows of a job."""
+    """The logs of a job in CloudWatch."""
 
     ssm_streams: bool = False
-    """Whether every instance has a second stream, ``algo-1-EPOCH/ssm``, in which the agent of remote debugging
-    complains (developer guide, "Access a training container through AWS Systems Manager for remote debugging"). A job
-    that asks for remote debugging has it in any case."""
-    late_s: float = 0.0
-    """Seconds by which lines may come late, those of each instance by another time: so lines come out of the order of
-    their times, and the last of them after the job's end has been told."""
+    """Every instance has a second stream, ``algo-1-EPOCH/ssm``, with an error of the agent of remote debugging
+    (developer guide, "Access a training container through AWS Systems Manager for remote debugging"). A job that asks
+    for remote debugging always has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Api:
-    """How requests are answered."""
+    """The answers to requests."""
 
     throttled: float = 0.0
-    """The share of requests that are refused because there are too many, 0 to 1."""
+    """The share of requests that are throttled, 0 to 1."""
     unavailable: float = 0.0
-    """The share of requests that are answered with a 5xx, and not carried out, 0 to 1."""
+    """The share of requests that fail with a 5xx and are not carried out, 0 to 1."""
     answers_lost: float = 0.0
-    """The share of requests that are carried out, and whose connection then closes without an answer, 0 to 1."""
+    """The share of requests that are carried out but whose connection closes without an answer, 0 to 1."""
     denied: tuple[str, ...] = ()
     """Actions of SageMaker, CloudWatch Logs, IAM, STS and Systems Manager that the user's policy does not allow,
-    ``iam:GetRole``; and the condition key ``sagemaker:EnableRemoteDebug``, by which accounts refuse jobs that can be
-    looked into (developer guide, "Access a training container through AWS Systems Manager for remote debugging")."""
-
+    ``iam:GetRole``, and the condition key ``sagemaker:EnableRemoteDebug``, by which accounts forbid remote debugging
+    (developer guide, "Access a training container through AWS Systems Manager for remote debugging")."""
     rates: Mapping[str, float] = field(default_factory=dict)
-    """Requests a second that are answered, by operation, ``{ListTrainingJobs = 2.0}``; more are refused. AWS has such a
-    limit for each account and region; that of ListTrainingJobs is 2 a second, and cannot be raised
-    (deepracer-on-aws, issue 87)."""
+    """Allowed requests a second by operation, ``{ListTrainingJobs = 2.0}``. AWS limits each account and region; the
+    limit of ListTrainingJobs is 2 a second and cannot be raised (deepracer-on-aws, issue 87)."""
 
     def __post_init__(self) -> None:
         """Check shares and rates."""
@@ -153,33 +109,31 @@ class Api:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """How instances come, and go."""
+    """How instances start and are lost."""
 
     absent: tuple[str, ...] = ()
-    """Hosts that are announced to the others, and never come: ``["algo-2"]``."""
+    """Hosts that the others are told of but that never start: ``["algo-2"]``."""
     start_delay_s: float = 0.0
-    """Seconds from the moment at which a job gets its instances to the one at which they begin: on AWS, minutes."""
+    """Seconds until the instances of a job start: minutes on AWS."""
     insufficient: float = 0.0
     """The share of jobs that fail with AWS's ``CapacityError`` instead of starting, 0 to 1."""
     internal_errors: float = 0.0
-    """The share of attempts that the service breaks off with an ``InternalServerError``, 0 to 1; a job's RetryStrategy
-    says how often it is started again."""
+    """The share of attempts that the service ends with an ``InternalServerError``, 0 to 1; a job's RetryStrategy says
+    how often it is started again."""
     start_spread: float = 0.0
-    """The share by which ``start_delay_s`` differs from job to job, either way, 0 to 1."""
+    """The share by which ``start_delay_s`` varies from job to job, up or down, 0 to 1."""
     instances: Mapping[str, int] = field(default_factory=dict)
-    """Instances that there are for all jobs together, by type, ``{"ml.p4d.24xlarge" = 40}``; of the types that are not
-    named there is any number."""
+    """Instances available to all jobs together, by type, ``{"ml.p4d.24xlarge" = 40}``; other types are unlimited."""
     interruptions_per_hour: float = 0.0
-    """How often, on average, a job on spot capacity is interrupted in an hour of running."""
+    """The mean number of interruptions of a job on spot capacity in an hour of running."""
     interrupted_at: tuple[str, ...] = ()
-    """Words at which a job on spot capacity loses its instances: the first one that writes a line with them, once for
-    each of the words, however fast this machine is. What it does behind that line is lost. Not of simulated jobs, which
-    write nothing."""
+    """Texts that interrupt the first job on spot capacity that writes a line with one of them, once for each text,
+    however fast this machine is. The job's work after that line is lost. Simulated jobs write no lines."""
 
     def __post_init__(self) -> None:
         """Check shares and numbers."""
         if not all(self.interrupted_at):
-            raise InvalidRequest("the scenario's capacity.interrupted_at are words of a line; empty ones are in each")
+            raise InvalidRequest("the scenario's capacity.interrupted_at has an empty text, which is in every line")
         check_shares("capacity", start_spread=self.start_spread)
         if self.interruptions_per_hour < 0:
             raise InvalidRequest(
@@ -190,17 +144,17 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Market:
-    """What instances cost, and how many the account may have: what GetProducts and Service Quotas answer."""
+    """Prices and quotas, as GetProducts and Service Quotas answer them."""
 
     usd_per_hour: Mapping[str, float] = field(default_factory=dict)
-    """Price of an instance on demand, by type; the others have none that is known."""
+    """Price of an instance on demand, by type; other types have no known price."""
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """Instances that all jobs of an API on demand may have together, by type; the others have no limit."""
+    """Instances that all jobs of an API may have together on demand, by type; other types are unlimited."""
     spot_quotas: Mapping[str, int] = field(default_factory=dict)
-    """The same on spot capacity: AWS counts each market by itself."""
+    """The same on spot capacity, which AWS counts separately."""
     spot_saving: float = 0.0
-    """The share of its time for which a job on spot capacity is not billed, 0 to 1: AWS says up to 0.9, and by how much
-    only when the job has ended, as BillableTimeInSeconds beside TrainingTimeInSeconds."""
+    """The share of a spot job's time that is not billed, 0 to 1: up to 0.9 on AWS, which tells the share only after the
+    end, by BillableTimeInSeconds and TrainingTimeInSeconds."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -213,19 +167,19 @@ class Market:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulated:
-    """What becomes of jobs whose instances are ``simulated``: nothing of theirs runs.
+    """How jobs with instances of kind ``simulated`` run and end.
 
-    A job's own hyperparameters ``simulated_run_s`` and ``simulated_failure`` win over these.
+    A job's own hyperparameters ``simulated_run_s`` and ``simulated_failure`` override these.
     """
 
     run_s: float = 600.0
     """Seconds that a job runs."""
     spread: float = 0.0
-    """The share by which the seconds differ from job to job, either way, 0 to 1."""
+    """The share by which ``run_s`` varies from job to job, up or down, 0 to 1."""
     failed: float = 0.0
     """The share of jobs that fail, 0 to 1."""
     failure: str = "AlgorithmError: ValueError: simulated, exit code: 1"
-    """Why."""
+    """Their failure reason."""
 
     def __post_init__(self) -> None:
         """Check the shares."""
@@ -234,11 +188,11 @@ class Simulated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ssm:
-    """Entering the instances of a job."""
+    """Access to the instances of a job."""
 
     permitted: bool = True
-    """Whether the job's role lets its agent connect. Most roles do not: AmazonSageMakerFullAccess lacks the four
-    permissions of ssmmessages. Then no instance can be entered, and the agent complains in its log stream."""
+    """The job's role lets its agent connect. Most roles do not: AmazonSageMakerFullAccess lacks the four permissions of
+    ssmmessages. Then no instance can be entered, and the agent logs an error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,47 +200,44 @@ class Scenario:
     """All switches, a table each in the file."""
 
     container: Container = field(default_factory=Container)
-    """What the container of an instance is like."""
+    """The container of an instance."""
     network: Network = field(default_factory=Network)
-    """How instances reach each other, and the world."""
-    outputs: Outputs = field(default_factory=Outputs)
-    """What becomes of the folders that are uploaded at the end."""
+    """The network of the instances."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
-    """How checkpoints reach S3."""
+    """The upload of checkpoints."""
     logs: Logs = field(default_factory=Logs)
-    """What CloudWatch shows."""
+    """The logs in CloudWatch."""
     api: Api = field(default_factory=Api)
-    """How requests are answered."""
+    """The answers to requests."""
     capacity: Capacity = field(default_factory=Capacity)
-    """How instances come, and go."""
+    """How instances start and are lost."""
     ssm: Ssm = field(default_factory=Ssm)
-    """Whether instances can be entered."""
+    """Access to the instances."""
     market: Market = field(default_factory=Market)
-    """What instances cost, and how many there may be."""
+    """Prices and quotas."""
     simulated: Simulated = field(default_factory=Simulated)
-    """What becomes of jobs that are not really run."""
+    """How simulated jobs run and end."""
     regions: "Mapping[str, Scenario]" = field(default_factory=dict)
-    """What is otherwise in one region, by its name: ``[regions.eu-west-1.capacity]``."""
+    """Tables that differ in one region, by its name: ``[regions.eu-west-1.capacity]``."""
     speed: float = 1.0
-    """How many seconds of the server's clock pass in one: 60 is an hour a minute. Jobs that really run have no other
-    time than this machine's, so that all others than simulated ones are refused then."""
+    """Seconds of the server's clock in one real second: 60 is an hour a minute. Jobs that really run keep the real
+    time, so only simulated ones are accepted at another speed."""
     seed: int | None = None
-    """What chance is drawn from; None is another chance each time."""
+    """Seed of all random draws; None draws differently each time."""
 
     def of(self, region: str) -> "Scenario":
-        """Return what one region plays."""
+        """Return the scenario of one region."""
         return self.regions.get(region, self)
 
     def chance(self, name: str = "") -> random.Random:
-        """Return the generator of whatever is left to chance, for the server or for one job by its name."""
-        # By name, so that a seed repeats a job in whatever order the requests arrive.
+        """Return a random generator, for the server or for one job by its name."""
+        # By name, so that a seed repeats a job whatever the order of the requests.
         return random.Random(None if self.seed is None else f"{self.seed}/{name}")
 
     def switched(self) -> Iterator[tuple[str, Any]]:
-        """Yield the switches that stand otherwise than by default, ``container.read_only``, with their values."""
+        """Yield the switches that differ from their defaults, ``container.root_mb``, with their values."""
         for table in fields(self):
             value, default = getattr(self, table.name), getattr(Scenario(), table.name)
-            # The others switch nothing on: which chance is drawn, how fast the time passes.
             if not is_dataclass(value):
                 continue
             for switch in fields(value):
@@ -301,44 +252,42 @@ def parse(text: str, where: str = "scenario") -> Scenario:
     """Return the scenario that ``text`` describes.
 
     Args:
-        text: TOML; what it does not say is as by default.
-        where: What messages begin with.
+        text: TOML; missing switches have their defaults.
+        where: The beginning of messages.
 
     Raises:
-        InvalidRequest: It is no TOML, or a table or switch is unknown, or a value is of another type.
+        InvalidRequest: The text is not TOML, a table or switch is unknown, or a value has the wrong type.
     """
     try:
         data = tomllib.loads(text)
-    # Without the parser's own frames: its message says line and column.
     except tomllib.TOMLDecodeError as error:
         raise InvalidRequest(f"{where}: {error}") from None
     regions = data.pop("regions", {})
     scenario = from_json(Scenario, data, where)
     if not isinstance(regions, dict):
-        raise InvalidRequest(f"{where}: regions is a table of regions, got {regions!r}")
+        raise InvalidRequest(f"{where}: regions must be a table of regions, got {regions!r}")
     read_regions = {name: _of_region(data, tables, f"{where}: regions.{name}") for name, tables in regions.items()}
     return replace(scenario, regions=read_regions)
 
 
 def _of_region(common: Mapping[str, Any], of_region: Any, where: str) -> Scenario:
     if not isinstance(of_region, dict) or set(of_region) - set(BY_REGION):
-        # The others are of the server as a whole, or of a machine that plays instances: they would be passed over.
+        # The other tables belong to the whole server.
         raise InvalidRequest(f"{where}: a region has the tables {', '.join(BY_REGION)}, got {of_region!r}")
-    # Key by key: what a region does not say is as everywhere.
+    # Key by key: other keys are as everywhere.
     tables = {name: {**common.get(name, {}), **table} for name, table in of_region.items() if isinstance(table, dict)}
     return from_json(Scenario, {**common, **of_region, **tables}, where)
 
 
 def read(path: Path) -> Scenario:
-    """Return the scenario of a file; where there is no such file, the one in which nothing is switched on.
+    """Return the scenario of a file, or the default one if there is no such file.
 
     Raises:
-        InvalidRequest: It cannot be read, or says what there is not.
+        InvalidRequest: The file cannot be read, or is wrong.
     """
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         return Scenario()
-    # Not as if it were absent: whoever wrote one counts on what it switches.
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the scenario {path} cannot be read: {error}") from None

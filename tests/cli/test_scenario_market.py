@@ -89,7 +89,7 @@ def test_a_type_that_the_scenario_does_not_name_has_no_price_and_no_limit():
 
 
 def test_a_scenario_without_a_market_says_nothing():
-    assert list(look_at_market(parse("[container]\nread_only = true"), wanting(100))) == []
+    assert list(look_at_market(parse("[container]\nuser = 7"), wanting(100))) == []
 
 
 def test_what_the_region_of_a_job_on_this_machine_lacks_stands_in_its_way():

@@ -11,7 +11,7 @@ from raysm.client.checks import check
 from raysm.client.plan import plan
 from raysm.contract.service_model import service_model
 from raysm.errors import InvalidRequest
-from raysm.local.server.served_apis import served
+from raysm.local.server.definitions import served
 from raysm.local.server.validation import ApiError, check_rules
 from raysm.local.server.validation import check as check_on_server
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security

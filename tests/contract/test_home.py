@@ -26,7 +26,7 @@ def test_the_home_is_what_is_named_else_the_variables_else_the_users(monkeypatch
 
 
 def test_a_record_comes_back_and_can_be_removed(tmp_path):
-    record = ServerRecord(pid=1, port=2, started_s=3.5, version="4", log_late_s=2.5)
+    record = ServerRecord(pid=1, port=2, started_s=3.5, version="4")
     assert ServerRecord.read(tmp_path) is None
     record.write(tmp_path)
     assert ServerRecord.read(tmp_path) == record

@@ -198,7 +198,7 @@ def test_a_session_in_an_account_that_forbids_remote_debugging_says_that_none_ca
 def test_a_container_that_can_write_little_runs_a_script(tmp_path):
     with serving(tmp_path / "home") as home:
         home.mkdir()
-        scenario_file(home).write_text("[container]\nread_only = true\nuser = 4242\n")
+        scenario_file(home).write_text("[container]\nuser = 4242\n")
         on = raysm.Local(home=str(home), instance_kind="namespace")
         job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on))
         assert (job.result() / "clash").read_text() == "of the head"

@@ -26,11 +26,6 @@ def test_every_instance_starts_with_all_of_the_folder(folders):
     assert files(first) == files(second) == {"a/b": "x"}
 
 
-def test_a_folder_that_is_not_there_yet_is_made(folders, tmp_path):
-    CheckpointSync(FolderStore(tmp_path / "new" / "folder"), [folders[1]]).restore()
-    assert (tmp_path / "new" / "folder").is_dir()
-
-
 @pytest.mark.parametrize("goes", ["first", "second"])
 def test_an_instance_that_is_gone_does_not_come_back_with_its_checkpoints(folders, tmp_path, goes):
     kept, first, second = folders
@@ -79,18 +74,6 @@ def test_what_an_instance_removes_is_removed(folders):
     (second / "old").unlink()
     sync.collect()
     assert files(kept) == {}
-
-
-def test_whatever_lies_there_is_taken_unfinished_files_too(folders):
-    kept, first, _ = folders
-    sync = CheckpointSync(FolderStore(kept), [first])
-    sync.restore()
-    (first / ".x.0123abcd.partial").write_text("half")
-    sync.collect()
-    assert files(kept) == {".x.0123abcd.partial": "half"}
-    (first / ".x.0123abcd.partial").rename(first / "x")
-    sync.collect()
-    assert files(kept) == {"x": "half"}
 
 
 def test_while_it_follows_changes_are_taken_over_and_at_the_end_the_last_ones(folders):

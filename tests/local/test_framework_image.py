@@ -76,11 +76,6 @@ def test_a_program_that_is_not_there_is_named(root):
     assert "sagemaker_program='other.py' is not among the code: ['train.py']" in (root / "output/failure").read_text()
 
 
-def test_a_folder_that_is_not_there_is_named(root):
-    run(root, sagemaker_program="train.py", sagemaker_submit_directory="/nowhere")
-    assert "sagemaker_submit_directory='/nowhere' is no folder here" in (root / "output/failure").read_text()
-
-
 def test_json_inside_of_texts_is_read():
     assert decoded({"a": '"train.py"', "b": "3", "c": "plain", "d": "[1, 2]"}) == {
         "a": "train.py",

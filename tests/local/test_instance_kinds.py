@@ -98,13 +98,3 @@ def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_ar
         kind_of("any:latest", {"raysm:instance-kind": "rocket"}, "process")
     with pytest.raises(InvalidRequest, match="'rocket' is not a kind"):
         open_site("rocket")
-
-
-@pytest.mark.parametrize("image", ["raysm:cpu", "raysm/rocket:latest", "other/process:latest"])
-def test_an_image_that_names_no_kind_leaves_it_to_the_server(image):
-    assert kind_of(image, {}, "namespace") == "namespace"
-
-
-def test_every_kind_names_a_site_that_says_what_it_lacks_here():
-    assert all(missing_for(name) is None or isinstance(missing_for(name), str) for name in INSTANCE_KINDS)
-    assert missing_for("process") is None

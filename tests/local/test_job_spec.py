@@ -16,20 +16,6 @@ def spec(groups=GROUPS, **fields):
     return JobSpec(name="job", groups=groups, command=("true",), **fields)
 
 
-def test_hosts_are_numbered_from_one_group_by_group():
-    assert [group.hosts for group in GROUPS] == [("algo-1", "algo-2"), ("algo-3",)]
-    assert spec().hosts == ("algo-1", "algo-2", "algo-3")
-
-
-def test_the_head_is_the_first_host_unless_another_one_is_named():
-    assert (spec().first, spec(head="algo-3").first) == ("algo-1", "algo-3")
-
-
-def test_a_channel_goes_to_the_groups_that_it_names_and_to_all_where_it_names_none():
-    assert spec().hosts_of(Channel(name="x", source=Path("/x"), groups=("b",))) == ("algo-3",)
-    assert spec().hosts_of(Channel(name="x", source=Path("/x"))) == spec().hosts
-
-
 def test_a_channel_lies_where_its_api_has_channels_or_where_the_request_says():
     channel = Channel(name="x", source=Path("/x"))
     processing = spec(number_hosts(("a", "ml.m5.large", 1)), api=PROCESSING)
@@ -44,7 +30,3 @@ def test_a_processing_job_has_neither_groups_nor_checkpoints(tmp_path):
     checkpoints = Checkpoints(store=FolderStore(tmp_path), uri="file:///x")
     with pytest.raises(InvalidRequest, match="a Processing job has no checkpoints; use training"):
         spec(GROUPS[:1], api=PROCESSING, checkpoints=checkpoints)
-
-
-def test_the_arn_names_the_api_and_an_account_that_is_none():
-    assert spec().arn == "arn:aws:sagemaker:us-east-1:000000000000:training-job/job"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.local.scratch import Scratch
+from raysm.local.instances.process import Scratch
 from tests.support.leftovers import assert_nothing_left, left_behind
 
 OWNER = """

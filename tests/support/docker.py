@@ -198,13 +198,13 @@ def _package_files(requirements):
 
 def left_behind(owner=None) -> list[str]:
     """Return the containers and networks of a process's jobs."""
-    owner = f"/{owner or os.getpid()}/"
+    owner = str(owner or os.getpid())
     label = '{{.Label "io.raysm.owner"}}'
     found = []
     for listing in (["container", "ls", "--all"], ["network", "ls"]):
         command = ["docker", *listing, "--filter=label=io.raysm.owner", f"--format={{{{.ID}}}} {label}"]
         found += subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in found if owner in line]
+    return [line for line in found if line.split()[-1] == owner]
 
 
 def _with_libraries(programs):

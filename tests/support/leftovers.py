@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from raysm.local.scratch import PREFIX
+from raysm.local.instances.process import PREFIX
 
 
 def left_behind(root: Path, owner: int | None = None) -> list[str]:

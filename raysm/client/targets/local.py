@@ -3,7 +3,6 @@
 import importlib.util
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +112,6 @@ class LocalConnection(Connection):
             )
         if self._url is None:
             self._url = endpoint.ensure(self._home)
-            record = ServerRecord.read(self._home)
-            # A scenario may delay lines as CloudWatch does, and a restarted server may have another scenario.
-            self.polling = replace(self.polling, late_s=record.log_late_s if record is not None else 0.0)
         config = client_options(
             repeats=self.repeats or name != "sagemaker",
             proxies={},  # a proxy for the internet does not know this machine's loopback

@@ -5,6 +5,7 @@
 
 import pkgutil
 
+from raysm.errors import InvalidRequest
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, Visit
 from raysm.local.instances.share import Share
 from raysm.request.targets import INSTANCE_KINDS, instance_kind
@@ -23,21 +24,16 @@ __all__ = [
 ]
 
 SITES: dict[str, str] = {
-    "simulated": "raysm.local.instances.simulated:SimulatedSite",
     "process": "raysm.local.instances.process:ProcessSite",
     "namespace": "raysm.local.instances.namespace:NamespaceSite",
     "docker": "raysm.local.instances.docker:DockerSite",
 }
-"""The class that opens the site of each kind, imported on first use: the docker module needs packages of its own."""
+"""The class of each kind whose instances run programs, imported on first use."""
 
 
 def site_class(kind: str) -> type[Site]:
-    """Return the class of a kind's sites.
-
-    Raises:
-        InvalidRequest: There is no such kind.
-    """
-    site: type[Site] = pkgutil.resolve_name(SITES[instance_kind(kind).name])
+    """Return the class of the sites of a kind that runs programs."""
+    site: type[Site] = pkgutil.resolve_name(SITES[kind])
     return site
 
 
@@ -47,24 +43,25 @@ def missing_for(kind: str) -> str | None:
     Raises:
         InvalidRequest: There is no such kind.
     """
-    return site_class(kind).missing()
+    return site_class(kind).missing() if instance_kind(kind).runs_programs else None
 
 
 def open_site(kind: str, image: str | None = None) -> Site:
-    """Open a site.
-
-    Args:
-        kind: Of instances.
-        image: What instances of a kind that needs one run; the others run what this machine has.
+    """Open a site for instances of ``kind``; only some kinds run the ``image``.
 
     Raises:
         InvalidRequest: There is no such kind, or this machine lacks something for it; the message says what.
     """
+    if not instance_kind(kind).runs_programs:
+        raise InvalidRequest(
+            "simulated instances run nothing: send the job to the embedded SageMaker (on=raysm.Local("
+            "instance_kind='simulated')), which plays it by its scenario"
+        )
     return site_class(kind).open(image)
 
 
 def best_kind() -> str:
-    """Return the kind that is most like the service, of those that this machine can play without an image."""
+    """Return the kind that is most like SageMaker, of those that work on this machine without an image."""
+    # INSTANCE_KINDS is ordered from the least to the most alike.
     able = [kind.name for kind in INSTANCE_KINDS.values() if not kind.needs_image and missing_for(kind.name) is None]
-    # Kinds stand in the order of their likeness.
     return able[-1]

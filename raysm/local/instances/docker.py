@@ -1,12 +1,11 @@
 """Instances as Docker containers: a real image, with the files and the network that SageMaker would give it.
 
-Each job has a bridge network, on which an instance answers to its name (``algo-1``). Only the ``docker`` command is
-needed. Containers and networks carry a label with their owner, by which those of a killed owner are found and removed.
+Each job has a bridge network, on which an instance is known by its name (``algo-1``). Only the ``docker`` command is
+needed. Containers and networks have a label with the process that made them.
 """
 
 import contextlib
 import os
-import platform
 import re
 import secrets
 import shutil
@@ -24,21 +23,10 @@ from raysm.contract.store import make_folder, put
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Site, Visit, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
-from raysm.local.instances.process import share_variables
-
-__all__ = [
-    "DockerSite",
-    "create_arguments",
-    "missing_for_docker",
-    "owner_is_dead",
-    "owner_label",
-    "start_before",
-    "sweep",
-]
 
 KEEPER = Path(__file__).with_name("docker_keeper.py")
 LABEL = "io.raysm.owner"
-"""Whose a container or network is: machine, process and the time of its start."""
+"""Label of containers and networks: the process that made them."""
 ANSWER_S = 60.0
 PASS_ON = """
 import os, socket, sys, threading
@@ -53,29 +41,28 @@ threading.Thread(target=back, daemon=True).start()
 while data := os.read(0, 65536):
     there.sendall(data)
 """
-"""The program that passes on what comes, in a container; every image that runs jobs has Python."""
+"""A program in a container that connects its stdin and stdout with a port; every image that runs jobs has Python."""
 TAKE_TERMINAL = """
 import fcntl, os, sys, termios
 os.setsid()
 fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-"""The program that runs another one with its stdout as the terminal that controls it: docker hears of a new size of the
-user's terminal by a signal, which goes to nobody else."""
+"""A program that runs another one with its stdout as the controlling terminal: the signal that tells docker of the
+terminal's new size reaches only processes of that terminal."""
 DOCKER = ("docker",)
 
 
 def start_before(command: Sequence[str], reads: IO[bytes], writes: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start a command in a session of its own; a terminal that it writes to becomes the one that controls it."""
+    """Start a command in its own session; a terminal that it writes to becomes its controlling terminal."""
     between = (sys.executable, "-I", "-c", TAKE_TERMINAL) if writes.isatty() else ()
-    # A session has one leader: with a terminal the program between makes it.
+    # With a terminal the program between makes the session.
     return subprocess.Popen(
         [*between, *command], stdin=reads, stdout=writes, stderr=writes, start_new_session=not between
     )
 
 
 def _without_control(path: str, flags: int) -> int:
-    # Not as the terminal that controls this process, which may have none yet.
     return os.open(path, flags | os.O_NOCTTY)
 
 
@@ -86,9 +73,9 @@ class _DockerInstance(KeptInstance):
     name: str
 
     def connect(self, port: int) -> socket.socket:
-        """Return a connection to ``port`` on the loopback of the container.
+        """Connect to ``port`` on the loopback of the container.
 
-        The daemon may be on another machine, as on macOS: a process in the container passes on what comes.
+        The daemon may be on another machine, as on macOS, so a process in the container forwards the connection.
         """
         ours, theirs = socket.socketpair()
         command = [*self.docker, "exec", "--interactive", self.name, "python3", "-c", PASS_ON, str(port)]
@@ -97,10 +84,10 @@ class _DockerInstance(KeptInstance):
                 command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
             )
         threading.Thread(target=process.wait, name=f"connection to {self.name}", daemon=True).start()
-        # It says that it is connected, before the first byte that is not its own.
+        # The process writes a "+" once it is connected.
         if ours.recv(1) != b"+":
             ours.close()
-            raise ConnectionRefusedError(f"nobody listens on port {port} of {self.host}")
+            raise ConnectionRefusedError(f"nothing listens on port {port} of {self.host}")
         return ours
 
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
@@ -130,7 +117,7 @@ class DockerSite(Site):
     """A site of kind ``docker``."""
 
     interface = "eth0"
-    plays = frozenset(f"container.{name}" for name in ("hostname", "init", "read_only", "user"))
+    plays = frozenset(f"container.{name}" for name in ("hostname", "init", "user"))
 
     @staticmethod
     def missing() -> str | None:
@@ -143,14 +130,14 @@ class DockerSite(Site):
         return cls(image)
 
     def __init__(self, image: str | None = None, docker: Sequence[str] = DOCKER) -> None:
-        """Check that it can be done, sweep what killed owners left, and make the network.
+        """Make the network.
 
         Args:
-            image: What every instance runs; has to be on this machine.
+            image: The image of every instance; it must be on this machine.
             docker: The docker command.
 
         Raises:
-            InvalidRequest: There is no Docker here, or no such image.
+            InvalidRequest: This machine lacks Docker or the image.
             RaysmError: The network could not be made.
         """
         if not image:
@@ -160,30 +147,25 @@ class DockerSite(Site):
             raise InvalidRequest(missing)
         self._docker, self._image = tuple(docker), image
         self._keepers: list[Keeper] = []
-        sweep(docker)
         try:
             user = _call(docker, "image", "inspect", "--format={{.Config.User}}", image).strip()
         except RaysmError as error:
             raise InvalidRequest(
                 f"the image {image!r} is not on this machine: docker pull {image}, or build it (containers/README.md)"
             ) from error
-        # An image names nobody, a name or a number, and perhaps a group behind it.
+        # The user is empty, a name or a number, with an optional group.
         self._runs_as_root = user.partition(":")[0] in ("", "0", "root")
         self._network = f"raysm-{os.getpid()}-{secrets.token_hex(4)}"
-        _call(docker, "network", "create", "--driver=bridge", f"--label={LABEL}={owner_label()}", self._network)
+        _call(docker, "network", "create", "--driver=bridge", f"--label={LABEL}={os.getpid()}", self._network)
 
     def base_inside(self, base: Path) -> Path:
         """Return ``/opt/ml``."""
         return DEFAULT_BASE
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances.
-
-        Raises:
-            RaysmError: One of them could not be started; the message is Docker's.
-        """
+        """Start all instances; raise RaysmError with Docker's message if one cannot be started."""
         try:
-            # A container takes a second to make: the instances of a cluster should begin together.
+            # In parallel, because making a container takes a second.
             with ThreadPoolExecutor(max_workers=min(8, len(specs))) as pool:
                 return list(pool.map(self._start, specs))
         except BaseException:
@@ -192,17 +174,17 @@ class DockerSite(Site):
 
     def _start(self, spec: InstanceSpec) -> Instance:
         for link in spec.links:
-            # Docker would make a missing target of a file's mount a folder.
+            # Docker would make a folder for the missing target of a file.
             make_folder(link.target.parent, within=spec.base)
             link.target.mkdir(exist_ok=True) if link.source.is_dir() else link.target.touch()
         if spec.scenario.container.user or not self._runs_as_root:
-            # Docker mounts the folders as they are: they belong to whoever runs the server.
+            # Docker mounts the folders as they are, owned by the user of the server.
             open_to_all(spec.base)
         name = f"{self._network}-{spec.host}"
         variables = spec.private / "variables"
         put(variables, _env_file(spec), mode=0o600, within=spec.private)
         create = create_arguments(spec, self._image, name=name, network=self._network, env_file=variables)
-        # With this environment: the docker command finds its daemon and its configuration by it.
+        # With this environment, by which the docker command finds its daemon and configuration.
         keeper = Keeper(spec.host, spec.log_fd, script=KEEPER, inherit=True)
         self._keepers.append(keeper)
         instance = _DockerInstance(keeper, spec.host, "", clean=lambda: self._remove(name))
@@ -210,7 +192,7 @@ class DockerSite(Site):
         return instance
 
     def _remove(self, name: str) -> None:
-        """Remove what a killed keeper left; its keeper has removed it otherwise."""
+        """Remove the container, if its keeper was killed and could not."""
         with contextlib.suppress(RaysmError):
             _call(self._docker, "rm", "--force", "--volumes", name)
 
@@ -224,12 +206,7 @@ class DockerSite(Site):
 def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str, env_file: Path) -> list[str]:
     """Return the arguments of ``docker`` that make the container of ``spec``.
 
-    Args:
-        spec: The instance.
-        image: What it runs.
-        name: Of the container.
-        network: The job's.
-        env_file: Its variables: on the command line every user of the machine could read them.
+    The variables are in ``env_file``, because every user of the machine could read them on the command line.
     """
     share = spec.share
     options = {
@@ -237,10 +214,8 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
         "hostname": spec.scenario.container.hostname,
         "network": network,
         "network-alias": spec.host,
-        "label": f"{LABEL}={owner_label()}",
+        "label": f"{LABEL}={os.getpid()}",
         "init": str(spec.scenario.container.init).lower(),
-        "read-only": "true" if spec.scenario.container.read_only else None,
-        "tmpfs": "/tmp" if spec.scenario.container.read_only else None,
         "user": spec.scenario.container.user or None,
         "log-driver": "json-file",
         "shm-size": share.shm_bytes,
@@ -259,20 +234,20 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
 
 
 def _mount(source: Path, target: Path, readonly: bool = False) -> str:
-    # The option is a line of CSV: a field that holds a comma or a quote is quoted.
+    # The option is a line of CSV, so fields with a comma or a quote are quoted.
     fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if readonly else [])]
     quoted = ('"' + field.replace('"', '""') + '"' if re.search('[,"]', field) else field for field in fields)
     return f"--mount={','.join(quoted)}"
 
 
 def _env_file(spec: InstanceSpec) -> str:
-    # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
-    variables = {**share_variables(spec.share, object_store=False), **spec.variables}
-    variables.pop("PATH", None)  # the image knows where its programs are
+    # The bootstrap sizes Ray's object store to /dev/shm, as it does on SageMaker.
+    variables = {**spec.share.variables(object_store=False), **spec.variables}
+    variables.pop("PATH", None)  # the image has its own
     for variable, value in variables.items():
         if "\n" in value:
             raise InvalidRequest(
-                f"the variable {variable} holds a line break, which instances of kind 'docker' cannot be given; "
+                f"the variable {variable} holds a line break, which instances of kind 'docker' cannot get; "
                 "send it as a channel or a hyperparameter"
             )
     return "".join(f"{variable}={value}\n" for variable, value in variables.items())
@@ -289,56 +264,8 @@ def missing_for_docker(docker: Sequence[str] = DOCKER) -> str | None:
     return None
 
 
-def owner_label() -> str:
-    """Return the label of this process's containers and networks."""
-    return f"{platform.node()}/{os.getpid()}/{_start_time(os.getpid())}"
-
-
-def owner_is_dead(label: str) -> bool:
-    """Return whether the process that ``label`` names has ended; one of another machine may live."""
-    parts = label.split("/")
-    if len(parts) != 3 or parts[0] != platform.node() or not parts[1].isdigit():
-        return False
-    pid = int(parts[1])
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    # The number may have been given to another process since.
-    return _start_time(pid) != parts[2]
-
-
-def _start_time(pid: int) -> str:
-    try:
-        # The command's name stands in parentheses and may hold any character, these included.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return "0"
-
-
-def sweep(docker: Sequence[str] = DOCKER) -> list[str]:
-    """Remove the containers and networks whose owners died; return their identifiers."""
-    swept = []
-    for noun, removal in (("container", ("rm", "--force", "--volumes")), ("network", ("network", "rm"))):
-        every = ["--all"] if noun == "container" else []
-        listing = [noun, "ls", *every, f"--filter=label={LABEL}", f'--format={{{{.ID}}}} {{{{.Label "{LABEL}"}}}}']
-        for line in _call(docker, *listing).splitlines():
-            identifier, _, label = line.partition(" ")
-            if owner_is_dead(label):
-                with contextlib.suppress(RaysmError):  # somebody else sweeps at the same time
-                    _call(docker, *removal, identifier)
-                    swept.append(identifier)
-    return swept
-
-
 def _call(docker: Sequence[str], *arguments: str) -> str:
-    """Run the docker command; return its output.
-
-    Raises:
-        RaysmError: It failed, or does not answer; the message is its own.
-    """
+    """Run the docker command and return its output; raise RaysmError with its message if it fails."""
     try:
         done = subprocess.run(
             [*docker, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S

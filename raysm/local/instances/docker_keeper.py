@@ -1,16 +1,16 @@
-"""The process that keeps one container: removes it when its main process, or whoever started it, is gone.
+"""The process that keeps one container: it removes it when its main process or the parent is gone.
 
-Run by path (``python -I -S docker_keeper.py REPORT_FD``), so it imports the standard library alone. It speaks as
-``keeper`` does; what is different is whose child the main process is: the Docker daemon's, so that it would outlive
-everybody here. It reads JSON lines from stdin and writes JSON lines to REPORT_FD:
+It is run by path (``python -I -S docker_keeper.py REPORT_FD``) and imports only the standard library. The protocol is
+that of ``keeper``; but the main process is a child of the Docker daemon, and would outlive the parent. The keeper
+reads JSON lines from stdin and writes JSON lines to REPORT_FD:
 
     {"op": "start", "docker": [...], "create": [...], "name": ..., "network": ...}
                                             make and start the container   -> {"event": "started", "pid", "address"}
     {"op": "signal", "number": 15}          signal its main process alone  (no answer)
     end of the stream                       remove the container, then exit
 
-and, unasked, ``{"event": "exited", "code": 137}`` when the container has ended and is removed. An operation that fails
-answers ``{"event": "error", "message": ...}``. What the container writes goes to stdout and stderr of this process.
+It also reports ``{"event": "exited", "code": 137}`` when the container has ended and is removed. An operation that
+fails answers ``{"event": "error", "message": ...}``. The container's output goes to stdout and stderr of this process.
 """
 
 import contextlib
@@ -23,12 +23,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["main"]
-
 TICK_S = 0.5
-"""How often to look whether the parent lives: a forked copy of it may hold our stdin open after its death."""
+"""How often to check that the parent lives: a forked copy of it may hold our stdin open after its death."""
 DOCKER_S = 60.0
-"""The daemon answers in milliseconds; making a container on a loaded machine may take seconds."""
+"""The daemon answers in milliseconds, but takes seconds to make a container on a loaded machine."""
 LOGS_S = 10.0
 PLACE = "{{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
 
@@ -46,8 +44,7 @@ class _Keeper:
         self.buffer = b""
 
     def report(self, event: str, **fields: Any) -> None:
-        # With the parent gone there is nobody to tell, and work left to do.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the parent is gone
             os.write(self.report_fd, json.dumps({"event": event, **fields}).encode() + b"\n")
 
     def serve(self) -> None:
@@ -83,7 +80,6 @@ class _Keeper:
         self.call(*request["create"])
         self.call("start", self.name)
         pid, _, address = self.call("inspect", f"--format={PLACE}", self.name).strip().partition(" ")
-        # Following from its first line: nothing is lost that it wrote before we look.
         self.logs = subprocess.Popen([*self.docker, "logs", "--follow", self.name], stdin=subprocess.DEVNULL)
         self.ended = subprocess.Popen(
             [*self.docker, "wait", self.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -91,7 +87,7 @@ class _Keeper:
         self.report("started", pid=int(pid), address=address)
 
     def finish(self) -> None:
-        """The container has ended: pass on its last lines, remove it, and say how it ended."""
+        """Pass on the last lines of a container that has ended, remove it, and report how it ended."""
         assert self.ended is not None
         answer = self.ended.communicate()[0].split()
         if self.logs is not None:
@@ -101,27 +97,23 @@ class _Keeper:
         self.report("exited", code=int(answer[0]) if answer else 128 + signal.SIGKILL)
 
     def remove(self) -> None:
-        """Remove the container, and, once nobody is in it any more, the network that it shared."""
+        """Remove the container, and the network once it is empty."""
         for child in (self.logs, self.ended):
             if child is not None and child.poll() is None:
                 child.kill()
                 child.wait()
         if self.name:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-                # Volumes that the image declares have no name, and would stay.
+                # With the volumes that the image declares, which have no name.
                 self.call("rm", "--force", "--volumes", self.name)
-        # Else the parent removes it; and while another container is in it, the daemon refuses.
+        # A living parent removes the network itself; the daemon refuses while another container is in it.
         if os.getppid() != self.parent:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 self.call("network", "rm", self.network)
         self.name = ""
 
     def call(self, *arguments: str) -> str:
-        """Run the docker command; return its output.
-
-        Raises:
-            ValueError: It failed; the message is its own.
-        """
+        """Run the docker command and return its output; raise ValueError with its message if it fails."""
         done = subprocess.run(
             [*self.docker, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S
         )
@@ -135,7 +127,7 @@ def main() -> None:
     """Keep one container until it or the parent is gone."""
     keeper = _Keeper(int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Whoever wants this to end hangs up; a signal to a whole terminal must not leave the container behind.
+        # The parent hangs up to end this process; a signal from a terminal must not leave the container behind.
         signal.signal(number, signal.SIG_IGN)
     try:
         keeper.serve()

@@ -1,24 +1,23 @@
-"""The process that keeps one instance: ends everything in it when its main process, or whoever started it, is gone.
+"""The process that keeps one instance: it ends everything in it when the main process or the parent is gone.
 
-Run by path (``python -I -S keeper.py REPORT_FD``), so it imports the standard library and ``kernel`` alone, and starts
-in milliseconds. It reads JSON lines from stdin, one operation each, and writes JSON lines to REPORT_FD:
+It is run by path (``python -I -S keeper.py REPORT_FD``) and imports only the standard library and ``kernel``, so that
+it starts in milliseconds. It reads JSON lines from stdin, one operation each, and writes JSON lines to REPORT_FD:
 
-    {"op": "unshare"}                       leave for a network namespace of one's own    -> {"event": "done"}
+    {"op": "unshare"}                       enter a new network namespace                 -> {"event": "done"}
     {"op": "ip", "commands": [[...], ...]}  run ``ip`` there, once per list               -> {"event": "done"}
     {"op": "start", "command": [...], ...}  start the main process (once)                 -> {"event": "started", "pid"}
     {"op": "signal", "number": 15}          signal the main process alone                 (no answer)
-    {"op": "enter", "visit": 1, ...}        run another command beside it (``visit``)     (no answer)
+    {"op": "enter", "visit": 1, ...}        run another command beside it                (no answer)
     {"op": "leave", "visit": 1}             kill that command                             (no answer)
     end of the stream                       kill everything, then exit
 
-and, unasked, ``{"event": "exited", "code": 137}`` when the main process and everything that it left are gone, and
-``{"event": "left", "visit": 1, "code": 0}`` when a command that ran beside it has ended. An operation that fails
+It also reports ``{"event": "exited", "code": 137}`` when the main process and everything that it left are gone, and
+``{"event": "left", "visit": 1, "code": 0}`` when a command beside it has ended. An operation that fails
 answers ``{"event": "error", "message": ...}``.
 
-How the guarantee holds: on Linux the keeper is the child subreaper, so whatever a process in the instance forks,
-double-forks or daemonises stays a descendant of the keeper and is found in ``/proc``; with a PID namespace the kernel
-itself kills all with PID 1. The main process asks the kernel to be killed with the keeper. Elsewhere than on Linux
-only the main process's group is ended.
+On Linux the keeper is the child subreaper, so that daemons too stay its descendants and are found in ``/proc``; with a
+PID namespace the kernel kills all processes with PID 1. The main process asks the kernel to be killed with the keeper.
+On other systems only the main process's group is ended.
 """
 
 import contextlib
@@ -36,14 +35,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from raysm.local.instances import kernel
 
-__all__ = ["main"]
-
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _beside(name: str) -> ModuleType:
-    """Return a module of this folder: imported as one of the package, it would bring all that runs the instances."""
+    """Load a module of this folder without its package, whose imports would take long."""
     spec = importlib.util.spec_from_file_location(name, os.path.join(HERE, f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -57,11 +53,11 @@ if not TYPE_CHECKING:
 
 LINUX = sys.platform.startswith("linux")
 TICK_S = 0.5
-"""How often to look whether the parent lives: a forked copy of it may hold our stdin open after its death."""
+"""How often to check that the parent lives: a forked copy of it may hold our stdin open after its death."""
 
 OWN_SIGNALS = ("FPE", "ILL", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TTIN", "TTOU")
 FORWARDED = signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in OWN_SIGNALS}
-"""What an init passes on: not what comes of errors of its own, or of its terminal."""
+"""Signals that an init forwards: all but those of its own errors and of its terminal."""
 
 
 class _Keeper:
@@ -70,15 +66,14 @@ class _Keeper:
     def __init__(self, report_fd: int) -> None:
         self.report_fd = report_fd
         self.parent = os.getppid()
-        self.main: int | None = None  # the child that is waited for: the instance's own process, or an init before it
+        self.main: int | None = None  # the child: the instance's own process, or its init
         self.own: int | None = None  # the instance's own process
         self.code: int | None = None
-        self.visits: dict[int, int] = {}  # by the pid of each command that runs beside the instance's own
+        self.visits: dict[int, int] = {}  # visit numbers by pid
         self.started: Mapping[str, Any] = {}
         self.buffer = b""
 
     def report(self, event: str, **fields: Any) -> None:
-        # With the parent gone there is nobody to tell, and work left to do.
         with contextlib.suppress(OSError):
             os.write(self.report_fd, json.dumps({"event": event, **fields}).encode() + b"\n")
 
@@ -116,7 +111,7 @@ class _Keeper:
                     self.own = next(children, self.main)  # it may have ended by now
                 self.report("started", pid=self.own)
             elif request["op"] == "signal" and self.main and self.own and self.code is None:
-                # Of these an init hears nothing, and could forward nothing; what is frozen is the process behind it.
+                # An init cannot forward these two, so they go to the process behind it.
                 direct = request["number"] in (signal.SIGSTOP, signal.SIGCONT)
                 os.kill(self.own if direct else self.main, request["number"])
             elif request["op"] == "enter" and self.own and self.code is None:
@@ -128,7 +123,7 @@ class _Keeper:
             self.report("error", message=str(error))
 
     def reap(self) -> bool:
-        """Collect whoever ended; return False when no child is left at all."""
+        """Collect children that ended; return False when no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -142,7 +137,7 @@ class _Keeper:
                 self.report("left", visit=self.visits.pop(pid), code=_exit_code(status))
 
     def end_all(self) -> None:
-        """Kill until nothing is left; whatever forks meanwhile is found in the next round."""
+        """Kill until nothing is left; processes that fork meanwhile are found in the next round."""
         if not LINUX:
             self.end_group()
             return
@@ -194,7 +189,7 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     go_on, tell = os.pipe()
     failed, fail = os.pipe()
     if request.get("namespaces"):
-        # It moves children alone, of which the first is PID 1: the main process, while the keeper stays outside.
+        # This moves only children, and the first of them is PID 1: the keeper stays outside.
         kernel.call("unshare", kernel.CLONE_NEWPID)
     pid = os.fork()
     if pid == 0:
@@ -206,7 +201,7 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     os.write(tell, b"!")
     os.close(tell)
     message = b""
-    # Python's pipes are closed on exec: an end without a word says that exec succeeded.
+    # Python's pipes are closed on exec, so an end without a message means that exec succeeded.
     while chunk := os.read(failed, 4096):
         message += chunk
     os.close(failed)
@@ -217,24 +212,24 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
 
 
 def _visit(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int, report_fd: int) -> int:
-    """Run a command beside the main process, in whose namespaces it is; return its pid."""
+    """Run a command beside the main process, in its namespaces; return the pid."""
     pid = os.fork()
     if pid == 0:
         try:
             os.close(report_fd)
-            _beside("visit").become(request, started, keeper_pid)
+            kernel.become_visitor(request, started, keeper_pid)
         finally:
             os._exit(127)
     return pid
 
 
 def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -> NoReturn:
-    """In the child: turn into the main process."""
+    """Turn this child into the main process."""
     step = "start"
     try:
         if LINUX:
             kernel.call("prctl", kernel.PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        # The keeper may have died between fork and prctl: then this pipe is closed, and nobody would end us.
+        # A closed pipe: the keeper died between fork and prctl, and could not end this process.
         if not os.read(go_on, 1):
             os._exit(1)
         if request.get("namespaces"):
@@ -246,24 +241,22 @@ def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -
         step = "start"
         if request.get("init"):
             _stay_in_front(fail, report_fd)
-        # So that elsewhere than on Linux the whole group can be ended by the main process's number.
+        # On other systems than Linux the whole group is ended by the main process's number.
         os.setsid()
         if request.get("affinity"):
             os.sched_setaffinity(0, request["affinity"])
         null = os.open(os.devnull, os.O_RDONLY)
-        # The keeper's stdin is its line to the parent: a program that read from it would take its orders away.
+        # Replace the keeper's stdin: a program that reads it would take away the parent's requests.
         os.dup2(null, 0)
         os.close(report_fd)
-        # What is ignored stays so through exec: by the keeper, Python itself, or a shell in whose background this runs.
+        # Ignored signals stay ignored through exec; the keeper, Python or a shell may ignore these.
         ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGQUIT)
         for number in ignored:
             signal.signal(number, signal.SIG_DFL)
         if request.get("user"):
             step = f"user {request['user']}"
-            os.setgroups([])
-            os.setgid(request["user"])
-            os.setuid(request["user"])
-        # Whatever the user's is: modes in an instance are those that SageMaker's root makes.
+            kernel.become_user(request["user"])
+        # SageMaker's umask, whatever the user's is.
         os.umask(0o022)
         step = f"chdir {request['cwd']}"
         os.chdir(request["cwd"])
@@ -275,15 +268,15 @@ def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -
 
 
 def _stay_in_front(*inherited: int) -> None:
-    """Be an init, as tini is: return in a child; here, forward signals to it, reap orphans, and exit as it does."""
-    # Before there is a child: what is blocked waits, and none is lost that comes in between.
+    """Return in a child; this process becomes its init: it forwards signals, reaps orphans, and exits as the child."""
+    # Block before the fork, so that no signal is lost in between.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         return
     try:
-        # Held open here, the first would keep the keeper from seeing that the child was exec'ed.
+        # An open copy would keep the keeper from seeing that the child was exec'ed.
         for descriptor in (0, *inherited):
             os.close(descriptor)
         while True:
@@ -300,17 +293,13 @@ def _stay_in_front(*inherited: int) -> None:
 
 
 def _exit_code(status: int) -> int:
-    """Return 128 + signal where one killed it, as a shell and Docker tell it."""
+    """Return the exit code as a shell does: 128 + signal for a process that was killed."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run a command to its end.
-
-    Raises:
-        ValueError: It failed; the message has its arguments and what it wrote.
-    """
+    """Run a command to its end; raise ValueError with its output if it fails."""
     reader, writer = os.pipe()
     try:
         actions = [(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)]
@@ -325,15 +314,15 @@ def _run(command: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Keep one instance; as ``keeper.py probe``, fail where mounts of one's own are not to be had."""
+    """Keep one instance; as ``keeper.py probe``, fail if this process may not have its own mounts."""
     if sys.argv[1:] == ["probe"]:
         kernel.own_mounts()
         return
     keeper = _Keeper(int(sys.argv[1]))
-    # The parent takes the end of this stream for the keeper's own: nobody else may hold it.
+    # The end of this stream tells the parent that the keeper ended: no child may hold it.
     os.set_inheritable(keeper.report_fd, False)
     os.chdir("/")
-    # Ctrl-C and a closed terminal are the parent's business: it decides, and its end of our stdin tells us.
+    # The parent handles Ctrl-C and a closed terminal, and closes our stdin to end this process.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if LINUX:
@@ -342,7 +331,7 @@ def main() -> None:
     os.set_blocking(wake_reader, False)
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
-    # Python writes to the wakeup pipe only for signals that have a handler, even one that does nothing.
+    # Python writes to the wakeup pipe only for signals that have a handler.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     try:
         keeper.serve(wake_reader)

@@ -1,4 +1,4 @@
-"""The parent's end of a keeper (see ``keeper``): its pipes, its answers, and the exit that it reports."""
+"""The parent's end of a keeper process (see ``keeper``): its pipes, its answers, and the exit that it reports."""
 
 import contextlib
 import functools
@@ -18,14 +18,13 @@ from typing import Any
 from raysm.errors import RaysmError
 from raysm.local.instances.base import Instance, Visit
 
-__all__ = ["Keeper", "KeptInstance", "SCRIPT", "end_all"]
-
 SCRIPT = Path(__file__).with_name("keeper.py")
 """The keeper's program."""
 ANSWER_S = 30.0
 """A keeper answers within milliseconds; a loaded machine may take longer."""
 END_S = 20.0
-"""Processes killed by SIGKILL end as soon as the kernel lets them; a disk that hangs may hold them up."""
+"""Killed processes end as soon as the kernel lets them; a disk that hangs may hold them up."""
+KILLED = 128 + signal.SIGKILL
 
 
 class Keeper:
@@ -34,17 +33,17 @@ class Keeper:
     Attributes:
         pid: The keeper itself.
         exited: Exit code of the main process, set once everything is gone.
-        lost: Whether it died without having ended all that it kept; known once ``exited`` is.
+        lost: Whether the keeper died before it ended what it kept; known once ``exited`` is set.
     """
 
     def __init__(self, name: str, log_fd: int | None = None, *, script: Path = SCRIPT, inherit: bool = False) -> None:
-        """Start it.
+        """Start the keeper.
 
         Args:
-            name: For messages, and for whoever reads a list of processes.
-            log_fd: Where stdout and stderr of what it starts go; None is nowhere.
+            name: For messages and lists of processes.
+            log_fd: Takes stdout and stderr of what the keeper starts; None discards them.
             script: The keeper's program.
-            inherit: Whether it gets this process's environment, instead of an empty one.
+            inherit: Whether the keeper gets this process's environment, instead of an empty one.
         """
         self.name = name
         self.exited: Future[int] = Future()
@@ -52,12 +51,11 @@ class Keeper:
         self._visits: dict[int, Future[int]] = {}
         self._numbers = itertools.count()
         self._answers: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        self._started = False
         self._lock = threading.Lock()
         report, write = os.pipe()
         output = subprocess.DEVNULL if log_fd is None else log_fd
         try:
-            # A session of its own: Ctrl-C in a terminal reaches the parent, which decides what follows from it.
+            # In its own session, so that Ctrl-C in a terminal reaches only the parent.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), str(write), f"{name}, owner {os.getpid()}"],
                 stdin=subprocess.PIPE,
@@ -71,8 +69,10 @@ class Keeper:
             os.close(report)
             raise
         finally:
-            # The keeper alone holds this end: that it is gone is known by the end of the stream.
+            # Only the keeper holds this end, so that the end of the stream tells of its death.
             os.close(write)
+        assert self._process.stdin is not None
+        self._stdin = self._process.stdin
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, args=(report,), name=f"keeper of {name}", daemon=True)
         self._reader.start()
@@ -87,24 +87,23 @@ class Keeper:
                     self._visits.pop(message["visit"]).set_result(message["code"])
                 else:
                     self._answers.put(message)
-        # Whoever waits for an answer is told at once, instead of waiting its time out.
+        # Wake a caller that waits for an answer, instead of letting it time out.
         self._answers.put(None)
         if not self.exited.done():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.lost = self._process.wait(END_S) != 0
-            # Somebody ended the instance: end() does, with SIGKILL, and so does the death of the keeper.
-            self.exited.set_result(128 + signal.SIGKILL)
+            self.exited.set_result(KILLED)
         for visit in list(self._visits):
-            self._visits.pop(visit).set_result(128 + signal.SIGKILL)
+            self._visits.pop(visit).set_result(KILLED)
 
-    def enter(self, **fields: Any) -> "Visit":
+    def enter(self, **fields: Any) -> Visit:
         """Run a command beside the main process."""
         number, exited = next(self._numbers), Future[int]()
         self._visits[number] = exited
         self._send({"op": "enter", "visit": number, **fields})
-        # With the main process gone nobody runs it, nor says so.
+        # The keeper does not answer once the main process is gone.
         if self.exited.done() and self._visits.pop(number, None) is not None:
-            exited.set_result(128 + signal.SIGKILL)
+            exited.set_result(KILLED)
         return Visit(exited=exited, leave=functools.partial(self._send, {"op": "leave", "visit": number}))
 
     def call(self, op: str, **fields: Any) -> Mapping[str, Any]:
@@ -125,33 +124,29 @@ class Keeper:
         return answer
 
     def signal(self, number: int) -> None:
-        """Signal the main process; by way of the keeper, which alone knows that its pid is still its own."""
+        """Signal the main process through the keeper, which alone knows that the pid has not been reused."""
         self._send({"op": "signal", "number": int(number)})
 
     def _send(self, request: Mapping[str, Any]) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):  # ended, or closed by end()
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
+        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):  # it ended, or end() closed the pipe
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.flush()
 
     def hang_up(self) -> None:
-        """Close its stdin, upon which the keeper ends all that it keeps, and itself."""
-        stdin = self._process.stdin
-        assert stdin is not None
+        """Close the keeper's stdin, upon which it ends everything that it keeps, and itself."""
         with self._lock, contextlib.suppress(BrokenPipeError):
-            stdin.close()
+            self._stdin.close()
 
     def end(self) -> None:
-        """Hang up, and wait until it and all that it kept are gone; harmless when repeated."""
+        """Hang up, and wait until the keeper and all that it kept are gone; may be repeated."""
         self.hang_up()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            # What it kept ends with it all the same: the main process asked the kernel for that.
+            # What it kept ends all the same: the main process asked the kernel for that.
             self._process.kill()
             self._process.wait()
-        # Else ``exited`` might not be set yet when this returns.
+        # ``exited`` must be set when this returns.
         self._reader.join()
 
 
@@ -159,30 +154,24 @@ class KeptInstance(Instance):
     """An instance behind a keeper."""
 
     def __init__(self, keeper: Keeper, host: str, address: str, clean: Callable[[], None] = lambda: None) -> None:
-        """Take over ``keeper``; ``clean`` runs at the end, for what a killed keeper would leave."""
-        self.host = host
-        self.address = address
-        self.keeper = keeper
+        """Take over ``keeper``; ``clean`` runs at the end, and removes what a killed keeper would leave."""
+        self.host, self.address, self.keeper = host, address, keeper
         self.exited: Future[int] = Future()
         self.pid = 0
         self._clean = clean
 
     def start(self, **fields: Any) -> None:
-        """Start the main process.
-
-        Raises:
-            RaysmError: It cannot be started.
-        """
+        """Start the main process; raise RaysmError if it cannot be started."""
         self.pid = int(self.keeper.call("start", **fields)["pid"])
         self.follow()
 
     def follow(self) -> None:
-        """From now on ``exited`` follows the keeper's."""
+        """Have ``exited`` follow the keeper's from now on."""
         self.keeper.exited.add_done_callback(self._finish)
 
     def _finish(self, exited: "Future[int]") -> None:
         try:
-            # First: ``exited`` promises that nothing of the instance is left.
+            # First, because ``exited`` promises that nothing of the instance is left.
             self._clean()
         finally:
             self.exited.set_result(exited.result())
@@ -196,12 +185,12 @@ class KeptInstance(Instance):
         return self.keeper.enter(command=list(command), stdin=stdin, stdout=stdout)
 
     def end(self) -> None:
-        """Kill everything in it and wait until it is gone."""
+        """Kill everything in the instance and wait until it is gone."""
         self.keeper.end()
 
 
 def end_all(keepers: Sequence[Keeper]) -> None:
-    """End all at the same time, and wait for all."""
+    """End all keepers at the same time, and wait for them."""
     for keeper in keepers:
         keeper.hang_up()
     for keeper in keepers:

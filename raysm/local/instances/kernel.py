@@ -1,26 +1,15 @@
-"""Namespaces and mounts of an instance, by system calls.
+"""System calls of an instance: namespaces, mounts, and joining them for a command beside the main process.
 
-The keeper loads this module by its path, so it imports only the standard library. Mounts come as ``mounts`` plans them.
-A step that fails raises OSError with its name.
+The keeper loads this module by its path, so it imports only the standard library. A step that fails raises OSError
+with its name.
 """
 
 import contextlib
 import ctypes
 import os
-from collections.abc import Sequence
-from typing import Any
-
-__all__ = [
-    "CLONE_NEWNET",
-    "CLONE_NEWPID",
-    "PR_SET_CHILD_SUBREAPER",
-    "PR_SET_PDEATHSIG",
-    "call",
-    "enter",
-    "overlay",
-    "own_mounts",
-    "protect",
-]
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -36,7 +25,7 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 
 
 def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
-    """Take mount, host name and IPC namespaces of one's own, and mount what the plan says, in its order."""
+    """Enter new mount, host name and IPC namespaces, and carry out the mounts that ``namespace`` planned."""
     call("unshare", CLONE_NEWUTS | CLONE_NEWIPC)
     name = hostname.encode()
     call("sethostname", name, len(name))
@@ -47,11 +36,9 @@ def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
         elif kind == "bind":
             _mount(source, target, flags=MS_BIND | MS_REC)
         elif kind == "bind_readonly":
-            # In two steps: the kernel passes over MS_RDONLY in the call that binds.
+            # In two steps: the kernel ignores MS_RDONLY in the call that binds.
             _mount(source, target, flags=MS_BIND | MS_REC)
             _make_readonly(target)
-        elif kind == "readonly":
-            _remount(target, MS_RDONLY)
         elif kind == "mkdir":
             os.mkdir(target)
         else:
@@ -59,7 +46,7 @@ def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
 
 
 def protect(read_only: Sequence[str], writable: Sequence[str], overlays: Sequence[Sequence[str]] = ()) -> None:
-    """Take a mount namespace of one's own, with overlays, and read-only paths but for the writable ones among them."""
+    """Enter a new mount namespace with overlays, and with read-only paths except for the writable ones among them."""
     own_mounts()
     for arguments in overlays:
         overlay(*arguments)
@@ -73,7 +60,7 @@ def protect(read_only: Sequence[str], writable: Sequence[str], overlays: Sequenc
 
 
 def overlay(folder: str, changes: str, keep: str) -> None:
-    """Mount an overlay over ``folder``, so that what is changed in it goes to the folder ``changes`` instead.
+    """Mount an overlay over ``folder``, so that changes go to the folder ``changes`` instead.
 
     Other mounts below ``folder`` stay visible, and so does the folder ``keep`` if it lies below. With a kernel that has
     no overlays, ``folder`` becomes read-only.
@@ -97,7 +84,7 @@ def overlay(folder: str, changes: str, keep: str) -> None:
 
 def _mount_overlay(folder: str, changes: str) -> None:
     upper, work = os.path.join(changes, "upper"), os.path.join(changes, "work")
-    # One by one: the folder of the instance above them is not made again if the server's home was deleted meanwhile.
+    # Without parents: the server's home may have been deleted meanwhile, and must not come back.
     for made in (os.path.dirname(changes), changes, upper, work):
         with contextlib.suppress(FileExistsError):
             os.mkdir(made)
@@ -109,19 +96,19 @@ def _mount_overlay(folder: str, changes: str) -> None:
 
 
 def own_mounts() -> None:
-    """Take a mount namespace of one's own, in which nothing is mounted otherwise yet."""
+    """Enter a new mount namespace with the same mounts."""
     call("unshare", CLONE_NEWNS)
-    # Slave, not shared: nothing that is mounted here reaches the machine, while its own unmounts still reach us.
+    # Slave, not shared: mounts made here do not reach the machine, while its unmounts still reach us.
     _mount("none", "/", flags=MS_REC | MS_SLAVE)
 
 
 def _escape(path: str) -> str:
-    """Escape a path for the options of an overlay, in which colons and commas separate."""
+    """Escape a path for the options of an overlay, where colons and commas are separators."""
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 
 def _make_readonly(target: str) -> None:
-    # A remount changes one mount, also with MS_REC: those below it would stay writable.
+    # A remount changes one mount, even with MS_REC, so those below it need their own.
     for point in [target, *_mounts_below(target)]:
         _remount(point, MS_RDONLY)
 
@@ -133,13 +120,13 @@ def _mounts_below(folder: str) -> list[str]:
 
 
 def _remount(point: str, flags: int) -> None:
-    # A remount sets all flags anew: those that the file system was mounted with have to be repeated.
+    # A remount replaces all flags, so repeat those that the file system was mounted with.
     flags_before = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _mount("none", point, flags=MS_REMOUNT | MS_BIND | flags_before | flags)
 
 
 def _unescape(field: bytes) -> str:
-    # mountinfo writes blank, tab, newline and backslash as a backslash and three octal digits.
+    # mountinfo writes space, tab, newline and backslash as a backslash and three octal digits.
     first, *rest = field.split(b"\\")
     return os.fsdecode(first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest))
 
@@ -153,9 +140,72 @@ def _mount(source: str, target: str, kind: str = "none", flags: int = 0, options
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a function of the C library that returns 0 or sets errno."""
+    """Call a function of the C library; raise OSError if it does not return 0."""
     # Python has no unshare or setns before 3.12, and mount and prctl not at all.
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+NAMESPACES = ("ipc", "uts", "mnt")
+"""The namespaces of an instance that a keeper's child must join: it inherits the network and the PID namespace."""
+# Without it vi, less and top report a terminal that is not fully functional. SSM's agent sets the same.
+TERMINAL = {"TERM": "xterm-256color"}
+
+
+def become_visitor(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int) -> NoReturn:
+    """Turn this child of the keeper into the command of ``request``, beside the main process that was ``started``."""
+    # First: a keeper that is killed meanwhile must leave no process behind.
+    with contextlib.suppress(AttributeError):  # only Linux has prctl
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    stdin, stdout = _open(request["stdin"], os.O_RDONLY), _open(request["stdout"], os.O_WRONLY)
+    if started.get("namespaces") or started.get("overlays"):
+        # After the pipes were opened: their names are those of this machine, which the instance does not have.
+        _join(keeper_pid)
+    os.setsid()
+    for number in (0, 1, 2):
+        os.dup2(stdin if number == 0 else stdout, number)
+    if os.isatty(1):
+        import fcntl
+        import termios
+
+        fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+    # The keeper ignores some signals, and so does Python.
+    for name in ("INT", "TERM", "HUP", "PIPE", "XFSZ", "QUIT", "CHLD", "TSTP", "TTIN", "TTOU"):
+        signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if started.get("user"):
+        become_user(started["user"])
+    # As for the main process: the keeper has the umask of the user.
+    os.umask(0o022)
+    os.chdir(started["cwd"])
+    os.execvpe(request["command"][0], request["command"], {**started["environment"], **TERMINAL})
+
+
+def become_user(number: int) -> None:
+    """Drop root's rights; groups first, since only root may change them."""
+    os.setgroups([])
+    os.setgid(number)
+    os.setuid(number)
+
+
+def _open(path: str, flags: int) -> int:
+    # Without control: only the command takes a terminal as its controlling one.
+    descriptor = os.open(path, flags | os.O_NOCTTY)
+    # Above the standard descriptors, which are replaced one after the other.
+    while descriptor < 3:
+        descriptor = os.dup(descriptor)
+    return descriptor
+
+
+def _join(keeper_pid: int) -> None:
+    # Open all before entering the first: its mounts may have another /proc.
+    try:
+        opened = [os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
+    except FileNotFoundError:
+        # The instance has just ended, and everything in it is killed.
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise
+    for descriptor in opened:
+        call("setns", descriptor, 0)

@@ -2,16 +2,33 @@
 
 They need Linux and root. They are separated as SageMaker's instances are, so that what works here works there. They do
 not contain malicious code, which is root on this machine.
+
+An instance sees this machine's file system with these exceptions:
+
+- The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only; beside them there is as
+  little room as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a folder of the instance is
+  mounted over it, with each of its entries but ``ml``, so that a Python in ``/opt`` goes on working.
+- The Python environment is under an overlay, so that packages that the job installs go away with it.
+- ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
+- ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server.
+- The folder of the job shows only this instance's part.
+- ``/tmp`` is its own. It shows only what must stay visible: Python, the folders on its ``sys.path``, raysm itself, the
+  instance's home, the kernels that this machine has compiled.
+
+All sources of mounts are paths of this machine, so mounts that hide some of them (``/opt``, ``/dev/shm``, ``/tmp``)
+come last.
 """
 
+import os
 import socket
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raysm.contract.paths import DEFAULT_BASE, kernels_folder
+from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest
-from raysm.local.instances import mounts
-from raysm.local.instances.base import Instance, InstanceSpec, Site, open_to_all
+from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.network import (
     INTERFACE,
@@ -21,16 +38,20 @@ from raysm.local.instances.network import (
     connect_inside,
     missing_for_namespaces,
 )
-from raysm.local.instances.process import share_variables
+from raysm.local.instances.process import overlays
 
-__all__ = ["NamespaceSite"]
+Mount = tuple[str, str, str, str]
+"""Kind (``bind``, ``bind_readonly``, ``overlay``, ``mkdir``, or a file system's type),
+source, target, options."""
+
+OPT, TMP, SHM = Path("/opt"), Path("/tmp"), Path("/dev/shm")
 
 
 class _NamespaceInstance(KeptInstance):
     """An instance with a loopback of its own."""
 
     def connect(self, port: int) -> socket.socket:
-        """Return a connection to ``port`` on the loopback of the instance."""
+        """Connect to ``port`` on the loopback of the instance."""
         return connect_inside(self.keeper, port)
 
 
@@ -40,8 +61,8 @@ class NamespaceSite(Site):
     interface = INTERFACE
     plays = frozenset(
         {
-            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "read_only", "user")),
-            *(f"network.{name}" for name in ("names_resolve_after_s", "own_name_is_loopback", "silent_internet")),
+            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "user")),
+            *(f"network.{name}" for name in ("names_resolve_after_s", "silent_internet")),
         }
     )
 
@@ -57,10 +78,13 @@ class NamespaceSite(Site):
             keep: Paths below ``/tmp`` that instances see, beside those that Python needs.
 
         Raises:
-            InvalidRequest: This machine cannot do it; the message says what it lacks.
+            InvalidRequest: This machine lacks something for it.
             RaysmError: The network could not be made.
         """
-        self._keep = [Path(path).resolve() for path in keep] + mounts.needed_by_python() + [_kernels()]
+        # Each instance would compile the kernels again, for 4 s of a core.
+        kernels = kernels_folder()
+        kernels.mkdir(mode=0o700, exist_ok=True)
+        self._keep = [Path(path).resolve() for path in keep] + needed_by_python() + [kernels]
         self._keepers: list[Keeper] = []
         self._names: HostNames | None = None
         self._network = Network()
@@ -70,22 +94,17 @@ class NamespaceSite(Site):
         return DEFAULT_BASE
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances, after having seen that they reach each other.
-
-        Raises:
-            RaysmError: One of them could not be started, or they do not reach each other.
-        """
+        """Start all instances; raise RaysmError if one cannot be started, or this machine cannot reach the head."""
         if len(specs) > MAX_INSTANCES:
             raise InvalidRequest(f"at most {MAX_INSTANCES} instances of kind 'namespace', got {len(specs)}")
         try:
             for number, spec in enumerate(specs):
                 keeper = Keeper(spec.host, spec.log_fd)
                 self._keepers.append(keeper)
-                # All networks before any program: what starts first may call the others at once.
+                # All networks before any program, because the first one that starts may call the others at once.
                 keeper.call("unshare")
                 self._network.attach(keeper, number)
-            # A Docker daemon's rules may drop bridged traffic: names resolve then, and connections hang.
-            self._network.probe(self._keepers)
+            self._network.probe(self._keepers[0])
             if specs[0].scenario.network.silent_internet:
                 self._network.silence_gateway(self._keepers)
             addresses = {spec.host: self._network.address(number) for number, spec in enumerate(specs)}
@@ -97,17 +116,21 @@ class NamespaceSite(Site):
 
     def _start(self, spec: InstanceSpec, number: int, names: HostNames) -> Instance:
         container = spec.scenario.container
-        home = _home(spec)
+        home = spec.private / "home"
+        # A user of an image for whom no home was made has ``/``.
+        if container.user:
+            home = Path("/")
+        else:
+            home.mkdir(exist_ok=True)
         hosts, resolver = spec.private / "hosts", spec.private / "resolv.conf"
         names.write(hosts, spec.host)
-        # Nobody answers on the loopback's port 53: looking up a foreign name fails at once instead of after 10 s.
+        # Nothing listens on the loopback's port 53, so a foreign name fails at once instead of after 10 s.
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
         if container.user:
             open_to_all(spec.base)
-        plan = mounts.plan(spec, keep=[*self._keep, home], hosts=hosts, resolver=resolver)
         instance = _NamespaceInstance(self._keepers[number], spec.host, self._network.address(number))
-        # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
-        variables = {"HOME": str(home), **share_variables(spec.share, object_store=False), **spec.variables}
+        # The bootstrap sizes Ray's object store to /dev/shm, as it does on SageMaker.
+        variables = {"HOME": str(home), **spec.share.variables(object_store=False), **spec.variables}
         instance.start(
             command=spec.command,
             environment=variables,
@@ -117,7 +140,7 @@ class NamespaceSite(Site):
             hostname=container.hostname,
             init=container.init,
             user=container.user,
-            mounts=plan,
+            mounts=plan(spec, keep=[*self._keep, home], hosts=hosts, resolver=resolver),
         )
         return instance
 
@@ -129,17 +152,131 @@ class NamespaceSite(Site):
         self._network.close()
 
 
-def _kernels() -> Path:
-    """Return the folder of this machine's compiled kernels: each instance would compile them, for 4 s of a core."""
-    folder = kernels_folder()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+def needed_by_python() -> list[Path]:
+    """Return the paths that this machine's Python needs to run in an instance."""
+    # raysm may be imported from a checkout that is on no prefix.
+    package = Path(__file__).parents[3]
+    paths: list[str | Path] = [
+        sys.prefix,
+        sys.exec_prefix,
+        sys.base_prefix,
+        sys.base_exec_prefix,
+        Path(sys.executable).parent,
+        package,
+    ]
+    return [Path(path).resolve() for path in [*paths, *sys.path] if path and Path(path).exists()]
 
 
-def _home(spec: InstanceSpec) -> Path:
-    """Return the instance's home: a folder of its own; that of an image's user whom nobody made one is ``/``."""
-    if spec.scenario.container.user or spec.scenario.container.read_only:
-        return Path("/")
-    home = spec.private / "home"
-    home.mkdir(exist_ok=True)
-    return home
+def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, opt: Path = OPT) -> list[Mount]:
+    """Prepare the folders below ``spec.private`` and return the mounts, in order.
+
+    Args:
+        spec: The instance; the folders to mount over this machine's are made below its ``private``.
+        keep: Paths that stay visible although they lie below ``/tmp``.
+        hosts: Becomes ``/etc/hosts``.
+        resolver: Becomes ``/etc/resolv.conf``.
+        opt: ``/opt``, or a test's replacement.
+
+    Raises:
+        InvalidRequest: This machine lacks a folder to mount over.
+    """
+    for folder in (opt, TMP, SHM):
+        if not folder.is_dir():
+            raise InvalidRequest(f"instances of kind 'namespace' need the folder {folder}; make it, or use 'process'")
+    layers = overlays(spec.private)
+    # The overlays are first, so that folders bound from below them belong to the instance.
+    mounts: list[Mount] = [("overlay", changes, lower, private) for lower, changes, private in layers]
+    mounts += [("proc", "proc", "/proc", "")]
+    mounts += [
+        ("bind", str(source), target, "")
+        for source, target in ((hosts, "/etc/hosts"), (resolver, "/etc/resolv.conf"))
+        # A mount needs an existing target, and nothing is made in this machine's /etc.
+        if os.path.exists(target)
+    ]
+    mounts += [("bind", str(spec.base), str(spec.base), "")]
+    mounts += [_link(link, spec.base) for link in spec.links]
+    # After the links, whose sources may be in the job's folder.
+    mounts += _own_job(spec.private)
+    closed = _closed(keep) if spec.scenario.container.user else []
+    replaced = [
+        _own_folder(TMP, spec.private / "tmp", keep, mode=0o1777),
+        *(_own_folder(path, spec.private / path.name, keep, mode=0o755) for path in closed),
+    ]
+    # The folder that hides the sources of the others comes last.
+    replaced.sort(key=lambda mounts: spec.private.is_relative_to(mounts[-1][2]))
+    return [
+        *mounts,
+        *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
+        ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
+        *(mount for mounts_over in replaced for mount in mounts_over),
+    ]
+
+
+def _own_job(private: Path) -> list[Mount]:
+    """Return the mounts that hide the other instances' folders beside ``private``."""
+    staging = private / "job"
+    (staging / private.name).mkdir(parents=True)
+    return [("bind", str(private), str(staging / private.name), ""), ("bind", str(staging), str(private.parent), "")]
+
+
+def _link(link: Link, base: Path) -> Mount:
+    _mount_point(link.source, link.target, within=base)
+    return ("bind_readonly", str(link.source), str(link.target), "")
+
+
+def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
+    """Return the mounts of ``/opt/ml``: the documented folders from this machine's disk, the rest on a small one."""
+    size_mb = spec.scenario.container.root_mb
+    if not size_mb:
+        return [("bind", str(spec.base), str(target), "")]
+    folders = sorted(path for path in spec.base.iterdir() if path.is_dir())
+    mounts: list[Mount] = [("tmpfs", "root", str(target), f"size={size_mb}m,mode=755")]
+    for folder in folders:
+        place = str(target / folder.name)
+        mounts += [("mkdir", "", place, ""), ("bind", str(folder), place, "")]
+    return mounts
+
+
+def _own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
+    staging.mkdir()
+    mounts: list[Mount] = []
+    for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
+        target = staging / entry.name
+        if entry.is_symlink():
+            # mount would follow the link.
+            target.symlink_to(os.readlink(entry))
+            continue
+        _mount_point(entry, target, within=staging)
+        mounts.append(("bind", str(entry), str(target), ""))
+    (staging / "ml").mkdir()
+    return [*mounts, *ml, ("bind", str(staging), str(opt), "")]
+
+
+def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int) -> list[Mount]:
+    """Return the mounts that replace ``folder`` by an empty one, in which the paths of ``keep`` stay visible."""
+    staging.mkdir()
+    # Not by mkdir's mode, from which the umask removes bits.
+    staging.chmod(mode)
+    below = {path for path in keep if path.is_relative_to(folder) and path != folder}
+    # A folder inside another one that stays visible is visible with it.
+    outermost = sorted(path for path in below if not any(parent in below for parent in path.parents))
+    mounts: list[Mount] = []
+    for path in outermost:
+        target = staging / path.relative_to(folder)
+        _mount_point(path, target, within=staging)
+        mounts.append(("bind", str(path), str(target), ""))
+    return [*mounts, ("bind", str(staging), str(folder), "")]
+
+
+def _closed(keep: Iterable[Path]) -> list[Path]:
+    """Return the folders right below ``/``, such as ``/root``, that hide paths of ``keep`` from other users."""
+    folders = {Path("/", path.parts[1]) for path in keep if len(path.parts) > 2}
+    return sorted(folder for folder in folders if not folder.stat().st_mode & 0o001)
+
+
+def _mount_point(source: Path, target: Path, within: Path) -> None:
+    if source.is_dir():
+        make_folder(target, within)
+    else:
+        make_folder(target.parent, within)
+        target.touch()

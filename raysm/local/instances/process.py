@@ -1,8 +1,12 @@
 """Instances as process groups, on any POSIX system and without root.
 
-The base folder plays ``/opt/ml`` by way of ``SAGEMAKER_BASE_DIR``; this machine's ``/opt/ml`` is never touched. All
-instances share one address, so each port belongs to one instance: the head's are free ports of this machine, those of
-every node are left to Ray.
+The base folder plays ``/opt/ml`` through ``SAGEMAKER_BASE_DIR``; this machine's ``/opt/ml`` is never touched. All
+instances share one address, so each port belongs to one instance: the head gets free ports of this machine, and Ray
+chooses those of every node.
+
+``pip install`` in a job leaves the user's Python environment as it was, and the job can import what it installed.
+Where the user may mount (root on Linux), each instance gets an overlay over the environment. Elsewhere it gets a
+virtual environment that sees the user's packages.
 """
 
 import contextlib
@@ -10,11 +14,17 @@ import functools
 import json
 import os
 import random
+import re
+import shlex
+import shutil
 import signal
+import site
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import venv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,14 +32,8 @@ from raysm.contract import names
 from raysm.contract.paths import kernels_folder
 from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances import user_environment
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
 from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
-from raysm.local.instances.share import Share
-from raysm.local.instances.user_environment import Overlay
-from raysm.local.scratch import Scratch
-
-__all__ = ["ProcessSite", "free_ports", "share_variables"]
 
 ADDRESS = "127.0.0.1"
 HEAD_PORTS = ("control", "gcs", "dashboard")
@@ -44,7 +48,9 @@ NODE_PORTS = (
     "worker_max",
 )
 PORT_RANGE = (20000, 32000)
-"""Below the ports that systems give to outgoing connections: one of those could take ours before we listen on it."""
+"""Below the ports of outgoing connections, one of which could take a port before the instance listens on it."""
+PREFIX = "raysm-"
+"""Prefix of the names of scratch folders."""
 
 
 class ProcessSite(Site):
@@ -53,11 +59,7 @@ class ProcessSite(Site):
     interface = "lo" if sys.platform.startswith("linux") else "lo0"
 
     def __init__(self) -> None:
-        """Check that this system can do it.
-
-        Raises:
-            InvalidRequest: It is no POSIX system.
-        """
+        """Open the site; raise InvalidRequest on a system that is not POSIX."""
         if os.name != "posix":
             raise InvalidRequest("local instances need Linux or macOS; on Windows, run raysm in WSL")
         self._keepers: list[Keeper] = []
@@ -73,17 +75,13 @@ class ProcessSite(Site):
         return base
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances.
-
-        Raises:
-            RaysmError: One of them could not be started.
-        """
+        """Start all instances; raise RaysmError if one of them cannot be started."""
         ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
         shared = {
             names.PORTS: json.dumps(ports),
-            # The bootstrap resolves no names then: those of the hosts mean nothing on this machine.
+            # Hosts have no names on this machine, so the bootstrap must not resolve them.
             names.ADDRESSES: json.dumps({spec.host: ADDRESS for spec in specs}),
-            # Each has a temporary folder of its own, and would compile what this machine has: 2 s of a core.
+            # Each instance has its own temporary folder, and would compile the kernels again: 2 s of a core.
             names.KERNELS: str(kernels_folder()),
         }
         try:
@@ -96,7 +94,7 @@ class ProcessSite(Site):
         ray = self._scratch.path / spec.host
         home = spec.private / "home"
         for folder in (ray, home):
-            # Not what is above it: while the first instances begin, the job's home may have been deleted.
+            # Without parents: the job's home may have been deleted meanwhile, and must not come back.
             folder.mkdir(exist_ok=True)
         for link in spec.links:
             give(link, within=spec.base, but=spec.private.parent)
@@ -104,7 +102,7 @@ class ProcessSite(Site):
         self._keepers.append(keeper)
 
         def clean() -> None:
-            # Not where the keeper has ended them all: the marks are also those of who reads a log of Ray's.
+            # Only after a keeper was killed: a reader of one of Ray's logs bears the same marks.
             if keeper.lost:
                 kill_marked(spec.base, ray)
 
@@ -113,20 +111,19 @@ class ProcessSite(Site):
             names.BASE_DIR: str(spec.base),
             names.RAY_TEMP_DIR: str(ray),
             "HOME": str(home),
-            # The short folder: sockets are made in there, whose paths have few characters.
+            # The short folder: sockets are made there, and their paths are limited to about 100 characters.
             "TMPDIR": str(ray),
             **shared,
-            **share_variables(spec.share),
+            **spec.share.variables(),
             # Last: the job's own variables replace the service's.
             **spec.variables,
         }
-        affinity = spec.share.affinity if hasattr(os, "sched_setaffinity") else None
-        overlays: list[Overlay] = []
+        layers: list[Overlay] = []
         if self.protects:
-            overlays = user_environment.overlays(spec.private)
+            layers = overlays(spec.private)
         else:
             environment = spec.private / "installed"
-            commands = user_environment.make_virtual_environment(environment)
+            commands = make_virtual_environment(environment)
             variables["VIRTUAL_ENV"] = str(environment)
             variables["PATH"] = os.pathsep.join([str(commands), variables.get("PATH", os.defpath)])
         protected = [str(path) for path in spec.originals] if self.protects else []
@@ -134,10 +131,10 @@ class ProcessSite(Site):
             command=spec.command,
             environment=variables,
             cwd=str(home),
-            affinity=affinity,
+            affinity=spec.share.affinity if hasattr(os, "sched_setaffinity") else None,
             read_only=protected,
             writable=[str(path) for path in (spec.private, self._scratch.path)] if protected else [],
-            overlays=overlays,
+            overlays=layers,
         )
         return instance
 
@@ -147,23 +144,12 @@ class ProcessSite(Site):
         self._scratch.close()
 
 
-def share_variables(share: Share, *, object_store: bool = True) -> dict[str, str]:
-    """Return the variables that tell the bootstrap of a share."""
-    values = {
-        names.CPUS: share.cpus,
-        names.MEMORY_BYTES: share.memory_bytes,
-        names.OBJECT_STORE_BYTES: share.object_store_bytes if object_store else None,
-        "CUDA_VISIBLE_DEVICES": None if share.gpus is None else ",".join(share.gpus),
-    }
-    return {name: str(value) for name, value in values.items() if value is not None}
-
-
 @functools.cache
 def can_mount() -> bool:
     """Whether processes of this user may have mounts of their own: root may, outside most containers."""
     if not sys.platform.startswith("linux"):
         return False
-    # In a process of its own: unshare would give this one mounts of its own for good.
+    # In another process, because unshare would give this one its own mounts for good.
     completed = subprocess.run(
         [sys.executable, "-I", "-S", str(SCRIPT), "probe"], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
@@ -171,14 +157,14 @@ def can_mount() -> bool:
 
 
 def give(link: Link, within: Path, but: Path | None = None) -> None:
-    """Make the target of ``link`` a symbolic link; of a folder, a folder with a symbolic link to each file.
+    """Make the target of ``link`` a symbolic link; for a folder, make a folder with a symbolic link to each file.
 
-    So what is made, removed or renamed in the target touches the instance's own folders alone.
+    So what a job makes, removes or renames in the target changes only the instance's own folders.
 
     Args:
-        link: From where to where.
-        within: A folder above its target, which is there.
-        but: A folder that is left out: the job's own, which may lie below what it is given.
+        link: The source and the target.
+        within: An existing folder above the target.
+        but: A folder that is left out: the job's own, which may lie below the source.
     """
     if not link.source.is_dir():
         make_folder(link.target.parent, within)
@@ -188,26 +174,22 @@ def give(link: Link, within: Path, but: Path | None = None) -> None:
         folders[:] = [name for name in folders if Path(folder, name) != but]
         target = link.target / Path(folder).relative_to(link.source)
         make_folder(target, within)
-        # A link in there may be relative: it leads nowhere from here, but its own path does.
+        # A relative link in the source would lead nowhere from the target, so link to the link itself.
         names = [*files, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]
         for name in names:
             os.symlink(os.path.join(folder, name), target / name)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ``count`` distinct TCP ports that nobody on this machine listens on.
-
-    Raises:
-        RaysmError: There are none left.
-    """
+    """Return ``count`` distinct TCP ports on which nothing listens; raise RaysmError if there are none left."""
     chosen: list[int] = []
     candidates = random.SystemRandom().sample(range(*PORT_RANGE), 1000)
     while len(chosen) < count and candidates:
         port = candidates.pop()
         with socket.socket() as probe, contextlib.suppress(OSError):
-            # As servers set it: a connection that lingers in TIME_WAIT takes a port from nobody.
+            # As servers do: a connection in TIME_WAIT does not occupy the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # On every address: whoever listens on one of them may get what is meant for the instance.
+            # On every address: a listener on any of them could get what is meant for the instance.
             probe.bind(("", port))
             chosen.append(port)
     if len(chosen) < count:
@@ -216,13 +198,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def kill_marked(base: Path, ray: Path) -> None:
-    """Kill every process that runs in the instance of ``base``, or in the Ray session below ``ray``.
+    """Kill every process of the instance with the folder ``base``, or of the Ray session below ``ray``.
 
-    The keeper has done so already, unless it was itself killed; then nothing but its environment and its arguments
-    tells a process's instance.
+    The keeper does this itself unless it was killed; then only a process's environment and arguments tell its instance.
     """
     deadline = time.monotonic() + 10
-    # Again and again: what is killed may have forked between the look and the signal.
+    # Repeated, because a process may fork between the look and the signal.
     while time.monotonic() < deadline:
         marked = list(_marked(base, ray))
         if not marked:
@@ -237,10 +218,132 @@ def _marked(base: Path, ray: Path) -> Iterator[int]:
     if not sys.platform.startswith("linux"):
         return
     for folder in Path("/proc").iterdir():
-        # A zombie has neither: it is dead already, and its parent's to collect.
+        # A zombie has neither file.
         with contextlib.suppress(OSError):
             if folder.name.isdigit() and (
                 f"{names.BASE_DIR}={base}".encode() in (folder / "environ").read_bytes().split(b"\0")
                 or f"{ray}/".encode() in (folder / "cmdline").read_bytes()
             ):
                 yield int(folder.name)
+
+
+Overlay = tuple[str, str, str]
+"""The folder under the overlay, the folder that takes the changes, and a folder that the overlay must not hide."""
+
+
+def overlays(private: Path) -> list[Overlay]:
+    """Return the overlays over this Python's environment; an instance's changes go below its folder ``private``."""
+    prefixes = (sys.prefix, sys.base_prefix, *_site_folders())
+    found = {Path(path).resolve() for path in prefixes if Path(path).is_dir()}
+    outermost = sorted(path for path in found if not any(parent in found for parent in path.parents))
+    return [
+        (str(lower), str(private / "installed" / str(number)), str(private)) for number, lower in enumerate(outermost)
+    ]
+
+
+def _site_folders() -> list[str]:
+    # sys.path too: a .pth file may bring another environment's packages.
+    return [path for path in [*site.getsitepackages(), *sys.path] if path.endswith(("site-packages", "dist-packages"))]
+
+
+def make_virtual_environment(folder: Path) -> Path:
+    """Make a virtual environment with the packages and commands of this Python; return the folder of its commands."""
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    # With addsitedir, because editable installs need the .pth files in these folders to be read.
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in dict.fromkeys(_site_folders())]
+    (folder / "lib" / version / "site-packages" / "user.pth").write_text("".join(lines))
+    commands = folder / "bin"
+    for script in Path(sys.executable).parent.iterdir():
+        text = _python_script(script)
+        if text is not None and not (commands / script.name).exists():
+            # Through sh, as pip does it: the path in a "#!" line is cut after 127 characters.
+            start = f"#!/bin/sh\n'''exec' {shlex.quote(str(commands / 'python'))} \"$0\" \"$@\"\n' '''\n"
+            (commands / script.name).write_text(start + text)
+            (commands / script.name).chmod(0o755)
+    return commands
+
+
+def _python_script(path: Path) -> str | None:
+    """Return the text of a console script without the lines that start its Python; None for any other file."""
+    if not path.is_file() or not os.access(path, os.X_OK):
+        return None
+    with path.open("rb") as file:
+        if file.read(2) != b"#!":
+            return None
+        rest = file.read()
+    first, _, text = rest.decode(errors="replace").partition("\n")
+    if first.strip().endswith("/sh") and text.startswith("'''exec'"):
+        return text.partition("\n' '''\n")[2]
+    return text if "python" in first else None
+
+
+class Scratch:
+    """A short-lived folder with a short name, readable by its owner alone; a context manager.
+
+    The folder itself is locked (``flock``) while this object or this process lives. The next folder that is made
+    removes those whose owners were killed, because the kernel released their locks.
+    """
+
+    def __init__(self, parent: Path | None = None, prefix: str = PREFIX) -> None:
+        """Make the folder below ``parent`` (default: the system's temporary folder), and remove dead ones there."""
+        if parent is None:
+            # Paths of sockets have at most 104 characters on macOS, of which gettempdir() takes half.
+            parent = Path("/tmp") if os.access("/tmp", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+        sweep(parent, prefix)
+        self._lock: int | None = None
+        # Another process's sweep may remove the new folder before it is locked.
+        while self._lock is None:
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
+            self._lock = _lock(self.path)
+
+    def close(self) -> None:
+        """Remove the folder; may be repeated."""
+        if self._lock is None:
+            return
+        # While it is still locked, so that no sweep comes in between.
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> "Scratch":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock ``folder`` and return the descriptor; None if another process locked or removed it."""
+    import fcntl  # absent on Windows, where this module must be importable to refuse it with words
+
+    try:
+        # In a folder that all users may write to, a link can lead anywhere.
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), os.lstat(folder)):
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
+
+
+def sweep(parent: Path, prefix: str = PREFIX) -> list[Path]:
+    """Remove and return this user's scratch folders below ``parent`` that are not locked; links are not followed."""
+    swept = []
+    # The whole name as Scratch makes it: a user's own "raysm-notes" has the same prefix.
+    ours = re.compile(re.escape(prefix) + r"\d+-[a-z0-9_]{8}")
+    for folder in parent.iterdir():
+        with contextlib.suppress(OSError):
+            if not ours.fullmatch(folder.name) or os.lstat(folder).st_uid != os.getuid():
+                continue
+            handle = _lock(folder)
+            if handle is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(handle)
+                swept.append(folder)
+    return swept

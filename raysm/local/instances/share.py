@@ -13,21 +13,19 @@ from typing import TypeVar
 
 import psutil
 
-from raysm.contract import machine
-
-__all__ = ["Machine", "Share", "measure", "memory_left", "split"]
+from raysm.contract import machine, names
 
 T = TypeVar("T")
 
 MEMORY_PART = 0.8
-"""Part of the available memory that instances may believe in; the rest is the machine's own."""
+"""Part of the available memory that instances are told they have; the rest is the machine's own."""
 
 OBJECT_STORE_PART = 0.3
-"""Part of an instance's memory that is Ray's object store; Ray's own default."""
+"""Part of an instance's memory for Ray's object store: Ray's own default."""
 
 CONFINED_FROM = 2
-"""CPUs of its own from which on an instance is confined to them. Ray's processes start all at once: on one CPU each,
-a cluster of three forms in 16 s instead of 10 s on two CPUs that all of them may use."""
+"""An instance is confined to its CPUs if it has at least this many. Ray's processes start all at once: a cluster of
+three, confined to one CPU each, forms in 16 s instead of the 10 s on two shared CPUs."""
 
 SMALLEST_OBJECT_STORE = 80 * 2**20
 """Ray refuses to start with less than 75 MiB."""
@@ -35,45 +33,54 @@ SMALLEST_OBJECT_STORE = 80 * 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What there is to divide."""
+    """The resources to divide."""
 
     cpus: tuple[int, ...]
     """Numbers of the CPUs that this process may use."""
     memory_bytes: int
     """Memory available now, within the container's limit."""
     shm_bytes: int
-    """Room in ``/dev/shm`` now."""
+    """Free bytes in ``/dev/shm``."""
     gpus: tuple[str, ...] = ()
     """Identifiers of the GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
 
 
 DEFAULT_SHM_BYTES = 64 * 2**20
-"""What a container engine gives where nobody asks for more."""
+"""The default of container engines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """What one instance gets; None is no limit."""
+    """The part of the machine that one instance gets; None is no limit."""
 
     cpus: int | None = None
-    """How many CPUs it may believe in, at least 1."""
+    """Number of CPUs that the instance is told it has, at least 1."""
     affinity: tuple[int, ...] | None = None
-    """Numbers of the CPUs that it is confined to; None leaves that to the scheduler."""
+    """CPUs that it is confined to; None leaves the choice to the scheduler."""
     memory_bytes: int | None = None
-    """Memory in all."""
     object_store_bytes: int | None = None
-    """Ray's object store, within the memory."""
+    """Size of Ray's object store, part of the memory."""
     gpus: tuple[str, ...] | None = None
-    """Its GPUs; None where the machine has none."""
+    """None if the machine has no GPUs."""
 
     @property
     def shm_bytes(self) -> int:
-        """Size of ``/dev/shm``, where the instance has its own: half its memory, as Linux gives a host."""
+        """Size of an instance's own ``/dev/shm``: half its memory, as Linux gives a host."""
         return self.memory_bytes // 2 if self.memory_bytes else DEFAULT_SHM_BYTES
+
+    def variables(self, *, object_store: bool = True) -> dict[str, str]:
+        """Return the variables that tell the bootstrap of this share."""
+        values = {
+            names.CPUS: self.cpus,
+            names.MEMORY_BYTES: self.memory_bytes,
+            names.OBJECT_STORE_BYTES: self.object_store_bytes if object_store else None,
+            "CUDA_VISIBLE_DEVICES": None if self.gpus is None else ",".join(self.gpus),
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def measure() -> Machine:
-    """Look at this machine."""
+    """Measure this machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     cpus = sorted(affinity(0)) if affinity else range(os.cpu_count() or 1)
     available = memory_left(int(psutil.virtual_memory().available))
@@ -88,7 +95,7 @@ def measure() -> Machine:
 
 
 def memory_left(available: int, root: Path = machine.ROOT) -> int:
-    """Return the bytes of ``available`` that the container has not used yet; ``root`` is where its cgroup is seen."""
+    """Return ``available``, or the bytes left of the container's memory limit, whose cgroup is below ``root``."""
     limit = machine.memory_limit(root)
     return available if limit is None else max(0, min(available, limit - (machine.memory_used(root) or 0)))
 
@@ -97,17 +104,17 @@ def _gpus() -> tuple[str, ...]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
-    # By UUID: nvidia-smi numbers GPUs by their bus, CUDA from the fastest on.
+    # By UUID: nvidia-smi numbers GPUs by their bus, CUDA numbers the fastest first.
     query = [tool, "--query-gpu=uuid", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
-        return ()  # the tool without the driver: no GPU that anybody could use
+        return ()  # the tool without the driver
     return tuple(answer.stdout.split())
 
 
 def split(machine: Machine, count: int) -> list[Share]:
-    """Divide ``machine`` into ``count`` shares; the first ones get what does not divide evenly."""
+    """Divide ``machine`` into ``count`` shares; the first ones get the remainder."""
     memory = int(machine.memory_bytes * MEMORY_PART) // count
     store = min(int(memory * OBJECT_STORE_PART), int(machine.shm_bytes * MEMORY_PART) // count)
     return [

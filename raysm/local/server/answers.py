@@ -1,52 +1,34 @@
-"""Answers of List and Describe: filters, pages, tags, and the fields that botocore's model of the answer has."""
+"""Answers of List and Describe: filters, pages, tags, and the fields of botocore's model of the answer."""
 
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from raysm.contract.service_model import service_model
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.validation import validation
 
-__all__ = ["Listed", "STATUS", "describe", "listed", "matches", "page_of", "summarize", "tags_of"]
-
 STATUS = "StatusEquals"
 PAGE = 10
-"""Items on a page where the request does not say."""
+"""Default number of items on a page."""
+SWITCHES = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
+"""Fields that Describe reports even if the request has none."""
 
 Item = TypeVar("Item")
 
 
-class Listed(Protocol):
-    """What is listed, whichever kind of job it is."""
-
-    @property
-    def name(self) -> str:
-        """Of the job."""
-
-    @property
-    def status(self) -> str:
-        """Of the job."""
-
-    @property
-    def created_s(self) -> float:
-        """Since the epoch."""
-
-    @property
-    def modified_s(self) -> float:
-        """Since the epoch."""
-
-
-def matches(item: Listed, request: Mapping[str, Any]) -> bool:
-    """Whether a job is one that a request wants listed, by the filters that every List has."""
+def matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
+    """Whether List returns a job, by the filters of the request."""
     tests: dict[str, Callable[[Any], bool]] = {
-        "CreationTimeAfter": lambda at: item.created_s >= at,
-        "CreationTimeBefore": lambda at: item.created_s <= at,
-        "LastModifiedTimeAfter": lambda at: item.modified_s >= at,
-        "LastModifiedTimeBefore": lambda at: item.modified_s <= at,
-        "NameContains": lambda part: part.lower() in item.name.lower(),
-        STATUS: lambda status: item.status == status,
+        "CreationTimeAfter": lambda at: record.created_s >= at,
+        "CreationTimeBefore": lambda at: record.created_s <= at,
+        "LastModifiedTimeAfter": lambda at: record.modified_s >= at,
+        "LastModifiedTimeBefore": lambda at: record.modified_s <= at,
+        "NameContains": lambda part: part.lower() in record.name.lower(),
+        STATUS: lambda status: record.status == status,
+        "WarmPoolStatusEquals": lambda status: (record.warm_pool or {}).get("Status") == status,
+        "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
     }
     return all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
 
@@ -54,7 +36,7 @@ def matches(item: Listed, request: Mapping[str, Any]) -> bool:
 def page_of(
     items: list[Item], request: Mapping[str, Any], name: Callable[[Item], str]
 ) -> tuple[list[Item], dict[str, str]]:
-    """Return one page, and the token of the next one: the last item's name, so that new ones do not shift it."""
+    """Return one page, and the token of the next one: the last item's name, so that new items do not shift it."""
     start = 0
     token = request.get("NextToken")
     if token:
@@ -71,13 +53,8 @@ def page_of(
 
 
 def tags_of(tags: list[Mapping[str, str]]) -> dict[str, str]:
-    """Return tags by their keys.
-
-    Raises:
-        ApiError: There are two of one key.
-    """
+    """Return tags by their keys; raise ApiError for two tags with the same key."""
     by_key = {tag["Key"]: tag["Value"] for tag in tags}
-    # The dict has kept the last of two with the same key without a word.
     if len(by_key) != len(tags):
         raise validation("Tags: duplicate tag keys are not allowed")
     return by_key
@@ -88,20 +65,15 @@ def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-SWITCHES = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
-"""What Describe says of a job whose request said nothing of it."""
-
-
 def describe(record: JobRecord) -> Mapping[str, Any]:
-    """Return what Describe answers."""
+    """Return the answer of Describe."""
     shape = service_model().operation_model(record.api.describe).output_shape
     seconds = billed_s = None
     if record.final and record.training_s:
-        # An attempt may take less than a second, of which AWS bills one.
+        # AWS bills at least one second.
         seconds, billed_s = (max(1, round(record.training_s * share)) for share in (1.0, 1.0 - record.spot_saving))
     values = {
         **{switch: False for switch in SWITCHES},
-        # Behind the switches: what the request does say replaces them.
         **record.request,
         **_state(record),
         record.api.start_time_key: record.started_s,
@@ -111,12 +83,12 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
         "TrainingTimeInSeconds": seconds,
         "BillableTimeInSeconds": billed_s,
     }
-    return _told(values, shape.members)
+    return _of_shape(values, shape.members)
 
 
 def summarize(record: JobRecord) -> Mapping[str, Any]:
-    """Return what List says of the job."""
-    return _told(_state(record), service_model().shape_for(record.api.summary_shape).members)
+    """Return a job's entry in the answer of List."""
+    return _of_shape(_state(record), service_model().shape_for(record.api.summary_shape).members)
 
 
 def _state(record: JobRecord) -> dict[str, Any]:
@@ -135,7 +107,7 @@ def _state(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def _told(values: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
+def _of_shape(values: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and name in members}
 
 

@@ -15,37 +15,34 @@ from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Request, Response
 
 from raysm.local.job_spec import REGION as DEFAULT_REGION
-from raysm.local.server import iam
-from raysm.local.server.batch.service import SERVICE as BATCH
-from raysm.local.server.batch.service import BatchService, operation_of
+from raysm.local.server.batch import SERVICE as BATCH
+from raysm.local.server.batch import BatchService, operation_of
 from raysm.local.server.console import PREFIX, Console, Entering, HandedOver
 from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.market import PRICES, QUOTAS, MarketService
-from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.moto_services import IAM, MotoServices, simulate_policy
 from raysm.local.server.operations import Operations
 from raysm.local.server.validation import ApiError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-__all__ = ["App"]
-
 SAGEMAKER = "SageMaker."
 HOSTS = re.compile(r"(127\.\d+\.\d+\.\d+|\[::1\]|([\w.-]+\.)?localhost)(:\d+)?")
-"""What a client that means this server calls it; a page that rebinds its own name to 127.0.0.1 has another."""
+"""Host names of this server in requests; a web page that rebinds its own name to 127.0.0.1 has another."""
 BATCH_SCOPE = re.compile(rf"Credential=[^,]*/{BATCH}/aws4_request")
-"""How the authorisation of a request to Batch reads."""
+"""The authorization of a request to Batch."""
 REGION = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/")
-LONGEST_REQUEST = 16 << 20
+MAX_REQUEST = 16 << 20
 
 
 class App:
     """The WSGI application.
 
     Attributes:
-        last_request_s: When somebody was last answered, on the monotonic clock.
-        answering: How many requests are being answered.
+        last_request_s: Time of the last answer, on the monotonic clock.
+        answering: Number of requests that are being answered.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class App:
         market: MarketService,
         batch: BatchService,
     ) -> None:
-        """Take the services that answer, and the faults that decide which requests fail."""
+        """Route to these services; ``faults`` decides which requests fail."""
         self._sagemaker = sagemaker
         self._logs = logs
         self._console = console
@@ -86,10 +83,10 @@ class App:
                 self.last_request_s = time.monotonic()
 
     def _answer(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        # Not told to moto's own Request, which reads the environment anew.
+        # moto reads the environment again for its own Request.
         request = Request(environ, populate_request=False)
         try:
-            # Before the body is read: a stranger is not to have this process hold it.
+            # Before the body is read into memory.
             self._admit(request)
             if self._entering.asks(request.method, request.path):
                 self._entering.serve(request.path, _parameters(request), request.environ["werkzeug.socket"])
@@ -106,9 +103,9 @@ class App:
         except Exception as error:
             traceback.print_exc()
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
-            # In AWS's form: a client raises these words, where a page of HTML would be an error of its own.
+            # In AWS's form, so that a client raises these words.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
-        # moto looks at the object, and then writes: of two at one moment both would find it as they have read it.
+        # moto checks the condition and then writes, so that two requests at one moment would both succeed.
         with self._writing if _is_conditional(request) else contextlib.nullcontext():
             answer = (self._by_moto if response is None else response)(environ, start_response)
         if not request.path.startswith(PREFIX) and self._faults.loses_answer(_region(request)):
@@ -116,11 +113,11 @@ class App:
         return answer
 
     def _by_moto(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Have moto answer; refuse in the service's own form what moto does not emulate."""
+        """Have moto answer; refuse in the service's form what moto does not emulate."""
         call = _call(Request(environ, populate_request=False))
         try:
             answer, status, headers = run_wsgi_app(self._moto.application, environ)
-            # A page for people is what moto's router answers where a service has no such path.
+            # moto's router answers an unknown path with a page of HTML.
             if status[0] not in "45" or not _is_page(content := b"".join(answer)):
                 start_response(status, headers.to_wsgi_list())
                 return answer if status[0] not in "45" else [content]
@@ -128,42 +125,42 @@ class App:
         except NotImplementedError:
             reason = ""
         except Exception as error:
-            # moto fails at parameters that it does not expect. It would fail again, and boto3 retries a 5xx.
+            # moto fails at unexpected parameters; a 5xx would be retried.
             reason = f" with these parameters ({type(error).__name__}: {error})"
         what = call.operation or f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
         message = f"the embedded SageMaker does not emulate {what} of the service {call.service or 's3'}{reason}"
         return _refused(ApiError("NotImplementedException", message), call)(environ, start_response)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return how AWS refuses a request that it might have answered; None where it does not."""
+        """Return the refusal of a request that the scenario has fail; None if it does not."""
         if request.path.startswith(PREFIX):
             return None
         call = _call(request)
         try:
             self._faults.refuse(call)
         except ApiError as error:
-            # What is not read of this request would be taken for the next one's.
+            # Read the rest of the request, which would be taken for the next one.
             for _ in iter(lambda: request.stream.read(1 << 16), b""):
                 pass
             return _refused(error, call)
         return None
 
     def _admit(self, request: Request) -> None:
-        """Refuse pages in a browser, which could run programs as this user; ``HttpServer`` refuses other users."""
-        # A browser sends Origin wherever one site's page speaks to another; no client of AWS does.
+        """Refuse browsers, whose pages could run programs as this user; ``HttpServer`` refuses other users."""
+        # A browser sends Origin for another site's page; no client of AWS does.
         if "Origin" in request.headers or not HOSTS.fullmatch(request.headers.get("Host", "")):
             raise ApiError(
                 "AccessDeniedException", "the embedded SageMaker answers no browser, and only on 127.0.0.1", 403
             )
 
     def _permissions(self, request: Request) -> Response | None:
-        if not iam.IAM.search(request.headers.get("Authorization", "")):
+        if not IAM.search(request.headers.get("Authorization", "")):
             return None
-        allowed = iam.answer(_body(request), self._moto)
+        allowed = simulate_policy(_body(request), self._moto)
         return None if allowed is None else Response(allowed, content_type="text/xml")
 
     def _ours(self, request: Request) -> Response | None:
-        """Answer what is ours to answer; None leaves it to moto, which can read the body anew."""
+        """Answer a request to this server's services; None leaves it to moto."""
         if request.path.startswith(PREFIX):
             return _response(self._console.answer(request.method, request.path))
         if BATCH_SCOPE.search(request.headers.get("Authorization", "")):
@@ -186,9 +183,8 @@ class App:
         return _response(answer)
 
     def _make_groups(self, region: str) -> None:
-        """Have moto list our groups among its own."""
+        """Make the groups of the jobs' logs in moto, so that it lists them."""
         with self._lock:
-            # moto keeps the groups of each region apart.
             if region in self._groups_made:
                 return
             self._groups_made.add(region)
@@ -216,9 +212,9 @@ def _refused(error: ApiError, call: Call) -> Response:
 
 
 def _body(request: Request) -> bytes:
-    """Return the body, and leave it to be read again by whoever answers."""
-    if (request.content_length or 0) > LONGEST_REQUEST:
-        raise ApiError("RequestEntityTooLargeException", f"a request has at most {LONGEST_REQUEST} bytes", 400)
+    """Return the body, and leave it to be read again."""
+    if (request.content_length or 0) > MAX_REQUEST:
+        raise ApiError("RequestEntityTooLargeException", f"a request has at most {MAX_REQUEST} bytes", 400)
     body = request.get_data()
     request.environ["wsgi.input"] = io.BytesIO(body)
     return body
@@ -235,27 +231,27 @@ def _parameters(request: Request) -> Mapping[str, Any]:
 
 
 def _is_conditional(request: Request) -> bool:
-    """Whether it writes an object only as long as it is as somebody has read it."""
+    """Whether the request writes an object only if it has not changed."""
     return request.method == "PUT" and ("If-Match" in request.headers or "If-None-Match" in request.headers)
 
 
 def _region(request: Request) -> str:
-    # The signature alone names it: all regions have this one endpoint.
+    # All regions have this endpoint; only the signature names the region.
     named = REGION.search(request.headers.get("Authorization", ""))
     return named[1] if named else DEFAULT_REGION
 
 
 def _lost(environ: "WSGIEnvironment", answer: Iterable[bytes]) -> Iterable[bytes]:
-    """Carry a request out to its end, and close the connection without a word of it."""
+    """Carry a request out, and close the connection without an answer."""
     for _ in answer:
         pass
-    with contextlib.suppress(OSError):  # the client has closed it
+    with contextlib.suppress(OSError):  # the client closed it
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     return [b""]
 
 
 def _refusing(error: ApiError) -> Response:
-    # Both spellings: AWS's services use either, so that botocore looks for both and other clients for one.
+    # Both spellings: AWS's services use either, and some clients look for only one.
     content = {"__type": error.code, "message": error.message, "Message": error.message}
     return _response(content, error.status)
 

@@ -1,4 +1,4 @@
-"""The server's own paths, which are not AWS's: status, interruptions, waiting for a job, entering an instance."""
+"""The server's own paths, which AWS does not have: status, interruptions, waiting for a job, entering an instance."""
 
 import contextlib
 import os
@@ -12,12 +12,10 @@ from raysm import __version__
 from raysm.contract.job_api import TRAINING
 from raysm.contract.session import relay
 from raysm.local.instances import Instance
-from raysm.local.server.cores import Cores
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
+from raysm.local.server.services import Cores
 from raysm.local.server.validation import ApiError, validation
-
-__all__ = ["Console", "Entering", "HandedOver", "PREFIX"]
 
 INSTANCE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/instances/(algo-[1-9]\d*)/(.+)")
 PORT = re.compile(r"ports/([1-9]\d{0,4})")
@@ -25,7 +23,7 @@ UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade:
 
 
 class HandedOver(ConnectionResetError):
-    """The connection was used for something else than HTTP, and is closed; werkzeug ignores such an error."""
+    """The connection was used for another protocol and is closed; werkzeug ignores such an error."""
 
 
 class Entering:
@@ -37,9 +35,9 @@ class Entering:
         """Enter instances.
 
         Args:
-            records: Of all jobs.
+            records: The records of all jobs.
             instances: Returns the running instances of a training job of a region, by host.
-            is_permitted: Whether the jobs' role lets its agent connect; a scenario can play one that does not.
+            is_permitted: Whether the jobs' role lets its agent connect, by the scenario.
         """
         self._records = records
         self._instances = instances
@@ -60,7 +58,7 @@ class Entering:
         instance = self._instance(region, job, host)
         port = PORT.fullmatch(asked)
         connection.settimeout(None)
-        # A copy: werkzeug closes its own.
+        # A copy, because werkzeug closes its own.
         taken = connection.dup()
         try:
             if port is not None:
@@ -70,10 +68,9 @@ class Entering:
             elif asked == "check":
                 taken.sendall(UPGRADED)
             else:
-                raise ApiError("UnknownOperationException", f"{path} is none of the server's own operations", 404)
+                raise ApiError("UnknownOperationException", f"{path} is not one of the server's own operations", 404)
         except OSError:
-            # The client has gone.
-            pass
+            pass  # the client has gone
         finally:
             taken.close()
         with contextlib.suppress(OSError):
@@ -81,7 +78,7 @@ class Entering:
         raise HandedOver("the connection was handed over")
 
     def _instance(self, region: str, job: str, host: str) -> Instance:
-        # As SSM answers, whatever the reason (github.com/aws/session-manager-plugin/issues/72).
+        # SSM's answer for any reason (github.com/aws/session-manager-plugin/issues/72).
         instance = self._instances(job, region).get(host) if self._is_open(region, job) else None
         if instance is None or instance.exited.done():
             raise ApiError("TargetNotConnected", f"{host} of {job} is not connected.")
@@ -111,13 +108,12 @@ def _run(instance: Instance, request: Mapping[str, Any], connection: socket.sock
     if not (isinstance(command, list) and command and all(isinstance(each, str) for each in (*command, stdin, stdout))):
         raise validation("a command takes command, a list of words, and the paths stdin and stdout")
     visit = instance.enter(command, stdin=str(stdin), stdout=str(stdout))
-    # Beside the connection, select waits for this.
     ended, ring = socket.socketpair()
     with ended, ring:
         try:
             visit.exited.add_done_callback(lambda _: _ring(ring))
             connection.sendall(UPGRADED)
-            # The client sends nothing: its connection becomes readable when it is closed.
+            # The client sends nothing, so its connection becomes readable when it is closed.
             select.select([ended, connection], [], [])
             if visit.exited.done():
                 connection.sendall(b"%d\n" % visit.exited.result())
@@ -126,20 +122,19 @@ def _run(instance: Instance, request: Mapping[str, Any], connection: socket.sock
 
 
 def _ring(bell: socket.socket) -> None:
-    # Nobody waits any more once it is closed.
     with contextlib.suppress(OSError):
         bell.send(b".")
 
 
 PREFIX = "/raysm/"
-"""How its paths begin; no bucket of S3 may be called ``raysm``."""
+"""Prefix of these paths, which no bucket of S3 can have."""
 
-# People give the name alone, and mean the one that runs; a program that waits for its job knows the region.
+# People may give the name without a region.
 INTERRUPT = re.compile(r"/raysm/jobs/(?:([a-z0-9-]{1,32})/)?([A-Za-z0-9-]{1,63})/interrupt")
 END = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
-"""The answer comes when the job ends, or after so many seconds."""
+"""Answered when the job ends, or after so many seconds."""
 CHANGE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/change/([0-9]{1,12})/([0-9]{1,2})")
-"""The answer comes when there is another line or status than those that were counted, or after so many seconds."""
+"""Answered when the count of lines and statuses differs from the first number, or after so many seconds."""
 
 
 class Console:
@@ -148,18 +143,14 @@ class Console:
     def __init__(
         self, operations: Operations, cores: Cores, *, started_s: float, shut_down: Callable[[], None]
     ) -> None:
-        """Speak for a server; ``shut_down`` asks it to end."""
+        """Answer for a server; ``shut_down`` asks it to end."""
         self._operations = operations
         self._cores = cores
         self._started_s = started_s
         self._shut_down = shut_down
 
     def answer(self, method: str, path: str) -> Mapping[str, Any]:
-        """Return the answer.
-
-        Raises:
-            ApiError: It is refused.
-        """
+        """Return the answer; raise ApiError if the request is refused."""
         if (method, path) == ("GET", "/raysm/status"):
             return {
                 "pid": os.getpid(),
@@ -172,7 +163,7 @@ class Console:
         if (method, path) == ("POST", "/raysm/shutdown"):
             self._shut_down()
             return {"ending": True}
-        # AWS has no operation for it: there, the service itself takes capacity away.
+        # AWS has no such operation: the service itself takes capacity back.
         match = INTERRUPT.fullmatch(path)
         if method == "POST" and match:
             self._operations.run(match[2], match[1]).interrupt()
@@ -183,4 +174,4 @@ class Console:
         match = CHANGE.fullmatch(path)
         if method == "GET" and match:
             return {"changes": self._operations.await_change(match[2], match[1], int(match[3]), float(match[4]))}
-        raise ApiError("UnknownOperationException", f"{method} {path} is none of the server's own operations", 404)
+        raise ApiError("UnknownOperationException", f"{method} {path} is not one of the server's own operations", 404)

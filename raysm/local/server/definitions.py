@@ -1,85 +1,116 @@
-"""The parts of a request that a job's life needs, the same for all APIs."""
+"""The parts of a request that a job's life needs, the same for all APIs; and the module that reads each API's requests.
 
+To serve another API, write a module with the functions of ``ServedApi`` and add one entry to ``SERVED``.
+"""
+
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from raysm.contract.job_api import PROCESSING, TRAINING, JobApi
 from raysm.contract.names import INSTANCE_KIND_TAG
 from raysm.contract.paths import DEFAULT_BASE
+from raysm.local.job_spec import JobSpec
+from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import validation
 from raysm.request.targets import INSTANCE_KINDS, kind_of_image
 
-__all__ = ["BASE", "Definition", "Output", "Source", "command_of", "kind_of", "local_part", "seconds"]
+if TYPE_CHECKING:
+    from raysm.local.server.objects import Objects
 
 BASE = PurePosixPath(DEFAULT_BASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A channel that is to be brought."""
+    """A channel to bring."""
 
     name: str
-    """Of the channel."""
     uri: str
     """``s3://…`` or ``file:///…``."""
     manifest: bool = False
-    """Whether the URI is that of a manifest."""
+    """The URI is that of a manifest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """A folder of the instances that is collected at the end."""
+    """A folder of the instances that is uploaded at the end."""
 
     place: PurePosixPath
     """Relative to the base folder."""
     uri: str
-    """Where to: a prefix, or with ``archive`` the object itself."""
+    """A prefix, or with ``archive`` the object itself."""
     archive: bool = False
-    """Whether it becomes one ``.tar.gz``."""
+    """The folder becomes one ``.tar.gz``."""
     even_empty: bool = False
-    """Whether there is an archive also of nothing."""
+    """An empty folder becomes an archive too."""
     only_of_the_good: bool = False
-    """Whether a job that failed leaves none."""
+    """A job that failed does not upload it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
-    """A job as its lifecycle sees it."""
+    """A job as its life sees it."""
 
     sources: Sequence[Source]
-    """The channels to bring before it starts."""
     outputs: Sequence[Output]
-    """What to collect when it has ended."""
     instances: int
-    """How many there are."""
+    """Number of instances."""
     max_runtime_s: float
-    """Seconds that its instances may run."""
+    """Seconds that the instances may run."""
     max_wait_s: float | None = None
-    """Of a job on spot capacity: seconds from the request to the end, waiting and running."""
+    """Seconds from the request to the end of a job on spot capacity, waiting and running."""
     max_pending_s: float | None = None
-    """Seconds that it may wait for its turn."""
+    """Seconds that the job may wait for its turn."""
     spot: bool = False
-    """Whether it may be interrupted."""
+    """The job may be interrupted."""
     retries: int = 0
-    """How often it is started again after an InternalServerError."""
+    """How often the job is started again after an InternalServerError."""
     remote_debug: bool = False
-    """Whether its instances run the agent of remote debugging."""
+    """The instances run the agent of remote debugging."""
     metrics: Sequence[Mapping[str, str]] = field(default_factory=tuple)
     """Definitions of metrics."""
     artifacts: str | None = None
-    """Where its model will be."""
+    """URI of the model."""
     kms_key: str | None = None
-    """Encrypts what goes to S3."""
+    """Key that encrypts outputs in S3."""
+
+
+Sources: TypeAlias = Mapping[str, tuple[Path, bool]]
+"""By channel: the path of its data on this machine, and whether the job owns it."""
+
+
+class ServedApi(Protocol):
+    """The functions that differ between the APIs."""
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise ApiError for what is not available on this machine."""
+
+    def image(self, request: Mapping[str, Any]) -> str:
+        """Return the image of a checked request."""
+
+    def define(self, record: JobRecord) -> Definition:
+        """Return the definition of a job."""
+
+    def specify(self, record: JobRecord, objects: "Objects", sources: Sources) -> JobSpec:
+        """Return the specification of the instances."""
+
+
+SERVED: Mapping[JobApi, str] = {
+    TRAINING: "raysm.local.server.training_request",
+    PROCESSING: "raysm.local.server.processing_request",
+}
+
+
+def served(api: JobApi) -> ServedApi:
+    """Return the module that reads the requests of an API."""
+    return cast(ServedApi, importlib.import_module(SERVED[api]))
 
 
 def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the main process.
-
-    Raises:
-        ApiError: The request leaves it to the image, of which nothing is known here.
-    """
-    # It stands in the image, which no instance but a container ever sees.
+    """Return the main process; raise ApiError if the request leaves it to the image, which is not read here."""
     if not entrypoint:
         raise validation(
             f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint, "
@@ -90,14 +121,10 @@ def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence
 
 
 def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
-    """Return what plays the instances of a job.
-
-    Raises:
-        ApiError: The tag names no kind.
-    """
+    """Return the kind of a job's instances; raise ApiError if the tag names no kind."""
     name = tags.get(INSTANCE_KIND_TAG)
     if name is None:
-        # An image's name may choose a kind too, for a request that carries no tag of raysm's.
+        # An image's name may choose a kind too, for requests without raysm's tag.
         named = kind_of_image(image)
         return default if named is None else named.name
     if name not in INSTANCE_KINDS:
@@ -106,18 +133,14 @@ def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
 
 
 def local_part(what: str, path: str, least: PurePosixPath = BASE) -> PurePosixPath:
-    """Return an absolute path of the instance relative to the base folder.
-
-    Raises:
-        ApiError: It does not lie below ``least``.
-    """
+    """Return an absolute path of the instance relative to the base folder; raise ApiError if not below ``least``."""
     place = PurePosixPath(path)
-    # Pure paths are compared part by part: one with ``..`` would pass as lying below.
+    # Pure paths do not resolve ``..``.
     if ".." in place.parts or not place.is_relative_to(least) or place == least:
         raise validation(f"{what}: the path {path!r} must lie below {least}")
     return place.relative_to(BASE)
 
 
 def seconds(condition: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a limit of time."""
+    """Return a time limit."""
     return float(condition.get(name) or default)

@@ -1,6 +1,6 @@
 """Refuse requests, or drop their answers, as the scenario says.
 
-This concerns requests to AWS's services only, not the server's own paths.
+Requests to the server's own paths do not fail.
 """
 
 import re
@@ -15,24 +15,22 @@ from xml.sax.saxutils import escape
 from raysm.contract.home import Clock
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Api, Scenario
-from raysm.local.server.moto_internals import ACCOUNT
+from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.validation import ApiError
 
-__all__ = ["Call", "Faults", "xml_error"]
-
 SCOPE = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")
-"""Where a signature names the region and the service that are meant."""
+"""The region and the service in a signature."""
 
 REMOTE_DEBUG = "sagemaker:EnableRemoteDebug"
 
 REST_IN_JSON = ("batch",)
-"""Services whose path says what is asked for, and whose bodies are JSON."""
+"""Services with the operation in the path, and JSON bodies."""
 
 REST_IN_XML = ("", "cloudfront", "route53", "s3")
-"""Services whose path says what is asked for, and whose bodies are XML; a request without a signature is one to S3."""
+"""Services with the operation in the path, and XML bodies; a request without a signature is one to S3."""
 
 PREFIXES = {"monitoring": "cloudwatch"}
-"""Services whose actions are not called by the name in the signature."""
+"""Prefixes of actions that differ from the service's name in the signature."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,15 +38,15 @@ class Call:
     """One request to AWS."""
 
     service: str
-    """As its signature names it: ``sagemaker``, ``s3``; empty where it has none."""
+    """From the signature: ``sagemaker``, ``s3``; empty without one."""
     region: str
-    """The same; of a request without a signature, the server's own."""
+    """From the signature; without one the server's own."""
     operation: str
-    """What is asked for, ``ListTags``; empty where the protocol does not say it, as in S3's."""
+    """``ListTags``; empty if the protocol does not name it, as for S3."""
     parameters: Mapping[str, Any]
-    """Of a request in JSON."""
+    """The parameters of a request in JSON."""
     in_json: bool
-    """Whether it is answered in JSON; else in XML."""
+    """Whether the answer is JSON, else XML."""
 
     @classmethod
     def of(
@@ -61,12 +59,11 @@ class Call:
         """Read a request.
 
         Args:
-            headers: Of the request.
-            body: Returns its body; asked of requests in forms alone.
-            parameters: Returns its body as JSON; asked of requests in JSON alone.
-            operation_of_path: Returns the operation that its method and path mean, asked of services in REST_IN_JSON.
+            headers: The headers.
+            body: Returns the body; called only for forms, because an upload may be large.
+            parameters: Returns the body as JSON; called only for requests in JSON.
+            operation_of_path: Returns the operation of method and path; called for services in REST_IN_JSON.
         """
-        # By the headers where they tell: an upload's body may be larger than what is ever read into memory here.
         match = SCOPE.search(headers.get("Authorization", ""))
         region, service = match.groups() if match else (LOCAL_REGION, "")
         target = headers.get("X-Amz-Target", "")
@@ -91,24 +88,20 @@ class Faults:
     """Decides which requests fail; every method may be called from any thread."""
 
     def __init__(self, scenario: Scenario, chance: Random, clock: Clock | None = None) -> None:
-        """Follow ``scenario``, with rates by ``clock``."""
+        """Follow ``scenario``; ``clock`` measures rates."""
         self._scenario = scenario
         self._chance = chance
         self._clock = clock or Clock()
         self._lock = threading.Lock()
-        # By region and operation: what is left of its rate, and when that was so.
+        # By region and operation: the tokens left of its rate, and when.
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
 
     def refuse(self, call: Call) -> None:
-        """Refuse what the policy denies, and by chance a request that is none the worse for it.
-
-        Raises:
-            ApiError: It is refused; nothing was done.
-        """
+        """Raise ApiError for an action that the policy denies, and for throttled and failing requests."""
         switches = self._scenario.of(call.region).api
         if call.action in switches.denied or _has_denied_condition(switches, call):
             raise ApiError("AccessDeniedException" if call.in_json else "AccessDenied", _denial(call), 403)
-        # One draw for both: their shares do not overlap, and add up.
+        # One draw for both, so that their shares add up.
         drawn = self._chance.random()
         if drawn < switches.throttled or not self._is_within_rate(call, switches.rates.get(call.operation)):
             raise _throttled(call)
@@ -116,7 +109,7 @@ class Faults:
             raise _unavailable(call)
 
     def loses_answer(self, region: str) -> bool:
-        """Whether the connection of a request that was carried out is to close without an answer."""
+        """Whether to drop the answer of a request that was carried out."""
         return self._chance.random() < self._scenario.of(region).api.answers_lost
 
     def _is_within_rate(self, call: Call, rate: float | None) -> bool:
@@ -125,16 +118,16 @@ class Faults:
         with self._lock:
             now = self._clock.now()
             left, at_s = self._left.get((call.region, call.operation), (1.0, now))
-            # Of at least one call: a rate below one a second would never let any through.
+            # At least one token, else a rate below one a second would refuse every request.
             left = min(max(1.0, rate), left + (now - at_s) * rate)
-            # A refused one takes nothing: who keeps on asking is let through as often as who waits.
+            # A refused request takes no token.
             is_within = left >= 1.0
             self._left[call.region, call.operation] = (left - 1.0 if is_within else left, now)
         return is_within
 
 
 def _has_denied_condition(switches: Api, call: Call) -> bool:
-    # Whatever the operation: a job that runs can be given the key by UpdateTrainingJob too.
+    # UpdateTrainingJob has the key too.
     config = call.parameters.get("RemoteDebugConfig") or {}
     return REMOTE_DEBUG in switches.denied and bool(config.get("EnableRemoteDebug"))
 
@@ -147,7 +140,7 @@ def _denial(call: Call) -> str:
 
 
 def _throttled(call: Call) -> ApiError:
-    # The codes by which botocore knows that it is to wait and try again; S3 has one of its own.
+    # botocore retries these codes.
     if call.service == "s3":
         return ApiError("SlowDown", "Please reduce your request rate.", 503)
     return ApiError("ThrottlingException" if call.in_json else "Throttling", "Rate exceeded", 400)
@@ -160,7 +153,7 @@ def _unavailable(call: Call) -> ApiError:
 
 
 def xml_error(error: ApiError, service: str) -> bytes:
-    """Return an error as the services say it that speak XML; S3's has nothing around it."""
+    """Return an error in XML; S3's has no envelope."""
     content = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
     if service == "s3":
         return f"<Error>{content}<RequestId>0</RequestId></Error>".encode()

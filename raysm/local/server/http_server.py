@@ -10,30 +10,28 @@ from typing import TYPE_CHECKING
 
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
-from raysm.local.server.moto_internals import request_handler
+from raysm.local.server.moto_services import request_handler
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["HttpServer", "is_from_our_user", "user_of"]
-
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""The second has the sockets of IPv6 that speak IPv4."""
+"""The second one has IPv6 sockets that speak IPv4."""
 LOOPBACK = "127.0.0.1"
 ESTABLISHED = "01"
 LOOKS = 3
-"""The kernel shows a long table piece by piece, and a row may slip through between two of them."""
+"""The kernel shows a long table in pieces, and a row may be missed between two of them."""
 
 
 def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
-    """Return whether a connection that was just accepted comes from this user or from root, who can be any user.
+    """Return whether a connection that was just accepted comes from this user or from root.
 
-    Only Linux can tell; on other systems every connection counts as this user's. A client on Linux whose user cannot be
-    told is refused: it has closed its socket already, or has another address than 127.0.0.1.
+    On systems other than Linux every connection counts as this user's. On Linux a client whose user is unknown is
+    refused: it has closed its socket, or has another address than 127.0.0.1.
 
     Args:
-        client: Its address and port.
-        server_port: The port that accepted it, on 127.0.0.1.
+        client: The client's address and port.
+        server_port: The port on 127.0.0.1 that accepted the connection.
     """
     if not sys.platform.startswith("linux"):
         return True
@@ -42,9 +40,9 @@ def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
 
 
 def user_of(port: int, server_port: int) -> int | None:
-    """Return the number of the user whose socket on 127.0.0.1 has ``port`` and is connected to ``server_port``.
+    """Return the user of the socket on 127.0.0.1 that has ``port`` and is connected to ``server_port``.
 
-    None where the kernel shows no such connection, or one that is being closed: its row says user 0, whoever it was.
+    None if there is no such connection, or if it is being closed: its row then has user 0, whoever it was.
     """
     for _ in range(LOOKS):
         for table in TABLES:
@@ -55,14 +53,13 @@ def user_of(port: int, server_port: int) -> int | None:
 
 
 def _user_in(table: Path, port: int, server_port: int) -> int | None:
-    # Each 32 bits of an address stand in the machine's own byte order.
+    # Each 32 bits of an address are in the machine's byte order.
     plain = f"{int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder):08X}"
     mapped = f"{0:016X}{int.from_bytes(bytes.fromhex('0000FFFF'), sys.byteorder):08X}{plain}"
     rows = [(f"{address}:{port:04X}", f"{address}:{server_port:04X}", ESTABLISHED) for address in (plain, mapped)]
     try:
         lines = table.read_text().splitlines()
-    # A kernel without IPv6 has no second table.
-    except OSError:
+    except OSError:  # a kernel without IPv6 has no second table
         return None
     for line in lines:
         fields = line.split()
@@ -72,9 +69,9 @@ def _user_in(table: Path, port: int, server_port: int) -> int | None:
 
 
 HEADERS_S = 20.0
-"""How long a client may pause while it sends the head of a request."""
+"""How long a client may pause while it sends the headers."""
 MAX_FILES = 65536
-"""Soft limit of open files that the server asks for: a job and each client that waits for its end hold some."""
+"""Soft limit of open files: each job and each waiting client needs some."""
 
 REFUSAL = b'{"__type": "AccessDeniedException", "message": "the embedded SageMaker answers only its own user"}'
 REFUSED = (
@@ -88,7 +85,7 @@ class _Handler(request_handler()):  # type: ignore[misc]
     timeout = HEADERS_S
 
     def parse_request(self) -> bool:
-        """Read the head of a request; what follows may take as long as it takes."""
+        """Read the headers with a time limit; the body may take as long as it takes."""
         is_good: bool = super().parse_request()
         self.connection.settimeout(None)
         return is_good
@@ -98,14 +95,14 @@ class _Handler(request_handler()):  # type: ignore[misc]
 
 
 class HttpServer(ThreadedWSGIServer):
-    """Answers each request in a thread of its own, because a request may wait until a job ends.
+    """Answers each request in its own thread, because a request may wait until a job ends.
 
-    Connections of other users of this machine are refused when they are accepted, before they cost a thread: otherwise
-    a few silent ones would use up the files that this process may open.
+    Connections of other users are refused when they are accepted, before they cost a thread: otherwise a few silent
+    ones would use up the open files.
     """
 
     def __init__(self, port: int, app: "WSGIApplication", handler: type[WSGIRequestHandler] = _Handler) -> None:
-        """Listen on 127.0.0.1; port 0 is any that is free."""
+        """Listen on 127.0.0.1; port 0 is any free one."""
         super().__init__("127.0.0.1", port, app, handler)
         _allow_files(MAX_FILES)
 
@@ -115,7 +112,7 @@ class HttpServer(ThreadedWSGIServer):
         assert isinstance(client_address, tuple)
         if is_from_our_user(client_address, self.server_port):
             return True
-        # The client may have gone, and this thread must not wait for one that does not read.
+        # Without waiting for a client that does not read.
         with contextlib.suppress(OSError):
             request.settimeout(0)
             request.send(REFUSED)

@@ -1,34 +1,140 @@
-"""The status of one job while it runs, and waiting for changes of it."""
+"""The status of one job while it runs: its time limits, its possible ends in AWS's words, and waiting for changes."""
 
 import threading
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
+from raysm.contract.job_api import JobApi
 from raysm.contract.result import SERVICE_REASON
-from raysm.local.server.cores import Ticket
+from raysm.local.local_job import Outcome
+from raysm.local.server.definitions import Definition
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.services import Ticket
+from raysm.local.server.validation import ApiError
 
-__all__ = ["Changes", "HasStatus", "JobStatus"]
+EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
+"""Why a job is to end before its instances do."""
+
+ENDS: Mapping[EndReason, tuple[str, str]] = {
+    "stop": ("Stopped", "{} job stopped"),
+    "runtime": ("MaxRuntimeExceeded", "{} job runtime exceeded MaxRuntimeInSeconds provided"),
+    "wait": ("MaxWaitTimeExceeded", "{} job wait time exceeded MaxWaitTimeInSeconds provided"),
+}
+"""Secondary status and message of a job that was stopped."""
+
+FAILURES: Mapping[EndReason, str] = {
+    "shutdown": "InternalServerError: the embedded SageMaker was shut down while the job ran",
+    "pending": "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs",
+}
+"""Failure reasons of jobs that were ended."""
+
+INTERNAL_ERROR = "We encountered an internal error. Please try again."
+"""AWS's words after ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeLimits:
+    """How long a job may wait and run, in seconds; None is no limit."""
+
+    max_runtime_s: float
+    """For running, in all attempts."""
+    max_wait_s: float | None
+    """From the request to the end, waiting and running."""
+    max_pending_s: float | None
+    """For waiting until the job's first instances start."""
+
+    @classmethod
+    def of(cls, definition: Definition) -> "TimeLimits":
+        """Return the limits of a job."""
+        return cls(
+            max_runtime_s=definition.max_runtime_s,
+            max_wait_s=definition.max_wait_s,
+            max_pending_s=definition.max_pending_s,
+        )
+
+    def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
+        """Return the limit that is exceeded.
+
+        Args:
+            waited_s: Time since the request.
+            ran_s: Time for which the instances have run.
+            pending: Whether the job waits for its turn.
+        """
+        if self.max_wait_s is not None and waited_s > self.max_wait_s:
+            return "wait"
+        if ran_s > self.max_runtime_s:
+            return "runtime"
+        if pending and self.max_pending_s is not None and waited_s > self.max_pending_s:
+            return "pending"
+        return None
+
+    def left_s(self, *, waited_s: float, ran_s: float) -> float:
+        """Return the seconds until a running job exceeds a limit."""
+        left_s = self.max_runtime_s - ran_s
+        return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
+
+
+def ended(reason: EndReason, title: str) -> tuple[str, str]:
+    """Return secondary status and message of a job that was stopped for a reason."""
+    secondary, message = ENDS.get(reason, ENDS["stop"])
+    return secondary, message.format(title)
+
+
+def failure_reason(api: JobApi, outcome: Outcome) -> str:
+    """Return AWS's failure reason for a job whose instances failed, at most 1024 characters.
+
+    Public examples show these forms. The reason of a Processing job is always the same (the integration tests of AWS's
+    sagemaker-spark-container compare it); its own words are its ExitMessage.
+    """
+    if api.has_exit_message:
+        return "AlgorithmError: See job logs for more information"
+    return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:SERVICE_REASON]
+
+
+def check_stop(record: JobRecord) -> None:
+    """Raise ApiError if the job has ended."""
+    if record.final:
+        raise ApiError(
+            "ValidationException",
+            f"The request was rejected because the {record.kind} job is in status {record.status}.",
+        )
+
+
+def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool = False) -> None:
+    """Raise ApiError if the job does not run on spot capacity now."""
+    if not spot:
+        raise ApiError(
+            "ValidationException",
+            f"the job {record.name} cannot be interrupted: it does not run on spot capacity "
+            "(EnableManagedSpotTraining); stop it instead",
+            409,
+        )
+    if record.secondary != "Training" or is_ending:
+        raise ApiError(
+            "ValidationException",
+            f"the job {record.name} cannot be interrupted now: it is in status {record.secondary}, not Training",
+            409,
+        )
 
 
 class Changes:
-    """Counts what changes; may be used from any thread."""
+    """A count of changes that threads can wait for."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._count = 0
         self._changed = threading.Condition()
 
     def add(self) -> None:
-        """Something has changed."""
-        # A line takes a microsecond more by it: nothing of the job waits for whoever follows it.
+        """Count a change."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> int:
-        """Wait until the count is another one than ``seen``, at most so long; return it."""
+        """Wait until the count differs from ``seen``, or for ``timeout_s``; return the count."""
         with self._changed:
-            # Another one, not a higher one: who followed the job at a server that was killed has that one's count.
+            # "Differs", not "exceeds": the caller's count may be that of a server that was killed.
             self._changed.wait_for(lambda: self._count != seen, timeout_s)
             return self._count
 
@@ -37,16 +143,14 @@ class JobStatus:
     """The record of one job while it lives.
 
     Attributes:
-        final: Set when it has entered its last status.
-        changes: Of its status, and of what others add, as lines of its log.
+        final: Set when the job has entered its last status.
+        changes: Changes of the status, and those that others add, such as lines of the log.
     """
 
     def __init__(self, records: Records, record: JobRecord) -> None:
-        """Speak of a job whose record was added."""
+        """Follow a job whose record was added."""
         self._records = records
-        self._api = record.api
-        self._name = record.name
-        self._region = record.region
+        self._api, self._name, self._region = record.api, record.name, record.region
         self.final = threading.Event()
         self.changes = Changes()
 
@@ -60,9 +164,9 @@ class JobStatus:
         self._records.update(self._api, self._name, self._region, **changes)
 
     def enter(self, secondary: str, message: str, **changes: Any) -> None:
-        """Enter a status of a job that goes on; one that is being stopped shows that, whatever it still does."""
+        """Enter a secondary status; a job that is being stopped goes on showing that."""
         with self._records.held():
-            # Uploading alone follows Stopping also on AWS: what a stopped job left by the end of its grace is kept.
+            # On AWS too, only Uploading follows Stopping.
             if self.record.status == "Stopping" and secondary != "Uploading":
                 self.update(**changes)
             else:
@@ -71,7 +175,7 @@ class JobStatus:
 
     def enter_training(self) -> None:
         """Enter the status of a job whose instances start."""
-        # Of the first attempt: the start does not move where a job starts again.
+        # The start of the first attempt is kept.
         started_s = self.record.started_s or self._records.clock.now()
         self.enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
@@ -83,17 +187,17 @@ class JobStatus:
                 self._records.advance(self.record, "Stopping", message, status="Stopping")
 
     def wait_for_capacity(self, reason: str) -> None:
-        """Enter the status of a job that is not yet its turn; ``reason`` says what it waits for."""
+        """Enter the status of a job that waits for its turn."""
         self.enter("Pending", self._waiting(reason))
 
     def explain_waiting(self, ticket: Ticket, reason: str) -> None:
-        """Say what a job that waits for its turn waits for now."""
+        """Update the message of a job that waits for its turn."""
         with self._records.held():
             if not ticket.granted and self.record.secondary == "Pending":
                 self._records.explain(self.record, self._waiting(reason))
 
     def _waiting(self, reason: str) -> str:
-        # There is none where its turn has just come.
+        # The reason is empty if the job's turn has just come.
         return f"{self._api.title} job waiting for capacity" + (f": {reason}" if reason else "")
 
     def finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
@@ -107,25 +211,25 @@ class JobStatus:
             failure_reason=None if reason is None else reason[:SERVICE_REASON],
             **changes,
         )
-        # Behind the record, which whoever waits for the end reads next.
+        # After the record, because a thread that waits for the end reads it next.
         self.final.set()
         self.changes.add()
 
 
 class HasStatus:
-    """What whoever carries a job out tells of it, by the ``_status`` that it keeps."""
+    """The part of a ``JobLife`` that reports its ``_status``."""
 
     _status: JobStatus
 
     @property
     def record(self) -> JobRecord:
-        """What is known of it now."""
+        """The record as it is now."""
         return self._status.record
 
     def await_end(self, timeout_s: float) -> bool:
-        """Wait until its record is final, at most so long; return whether it is."""
+        """Wait up to ``timeout_s`` until the record is final; return whether it is."""
         return self._status.final.wait(timeout_s)
 
     def await_change(self, seen: int, timeout_s: float) -> int:
-        """Wait for another line or status than the ``seen``-th, at most so long; return how many there are."""
+        """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return the count."""
         return self._status.changes.wait(seen, timeout_s)

@@ -1,6 +1,6 @@
 """CloudWatch Logs for SageMaker's two log groups, served from the files of the jobs.
 
-moto holds logs in memory and would lose them when the server ends. These logs live as long as the job's record.
+moto would lose logs when the server ends; these are kept as long as the job's record.
 """
 
 import base64
@@ -14,22 +14,20 @@ from typing import Any
 from raysm.contract.job_api import APIS
 from raysm.local.job_spec import REGION
 from raysm.local.server.log_files import Event, backwards, read, stream_name
-from raysm.local.server.moto_internals import ACCOUNT, log_filter
+from raysm.local.server.moto_services import ACCOUNT, log_filter
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
 
-__all__ = ["GROUPS", "LogService", "TARGET"]
-
 TARGET = "Logs_20140328."
-"""How the target of a request to CloudWatch Logs begins."""
+"""Prefix of the targets of requests to CloudWatch Logs."""
 
 GROUPS = {api.log_group: api for api in APIS}
-"""Whose jobs write where."""
+"""The API of each log group."""
 
 PAGE_EVENTS = 10_000
 PAGE_BYTES = 1 << 20
 EVENT_BYTES = 26
-"""What CloudWatch counts for an event beside its message."""
+"""CloudWatch adds this to the size of each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class LogService:
         }
 
     def answer(self, operation: str, request: Mapping[str, Any], region: str = REGION) -> dict[str, Any] | None:
-        """Return the answer of a region, or None if the request is about other groups or of another kind.
+        """Return the answer of a region, or None for other groups and operations.
 
         Raises:
             ApiError: There is no such stream, or the request is malformed.
@@ -66,7 +64,7 @@ class LogService:
 
     def _streams(self, region: str, group: str, prefix: str = "") -> Iterator[_Stream]:
         """Yield the streams whose names begin with ``prefix``, by name."""
-        # A slash ends the job's name: of one job's streams no other's folder need be listed.
+        # A slash ends the job's name, so that only its folder is listed.
         job, slash, _ = prefix.partition("/")
         records = [record for record in self._records.all(GROUPS[group], region) if record.name.startswith(job)]
         if slash:
@@ -106,21 +104,20 @@ class LogService:
         limit = int(request.get("limit") or PAGE_EVENTS)
         token = request.get("nextToken")
         direction, start = "f" if request.get("startFromHead") else "b", 0
-        # None is the end of the file, wherever that is when it is read.
-        behind: int | None = None
+        end: int | None = None
         if token is not None:
             direction, _, place = token.partition("/")
-            # The token tells the direction, whatever startFromHead says: CloudWatch's own begin with f/ and b/ too.
+            # As on AWS, the token's direction overrides startFromHead.
             if direction not in ("f", "b") or not place.isdigit():
                 raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
-            start = behind = int(place)
-        source = read(stream.path, start) if direction == "f" else backwards(stream.path, behind)
+            start = end = int(place)
+        source = read(stream.path, start) if direction == "f" else backwards(stream.path, end)
         page = _page((event for event in source if _within(event, request)), limit)
         if direction == "b":
-            # Read from the end, but CloudWatch tells also the events of such a page from the oldest on.
+            # CloudWatch returns the events of such a page in order too.
             page.reverse()
-            start = stream.path.stat().st_size if behind is None else behind
-        # Whoever is at the end gets the token that he came with: so he knows.
+            start = stream.path.stat().st_size if end is None else end
+        # At the end the token stays the same, as on AWS.
         first, last = (page[0][0], page[-1][1]) if page else (start, start)
         return {
             "events": [{"timestamp": at, "message": text, "ingestionTime": at} for _, _, at, text in page],
@@ -139,9 +136,8 @@ class LogService:
             streams = list(self._streams(region, group, request.get("logStreamNamePrefix") or ""))
         limit = int(request.get("limit") or PAGE_EVENTS)
         places: dict[str, int] = _decoded(request.get("nextToken"), {})
-        # moto's own reading of patterns, so that its groups and ours are filtered alike.
         matches = log_filter(request.get("filterPattern") or "")
-        # Lazily: a page of a long log reads no more of each file than it tells.
+        # Lazily, so that a page of a long log reads only a part of each file.
         merged = heapq.merge(*[_numbered(number, stream, places) for number, stream in enumerate(streams)])
         events: list[dict[str, Any]] = []
         size = 0
@@ -160,14 +156,14 @@ class LogService:
                         "eventId": f"{at:014d}{number:06d}{offset:016d}",
                     }
                 )
-            # Only now: an event that had no room on this page has to be the first of the next.
+            # After the return above, so that an event without room is the first of the next page.
             places[name] = behind
         return {"events": events, "searchedLogStreams": []}
 
 
 def _group(request: Mapping[str, Any]) -> str:
     name = request.get("logGroupName") or request.get("logGroupIdentifier") or ""
-    # An identifier may be the group's ARN, which DescribeLogGroups ends so.
+    # An identifier may be the ARN of DescribeLogGroups.
     return str(name).removesuffix(":*").rpartition(":")[2]
 
 
@@ -186,7 +182,7 @@ def _page(events: Iterator[Event], limit: int) -> list[Event]:
     size = 0
     for event in events:
         size += len(event[3]) + EVENT_BYTES
-        # One event in any case: of a page of none the token would stay, and the reader take it for the end.
+        # At least one event, because an unchanged token means the end.
         if len(page) == limit or (size > PAGE_BYTES and page):
             break
         page.append(event)
@@ -199,7 +195,7 @@ def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
         "logStreamName": stream.name,
         "creationTime": created,
         "arn": f"arn:aws:logs:{region}:{ACCOUNT}:log-group:{group}:log-stream:{stream.name}",
-        # CloudWatch itself says 0 of each stream since June 2019.
+        # CloudWatch reports 0 since June 2019.
         "storedBytes": 0,
     }
     first = next(read(stream.path), None)

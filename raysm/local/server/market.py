@@ -17,11 +17,8 @@ from typing import Any
 from raysm.contract.job_api import APIS, TRAINING, JobApi, preferred, selected, settled
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Capacity, Market, Scenario, spread_by
-from raysm.local.server.endings import INSUFFICIENT
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
-
-__all__ = ["PRICES", "QUOTAS", "JobInstances", "MarketService", "Stock", "asked_instances", "quota_name"]
 
 PRICES = "AWSPriceListService."
 QUOTAS = "ServiceQuotasV20190624."
@@ -29,13 +26,17 @@ QUOTAS = "ServiceQuotasV20190624."
 PUBLISHED = "2026-11-01"
 """The date of the price list."""
 PAGE = 100
+INSUFFICIENT = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
+)
+"""AWS's words, as jobs that failed by it show them (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
 
 
 class Stock:
     """The instances of all regions; every method may be called from any thread."""
 
     def __init__(self, scenario: Scenario, records: Records) -> None:
-        """Have what ``scenario`` says."""
+        """Have the instances of ``scenario``."""
         self._scenario = scenario
         self._records = records
         self._lock = threading.Lock()
@@ -73,7 +74,7 @@ class Stock:
         return False
 
     def give_back(self, record: JobRecord) -> None:
-        """Take back what a job had."""
+        """Take the instances of a job back."""
         with self._lock:
             self._taken[record.region].subtract(self._held.pop((record.region, record.api, record.name)))
 
@@ -124,7 +125,7 @@ class JobInstances:
     """The instances of one job, over all of its attempts."""
 
     def __init__(self, stock: Stock, capacity: Capacity, record: JobRecord, chance: Random) -> None:
-        """Take nothing yet; whatever the scenario leaves to chance is drawn from ``chance``."""
+        """Take nothing yet; ``chance`` draws what the scenario leaves open."""
         self._stock = stock
         self._capacity = capacity
         self._record = record

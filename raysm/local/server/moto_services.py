@@ -1,32 +1,40 @@
 """moto's services (S3, CloudWatch, STS, IAM and others): one WSGI application, and boto3 clients for the server itself.
 
-The clients need no socket: botocore calls the application in the caller's thread.
+The clients need no socket: botocore calls the application in the caller's thread. The functions at the end use parts
+of moto that are not its public interface; ``tests/local/server/test_moto_services.py`` uses each of them.
 """
 
+import contextlib
 import functools
 import io
+import json
+import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
+from xml.sax.saxutils import escape
 
+from moto.core import DEFAULT_ACCOUNT_ID
 from werkzeug.test import run_wsgi_app
-
-from raysm.local.server.moto_internals import ACCOUNT, make_application, read_stored
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["ACCOUNT", "MotoServices"]
-
+VERSION = version("moto")
+ACCOUNT: str = DEFAULT_ACCOUNT_ID
+"""The account that owns everything."""
+PARTITION = "aws"
 LARGE = 64 << 20
-"""Bytes above which an object is not held in memory while it is read."""
+"""Objects of more bytes are not held in memory while they are read."""
 CHUNK = 1 << 20
 
 
 class _Raw(io.BytesIO):
-    """A body as botocore wants to read it."""
+    """A body in the form that botocore reads."""
 
     def stream(self, amt: int = CHUNK, decode_content: bool | None = None) -> Iterator[bytes]:
         """Yield the body in parts."""
@@ -38,7 +46,7 @@ class MotoServices:
     """All of moto's services in this process.
 
     Attributes:
-        application: For requests from outside.
+        application: Answers requests from outside.
     """
 
     def __init__(self) -> None:
@@ -58,12 +66,11 @@ class MotoServices:
         from boto3.session import Session
         from botocore.config import Config
 
-        # Any keys will do, as moto checks none; without them botocore would look for the user's own.
+        # moto checks no keys, but botocore would look for the user's own.
         session = Session(aws_access_key_id="raysm", aws_secret_access_key="raysm", region_name=region)
         config = Config(
-            # No network lies between: what failed once would fail again, only later.
+            # Without a network, a call that failed would fail again, and nothing is damaged on the way.
             retries={"total_max_attempts": 1},
-            # Nor can anything be torn on the way: by default botocore sums up each upload, and checks each download.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             s3={"addressing_style": "path"},
@@ -73,7 +80,7 @@ class MotoServices:
         return client
 
     def open_object(self, bucket: str, key: str, size: int) -> Iterator[bytes]:
-        """Yield the content of an object in parts; of a large one, no more is held in memory than a part."""
+        """Yield the content of an object in parts; a large one is never in memory as a whole."""
         if size <= LARGE:
             yield self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
             return
@@ -88,8 +95,7 @@ def _send(application: "WSGIApplication", request: Any, **_: Any) -> Any:
     if not hasattr(body, "read"):
         body = io.BytesIO(body.encode() if isinstance(body, str) else body or b"")
     answer, status, headers = run_wsgi_app(application, _environ(request, body), buffered=True)
-    content = b"".join(answer)
-    return AWSResponse(request.url, int(status.split()[0]), dict(headers), _Raw(content))
+    return AWSResponse(request.url, int(status.split()[0]), dict(headers), _Raw(b"".join(answer)))
 
 
 def _environ(request: Any, body: Any) -> dict[str, Any]:
@@ -98,11 +104,11 @@ def _environ(request: Any, body: Any) -> dict[str, Any]:
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",
-        # PEP 3333 wants bytes as characters: each of them one of latin-1.
+        # PEP 3333: bytes as characters of latin-1.
         "PATH_INFO": unquote_to_bytes(parts.path).decode("latin-1"),
         "QUERY_STRING": parts.query,
         "REQUEST_URI": target,
-        # moto reads the path from here: PATH_INFO is decoded, and a slash in a key would be one of the path.
+        # moto reads the path here, because a decoded slash in a key would be one of the path.
         "RAW_URI": target,
         "SERVER_NAME": "127.0.0.1",
         "SERVER_PORT": "80",
@@ -123,3 +129,123 @@ def _environ(request: Any, body: Any) -> dict[str, Any]:
         key = name.upper().replace("-", "_")
         environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = text
     return environ
+
+
+IAM = re.compile(r"Credential=[^,]*/iam/aws4_request")
+"""The authorization of a request to IAM."""
+NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
+ROLE = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role(/.*)?/([\w+=,.@-]{1,64})")
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+
+
+def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
+    """Answer IAM's SimulatePrincipalPolicy, which moto does not: everything is allowed.
+
+    The role is made too, so that the next question, which principals it trusts, has an answer. Return None for other
+    requests, which moto answers.
+    """
+    fields = parse_qs(form.decode(errors="replace"))
+    if fields.get("Action") != ["SimulatePrincipalPolicy"]:
+        return None
+    role = ROLE.fullmatch(fields.get("PolicySourceArn", [""])[0])
+    if role:
+        client = moto.client("iam")
+        with contextlib.suppress(client.exceptions.EntityAlreadyExistsException):
+            client.create_role(RoleName=role[2], Path=f"{role[1] or ''}/", AssumeRolePolicyDocument=json.dumps(TRUST))
+    actions = [values[0] for name, values in fields.items() if name.startswith("ActionNames.member.")]
+    # Without ResourceArns, AWS simulates for all.
+    resources = [values[0] for name, values in fields.items() if name.startswith("ResourceArns.member.")] or ["*"]
+    members = "".join(
+        f"<member><EvalActionName>{escape(action)}</EvalActionName><EvalResourceName>{escape(resource)}"
+        "</EvalResourceName><EvalDecision>allowed</EvalDecision></member>"
+        for action in actions
+        for resource in resources
+    )
+    return (
+        f'<SimulatePrincipalPolicyResponse xmlns="{NAMESPACE}"><SimulatePrincipalPolicyResult>'
+        f"<IsTruncated>false</IsTruncated><EvaluationResults>{members}</EvaluationResults>"
+        f"</SimulatePrincipalPolicyResult><ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId></ResponseMetadata>"
+        "</SimulatePrincipalPolicyResponse>"
+    ).encode()
+
+
+def make_application() -> "WSGIApplication":
+    """Return one WSGI application for all of moto's services.
+
+    It raises NotImplementedError for services and operations that moto does not have.
+    """
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    def make_app(service: str | None) -> Any:
+        if service is None:
+            raise NotImplementedError("moto has no such service")
+        return create_backend_app(service)
+
+    application: WSGIApplication = DomainDispatcherApplication(make_app)
+    return application
+
+
+def request_handler() -> Any:
+    """Return the class of werkzeug's request handlers that answers paths with encoded slashes."""
+    from moto.moto_server.werkzeug_app import MotoRequestHandler
+
+    return MotoRequestHandler
+
+
+def buckets() -> dict[str, Any]:
+    """Return the buckets of S3 by name, as moto holds them: they can be pickled."""
+    by_name: dict[str, Any] = _s3_backends()[ACCOUNT][PARTITION].buckets
+    return by_name
+
+
+def add_bucket(name: str, bucket: Any) -> None:
+    """Add a bucket that was pickled by this version of moto."""
+    buckets()[name] = bucket
+    # moto looks here for the owner of a name; without it another bucket of this name could replace this one.
+    _s3_backends().bucket_accounts[name] = (PARTITION, ACCOUNT)
+
+
+@contextlib.contextmanager
+def only_with(bucket: Any, prefixes: tuple[str, ...]) -> Iterator[None]:
+    """Reduce a bucket, in the block, to the objects whose keys start with one of the prefixes."""
+    from moto.s3.utils import _VersionedKeyStore
+
+    keys = bucket.keys
+    # Another store, because removing from this one would dispose of the content.
+    bucket.keys = _VersionedKeyStore()
+    for name in keys:
+        if name.startswith(prefixes):
+            # All versions: setting one key would lose the others.
+            bucket.keys.setlist(name, keys.getlist(name))
+    try:
+        yield
+    finally:
+        bucket.keys = keys
+
+
+def read_stored(bucket: str, key: str, size: int, chunk: int) -> Iterator[bytes]:
+    """Yield the content of an object in parts, from moto's spool: its answers to GET hold the object in memory."""
+    stored = _s3_backends()[ACCOUNT][PARTITION].get_object(bucket, key)
+    for start in range(0, size, chunk):
+        # moto's own answers seek in the same file.
+        with stored.lock:
+            stored._value_buffer.seek(start)
+            part = stored._value_buffer.read(chunk)
+        yield part
+
+
+def log_filter(pattern: str) -> Callable[[str], bool]:
+    """Return a function that matches a line against a filter pattern of CloudWatch Logs."""
+    from moto.logs.models import EventMessageFilter
+
+    matches: Callable[[str], bool] = EventMessageFilter(pattern).matches
+    return matches
+
+
+def _s3_backends() -> Any:
+    from moto.s3.models import s3_backends
+
+    return s3_backends

@@ -1,26 +1,35 @@
-"""Objects by URI: ``s3://bucket/key`` in moto, and ``file:///path`` of this machine wherever AWS takes ``s3://``."""
+"""Objects by URI, the download of a job's channels, and the upload of its outputs.
+
+``s3://bucket/key`` is in moto; ``file:///path`` names a file of this machine wherever AWS takes ``s3://``.
+"""
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from random import Random
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from raysm.contract.job_api import InputManifest
-from raysm.contract.store import make_folder, replacing
-from raysm.errors import InvalidInput
+from raysm.contract.result import SERVICE_REASON
+from raysm.contract.store import files_below, make_folder, replacing
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.channels import local_path
 from raysm.local.checkpoints import CheckpointStore, FolderStore
+from raysm.local.local_job import LocalJob
+from raysm.local.server.definitions import Definition, Output, Source
 from raysm.local.server.moto_services import MotoServices
 
-__all__ = ["Objects", "S3Store", "is_file", "join"]
+COMPRESSION = 1
+"""Level of gzip for archives: the fastest, because they are read once, on this machine."""
 
 
 def is_file(uri: str) -> bool:
-    """Whether ``uri`` names something of this machine's file system."""
+    """Whether ``uri`` names a file or folder of this machine."""
     return uri.startswith("file://")
 
 
@@ -37,18 +46,18 @@ class _Object:
     key: str
     size: int
     name: str
-    """Relative to what was asked for."""
+    """Relative to the URI that was asked for."""
 
 
 class Objects:
     """Reads and writes objects."""
 
     def __init__(self, moto: MotoServices, results: Path | None = None) -> None:
-        """Take what is behind.
+        """Use moto's S3.
 
         Args:
-            moto: The services, of which S3 is used.
-            results: The home's folder of what jobs leave, which is there; None is of no home.
+            moto: The services.
+            results: The home's existing folder of results, which must not be made again; None without a home.
         """
         self._moto, self._results = moto, results
 
@@ -57,30 +66,25 @@ class Objects:
         return self._moto.client("s3")
 
     def local(self, uri: str) -> Path:
-        """Return the path that a ``file://`` URI names."""
+        """Return the path of a ``file://`` URI."""
         return local_path("", uri)
 
     def checkpoints(self, uri: str) -> CheckpointStore:
-        """Return what keeps checkpoints below ``uri``."""
+        """Return the store of checkpoints below ``uri``."""
         if not is_file(uri):
             return S3Store(self, uri)
         folder = self.local(uri)
         return FolderStore(folder, self._within(folder))
 
     def _within(self, path: Path) -> Path | None:
-        """Return the folder above ``path`` that is not made with it."""
-        # A home that was deleted is not to come back by its last jobs; what else a request names is its own affair.
+        """Return the folder above ``path`` that must exist: a home that was deleted must not come back."""
         return self._results if self._results is not None and path.is_relative_to(self._results) else None
 
     def download(self, uri: str, folder: Path) -> None:
-        """Bring all objects that begin with ``uri`` into ``folder``, under their names relative to it.
-
-        Args:
-            uri: ``s3://bucket/prefix``.
-            folder: Is made; what it lies in is there.
+        """Download all objects whose URI begins with ``uri`` into the new ``folder``, by their relative names.
 
         Raises:
-            InvalidInput: There is nothing; or a name would lead out of the folder.
+            InvalidInput: There are none, or a name leads out of the folder.
         """
         objects = list(self._below(uri))
         if not objects:
@@ -88,14 +92,10 @@ class Objects:
         self._bring(objects, folder)
 
     def download_listed(self, uri: str, folder: Path) -> None:
-        """Bring what the manifest at ``uri`` lists into ``folder``, under the names that it has there.
-
-        Args:
-            uri: ``s3://bucket/key`` or ``file:///path``, as what it lists.
-            folder: Is made; what it lies in is there.
+        """Download the objects that the manifest at ``uri`` lists into the new ``folder``, by their names in it.
 
         Raises:
-            InvalidInput: It is no manifest, or lists what is not there; or a name would lead out of the folder.
+            InvalidInput: It is not a manifest, or lists objects that do not exist, or a name leads out of the folder.
         """
         manifest = InputManifest.of(self._content(uri), uri)
         if not is_file(manifest.prefix):
@@ -108,7 +108,7 @@ class Objects:
             if not source.is_file():
                 raise InvalidInput(f"{uri} lists {source}, and no file is there")
             make_folder(path.parent, within=folder)
-            # A copy: a link in the folder would lead out of it where an instance has no other of this machine.
+            # A copy, because a link in the folder would lead nowhere in an instance.
             shutil.copy2(source, path)
 
     def _content(self, uri: str) -> bytes:
@@ -122,8 +122,8 @@ class Objects:
             return bytes(self._s3.get_object(Bucket=bucket, Key=key)["Body"].read())
 
     def fetch(self, uri: str, folder: Path) -> None:
-        """Bring what lies below the folder ``uri``, which may be nothing."""
-        # With the slash: else the checkpoints of run-10 would come along with those of run-1.
+        """Download everything below the folder ``uri``, which may be nothing."""
+        # With the slash, so that checkpoints of run-10 are not those of run-1.
         self._bring(list(self._below(uri.rstrip("/") + "/")), folder)
 
     def _bring(self, objects: list[_Object], folder: Path) -> None:
@@ -149,24 +149,22 @@ class Objects:
         for name in manifest.names:
             bucket, key = _split(manifest.prefix + name)
             with _translated(manifest.prefix + name):
-                # The manifest does not say it, and a large object is read by its size in parts.
                 size = self._s3.head_object(Bucket=bucket, Key=key)["ContentLength"]
             yield _Object(bucket, key, size, name)
 
     def upload(self, path: Path, uri: str, kms_key: str | None = None, *, is_ours: bool = True) -> None:
-        """Put the file ``path`` at ``uri``: into S3 in parts; a ``file://`` by renaming it, if that can be.
+        """Put the file ``path`` at ``uri``.
 
         Args:
             path: The file.
-            uri: Of the object.
-            kms_key: Encrypts it in S3.
-            is_ours: Whether it may be renamed: what lies behind a link may be the user's own, or have another name.
+            uri: The object.
+            kms_key: Key that encrypts it in S3.
+            is_ours: Whether the file may be moved; a file behind a link may be the user's own.
         """
         if is_file(uri):
             target = self.local(uri)
             within = self._within(target)
             make_folder(target.parent, within)
-            # A link would be moved as a link: to what is soon removed, or to the user's own file.
             if is_ours and not path.is_symlink():
                 with contextlib.suppress(OSError):  # another file system
                     path.replace(target)
@@ -180,7 +178,7 @@ class Objects:
             self._s3.upload_file(str(path), bucket, key, ExtraArgs=extra)
 
     def remove(self, uri: str) -> None:
-        """Remove an object of S3; harmless if it is not there."""
+        """Remove an object of S3 if it exists."""
         bucket, key = _split(uri)
         with _translated(uri):
             self._s3.delete_object(Bucket=bucket, Key=key)
@@ -190,7 +188,7 @@ class S3Store:
     """Checkpoints below a prefix of S3."""
 
     def __init__(self, objects: Objects, uri: str) -> None:
-        """Take the prefix."""
+        """Keep checkpoints below ``uri``."""
         self._objects = objects
         self._uri = uri
 
@@ -208,9 +206,8 @@ class S3Store:
 
 
 def _place_below(folder: Path, name: str, source: object) -> Path:
-    """Return where an object of this name goes."""
     relative = PurePosixPath(name)
-    # Keys of S3 are any text: ``..`` is a name there, and a way out here.
+    # S3 allows ``..`` in a key.
     if relative.is_absolute() or ".." in relative.parts:
         raise InvalidInput(f"the object {source} has a name that leads out of its channel")
     return folder / relative
@@ -225,10 +222,10 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 def _relative(key: str, prefix: str) -> str:
-    """Return a key's name below a prefix, which need not end where a folder does."""
+    """Return a key's name below a prefix, which need not end with a folder."""
     if key == prefix:
         return PurePosixPath(key).name
-    # S3 matches text, not folders: of ``data/pa``, which finds ``data/part-1``, the name is ``part-1``.
+    # S3 matches text: the prefix ``data/pa`` finds ``data/part-1``, whose name is ``part-1``.
     if prefix.endswith("/") or not prefix or key[len(prefix)] == "/":
         return key[len(prefix) :].lstrip("/")
     return key[prefix.rfind("/") + 1 :]
@@ -241,3 +238,103 @@ def _translated(uri: str) -> Iterator[None]:
     except ClientError as error:
         details = error.response["Error"]
         raise InvalidInput(f"{uri}: {details['Code']}: {details['Message']}") from error
+
+
+def bring(objects: Objects, sources: Sequence[Source], folder: Path) -> dict[str, tuple[Path, bool]]:
+    """Download the channels that are in S3 into ``folder``, which is made if there are any.
+
+    Returns:
+        By channel: the path of its data, and whether the job owns it.
+
+    Raises:
+        InvalidRequest: There is no such data; the message names the channel.
+    """
+    places: dict[str, tuple[Path, bool]] = {}
+    for number, source in enumerate(sources):
+        if is_file(source.uri) and not source.manifest:
+            places[source.name] = (objects.local(source.uri), False)
+            continue
+        # Not by its name: a Processing input's may be any text, such as ``../..``.
+        place = folder / str(number)
+        folder.mkdir(exist_ok=True)
+        try:
+            bring_to = objects.download_listed if source.manifest else objects.download
+            bring_to(source.uri, place)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Data download failed: channel {source.name!r}: {error}") from error
+        places[source.name] = (place, True)
+    return places
+
+
+def upload_order(job: LocalJob, chance: Random) -> list[str]:
+    """Return a random order of the instances, as AWS promises none; of two files of one name the later one stays.
+
+    See the developer guide, "Amazon SageMaker AI Training Storage Folders": names of files must not clash.
+    """
+    hosts = list(job.instances)
+    chance.shuffle(hosts)
+    return hosts
+
+
+def upload(objects: Objects, definition: Definition, bases: Sequence[Path], scratch: Path, *, failed: bool) -> None:
+    """Upload all outputs of a job that has ended.
+
+    Args:
+        objects: The destination.
+        definition: The outputs.
+        bases: The base folders of the instances, in the order of their upload.
+        scratch: A folder for archives.
+        failed: Whether the job has failed.
+
+    Raises:
+        InvalidRequest: The output of a job that has not failed could not be uploaded.
+    """
+    for output in definition.outputs:
+        # SageMaker uploads no model of a job that failed.
+        if failed and output.only_of_the_good:
+            continue
+        try:
+            collect(objects, output, bases, scratch, definition.kms_key)
+        except (InvalidRequest, OSError) as error:
+            # A failed job has a reason that tells more.
+            if not failed:
+                raise InvalidRequest(f"Artifact upload failed: {error}") from error
+
+
+def exit_message(job: LocalJob) -> str | None:
+    """Return the exit message of the first instance that wrote one."""
+    for host in job.instances:
+        with contextlib.suppress(OSError):
+            # A program may write any encoding.
+            text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
+            if text:
+                return text
+    return None
+
+
+def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Path, kms_key: str | None) -> None:
+    """Upload one output of the instances with the folders ``bases``, by way of ``scratch`` if it is an archive."""
+    files: dict[str, Path] = {}
+    for folder in (base / output.place for base in bases):
+        files |= {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
+    files = dict(sorted(files.items()))
+    if not output.archive:
+        links = {name for name, path in files.items() if _is_behind_link(name, path)}
+        # Copy files behind links first, because their targets are moved next.
+        for name in sorted(files, key=lambda name: name not in links):
+            objects.upload(files[name], join(output.uri, name), kms_key, is_ours=name not in links)
+        return
+    if not files and not output.even_empty:
+        return
+    archive = scratch / f"{output.place.name}.tar.gz"
+    # With the targets of links, whose paths mean nothing elsewhere.
+    with tarfile.open(archive, "w:gz", compresslevel=COMPRESSION, dereference=True) as tar:
+        for name, path in files.items():
+            tar.add(path, name, recursive=False)
+    objects.upload(archive, output.uri, kms_key)
+    archive.unlink(missing_ok=True)
+
+
+def _is_behind_link(name: str, path: Path) -> bool:
+    above = path.parents[: len(PurePosixPath(name).parts) - 1]
+    return any(part.is_symlink() for part in (path, *above))

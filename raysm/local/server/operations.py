@@ -1,6 +1,6 @@
 """SageMaker's operations on jobs.
 
-Each API has the same operations under its own names. ``served_apis`` says what differs between the APIs.
+Each API has the same operations under its own names; ``definitions`` has what differs between the APIs.
 """
 
 import threading
@@ -11,31 +11,47 @@ from typing import Any, TypeAlias
 from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.instances import Instance, missing_for
-from raysm.local.server import search
-from raysm.local.server.answers import STATUS, describe, listed, matches, page_of, summarize, tags_of
-from raysm.local.server.definitions import kind_of
-from raysm.local.server.moto_internals import ACCOUNT
+from raysm.local.server.answers import (
+    STATUS,
+    describe,
+    listed,
+    matches,
+    page_of,
+    summarize,
+    tags_of,
+)
+from raysm.local.server.definitions import kind_of, served
+from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.run import JobRun
-from raysm.local.server.served_apis import served
 from raysm.local.server.services import JobLife, Services
 from raysm.local.server.simulated import SimulatedLife
 from raysm.local.server.validation import ApiError, check, check_rules, validation
 from raysm.request.targets import instance_kind
 
-__all__ = ["Operations"]
-
 Operation: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
-"""Answers a request that was sent to a region."""
+"""Answers a request to a region."""
 
 MAX_TAGS = 50
+SEARCHED_BY_MOTO = (
+    "Endpoint",
+    "Experiment",
+    "ExperimentTrial",
+    "ExperimentTrialComponent",
+    "FeatureGroup",
+    "ModelPackage",
+    "ModelPackageGroup",
+    "Pipeline",
+    "PipelineExecution",
+)
+"""Resources that moto keeps and searches."""
 
 
 class Operations:
     """All operations on jobs, and the jobs that run."""
 
     def __init__(self, services: Services, default_kind: str) -> None:
-        """Serve ``services``; a job that does not say what its instances are gets ``default_kind``."""
+        """Use ``services``; jobs that name no kind of instances get ``default_kind``."""
         self._services = services
         self._records = services.records
         self._default_kind = default_kind
@@ -45,8 +61,13 @@ class Operations:
             "AddTags": lambda request, _: self._add_tags(request),
             "ListTags": lambda request, _: self._list_tags(request),
             "DeleteTags": lambda request, _: self._delete_tags(request),
-            "CreateHyperParameterTuningJob": lambda request, region: _refuse_tuning(),
-            "Search": lambda request, region: search.search(self._records.all(TRAINING, region), request),
+            "CreateHyperParameterTuningJob": lambda request, region: _refuse(
+                # moto would accept the tuning job and never run it.
+                "CreateHyperParameterTuningJob",
+                "run the sweep as one job (raysm sweep, or raysm.submit), or tune on AWS",
+            ),
+            # moto would find none of these jobs.
+            "Search": lambda request, region: _refuse(f"Search for {request['Resource']}", "use ListTrainingJobs"),
         }
         for api in APIS:
             self._operations |= self._operations_of(api)
@@ -64,26 +85,22 @@ class Operations:
         return operations
 
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
-        """Whether ``operation`` is ours; tags of other things than jobs are not, nor is a search for them."""
+        """Whether this class answers the request: moto answers tags of, and searches for, other resources."""
         if operation == "Search":
-            return search.is_ours(request)
+            return request.get("Resource") not in SEARCHED_BY_MOTO
         arn = request.get("ResourceArn")
-        # Asked before the request is checked: there may be anything here.
+        # The request is not checked yet, so this may be anything.
         if arn is not None and isinstance(arn, str):
             return operation in self._operations and any(f"{api.arn_part}/" in arn for api in APIS)
         return operation in self._operations
 
     def answer(self, operation: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        """Carry ``operation`` out.
-
-        Raises:
-            ApiError: It is refused.
-        """
+        """Carry out ``operation``; raise ApiError if it is refused."""
         check(operation, request)
         return self._operations[operation](request, region)
 
     def run(self, name: str, region: str | None = None) -> JobLife:
-        """Return the run of the training job ``name``; of a name alone, the one that runs.
+        """Return the run of the training job ``name``; without a region, the only one that runs.
 
         Raises:
             ApiError: There is no such job, it does not run, or jobs of the name run in several regions.
@@ -102,48 +119,47 @@ class Operations:
         return runs[running[0]]
 
     def instances(self, name: str, region: str) -> Mapping[str, Instance]:
-        """Return the instances of the training job ``name`` by host; none of one that does not run here."""
+        """Return the running instances of the training job ``name`` by host."""
         run = self._runs.get((region, TRAINING, name))
         return {} if run is None else run.instances
 
     def await_end(self, name: str, region: str, timeout_s: float) -> bool:
-        """Wait until a job that this server runs has ended, at most so long; return whether it has.
+        """Wait up to ``timeout_s`` until a job has ended; return whether it has.
 
         Raises:
-            ApiError: This server knows no such job, or several of different kinds that run.
+            ApiError: This server runs no such job, or several of different kinds.
         """
         run = self._unfinished(name, region)
         return run is None or run.await_end(timeout_s)
 
     def await_change(self, name: str, region: str, seen: int, timeout_s: float) -> int | None:
-        """Wait for another line or status of a job than the ``seen``-th, at most so long; return how many there are.
+        """Wait up to ``timeout_s`` until a job's count of changes differs from ``seen``; return the count.
 
         Returns:
-            None of a job that has ended: nothing changes any more.
+            None for a job that has ended.
 
         Raises:
-            ApiError: This server knows no such job, or several of different kinds that run.
+            ApiError: This server runs no such job, or several of different kinds.
         """
         run = self._unfinished(name, region)
         return None if run is None else run.await_change(seen, timeout_s)
 
     def _unfinished(self, name: str, region: str) -> JobLife | None:
-        # A name is one job's only within its API: who asks does not say which.
+        # Jobs of different APIs may have the same name.
         with self._lock:
             runs = [run for (where, _, mine), run in self._runs.items() if (where, mine) == (region, name)]
         unfinished = [run for run in runs if not run.await_end(0)]
-        # Refused: a no would say that the one job goes on, and be asked again.
         if not runs or len(unfinished) > 1:
             raise ApiError("ValidationException", f"it is not clear which job {name} is, or whether it runs", 409)
         return unfinished[0] if unfinished else None
 
     def running(self) -> list[str]:
-        """Return the names of the jobs that something is still done for; of some the record is final already."""
+        """Return the names of the jobs that something is still done for, even if their records are final."""
         with self._lock:
             return [name for (_, _, name), run in self._runs.items() if run.running]
 
     def unfinished(self) -> list[str]:
-        """Return the names of the jobs whose record is not final: a job that is said to be Completed is none."""
+        """Return the names of the jobs whose records are not final."""
         with self._lock:
             return [name for (_, _, name), run in self._runs.items() if not run.await_end(0)]
 
@@ -151,7 +167,7 @@ class Operations:
         """End all jobs at once."""
         with self._lock:
             runs = list(self._runs.values())
-        # Side by side: else the server would take as long to end as all its jobs in a row.
+        # In parallel, because each may take a while.
         threads = [threading.Thread(target=run.shut_down) for run in runs if run.running]
         for thread in threads:
             thread.start()
@@ -164,7 +180,6 @@ class Operations:
         check_rules(api, request)
         served(api).check(parameters)
         kind = kind_of(served(api).image(parameters), tags, self._default_kind)
-        # Before there is a job: what this machine cannot play is a refused request, not a job that fails.
         missing = missing_for(kind)
         if missing:
             raise validation(missing)
@@ -174,7 +189,6 @@ class Operations:
                 "MlflowConfig: the embedded SageMaker does not emulate managed MLflow; leave it out, and copy metrics "
                 "into a file or an MLflow server: tracking='sqlite:///mlflow.db' or 'http://…'"
             )
-        # Before its name is taken: a refused request leaves nothing.
         self._services.stock.check_quota(api, parameters, region)
         name, now = parameters[api.name_key], self._records.clock.now()
         record = JobRecord(
@@ -190,7 +204,6 @@ class Operations:
             modified_s=now,
             transitions=(Transition(status="Starting", start_s=now, message=f"Starting the {api.kind} job"),),
         )
-        # Here it is decided who has the name, under the records' lock: nothing was looked up before.
         self._records.add(record)
         try:
             run = self._life_of(record)
@@ -198,7 +211,7 @@ class Operations:
                 self._runs[region, api, name] = run
             run.start()
         except BaseException:
-            # As where there are threads enough no more: it was refused then, and may be asked for again.
+            # For example without threads left: the request is refused, and may be repeated.
             with self._lock:
                 self._runs.pop((region, api, name), None)
             self._records.delete(api, name, region)
@@ -210,11 +223,7 @@ class Operations:
         return JobRun(self._services, record) if is_real else SimulatedLife(self._services, record)
 
     def _check_clock(self, kind: str) -> None:
-        """Refuse what really runs where the time passes faster than this machine's.
-
-        Raises:
-            ApiError: Its limits, and what it is billed, would be of another time than its work.
-        """
+        """Raise ApiError for a job that really runs, if the server's clock is faster than this machine's."""
         speed = self._records.clock.speed
         if speed != 1.0 and not instance_kind(kind).keeps_any_time:
             raise validation(
@@ -225,7 +234,7 @@ class Operations:
     def _stop(self, api: JobApi, name: str, region: str) -> Mapping[str, Any]:
         record = self._records.get(api, name, region)
         run = self._runs.get((region, api, name))
-        # Of an earlier server: it ended with that one, or was said to have when this one started.
+        # A job of an earlier server ended with it.
         if run is None:
             raise validation(f"The request was rejected because the {api.kind} job is in status {record.status}.")
         run.stop()
@@ -234,7 +243,7 @@ class Operations:
     def _update(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         with self._records.held():
             record = self._records.get(api, request[api.name_key], region)
-            # Of a job that has ended, its warm pool alone: to end it, or keep it for longer.
+            # Only the warm pool of a job that has ended can be updated.
             if record.final and set(request) - {api.name_key, "ResourceConfig"}:
                 raise validation(f"The {api.kind} job cannot be updated in status {record.status}.")
             changed = dict(record.request)
@@ -242,7 +251,7 @@ class Operations:
                 if request.get(part) is not None:
                     changed[part] = request[part]
             if request.get("ResourceConfig"):
-                # An update names only what changes, KeepAlivePeriodInSeconds.
+                # An update contains only KeepAlivePeriodInSeconds.
                 changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
             record = self._records.update(api, record.name, region, request=changed)
         self._services.pools.update(record)
@@ -263,7 +272,7 @@ class Operations:
     def _list(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         late = request if api.filters_status_late and request.get("MaxResults") else {}
         early = {name: value for name, value in request.items() if not late or name != STATUS}
-        records = [record for record in self._records.all(api, region) if _matches(record, early)]
+        records = [record for record in self._records.all(api, region) if matches(record, early)]
         by = request.get("SortBy", "CreationTime")
         keys: dict[str, Callable[[JobRecord], Any]] = {
             "Name": lambda record: record.name,
@@ -274,7 +283,7 @@ class Operations:
         # By the name too: jobs of one status or moment must not change places between two pages.
         records.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
         page, more = page_of(records, request, lambda record: record.name)
-        # As AWS: the page is taken first, so that it may be empty and yet not the last.
+        # As on AWS: the status filters the page, which may be empty and not the last.
         matching = [record for record in page if late.get(STATUS) in (None, record.status)]
         return {api.summaries_key: [summarize(record) for record in matching], **more}
 
@@ -300,19 +309,5 @@ class Operations:
         return {}
 
 
-def _refuse_tuning() -> Mapping[str, Any]:
-    # moto would accept the tuning job, which would then stay InProgress without a trial.
-    raise ApiError(
-        "NotImplementedException",
-        "the embedded SageMaker does not emulate CreateHyperParameterTuningJob; run the sweep as one job "
-        "(raysm sweep, or raysm.submit), or tune on AWS",
-    )
-
-
-def _matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
-    tests: dict[str, Callable[[Any], bool]] = {
-        "WarmPoolStatusEquals": lambda status: (record.warm_pool or {}).get("Status") == status,
-        "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
-    }
-    is_match = all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
-    return is_match and matches(record, request)
+def _refuse(what: str, remedy: str) -> Mapping[str, Any]:
+    raise ApiError("NotImplementedException", f"the embedded SageMaker does not emulate {what}; {remedy}")

@@ -1,4 +1,4 @@
-"""CreateProcessingJob: what is not to be had here, and what a request means for the instances of this machine."""
+"""CreateProcessingJob: what is refused on this machine, and what a request means for its instances."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,29 +7,32 @@ from typing import Any
 from raysm.contract.job_api import PROCESSING as API
 from raysm.contract.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
-from raysm.local.server.definitions import BASE, Definition, Output, Source, command_of, local_part, seconds
-from raysm.local.server.moto_internals import ACCOUNT
+from raysm.local.server.definitions import (
+    BASE,
+    Definition,
+    Output,
+    Source,
+    Sources,
+    command_of,
+    local_part,
+    seconds,
+)
+from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import validation
-
-__all__ = ["check", "define", "image", "specify"]
 
 PROCESSING = BASE / "processing"
 
 
 def check(request: Mapping[str, Any]) -> None:
-    """Refuse what is not to be had on this machine.
-
-    Raises:
-        ApiError: What, and what to use instead.
-    """
+    """Raise ApiError for what is not available on this machine, with what to use instead."""
     for item in request.get("ProcessingInputs") or []:
         _check_input(item)
     for item in _outputs(request):
         if item.get("S3Output") is None:
             raise validation(f"output {item['OutputName']!r}: only S3Output is available here")
-        # SageMaker admits paths below /opt/ml/processing/ alone.
+        # SageMaker admits only paths below /opt/ml/processing/.
         local_part(f"output {item['OutputName']!r}: LocalPath", _path(item["S3Output"]), PROCESSING)
     _command(request)
 
@@ -60,7 +63,7 @@ def _outputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _brought(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    # LocalPath may be absent where an input is AppManaged: the job's own program brings that.
+    # An AppManaged input may lack LocalPath: the job's own program brings it.
     return [item for item in request.get("ProcessingInputs") or [] if item["S3Input"].get("LocalPath")]
 
 
@@ -70,7 +73,7 @@ def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def define(record: JobRecord) -> Definition:
-    """Say what the lifecycle has to do for a job."""
+    """Return the definition of a job."""
     request = record.request
     return Definition(
         sources=[
@@ -91,14 +94,8 @@ def define(record: JobRecord) -> Definition:
     )
 
 
-def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-    """Return what runs.
-
-    Args:
-        record: The job.
-        objects: Of no use here: a Processing job has no checkpoints.
-        sources: By input: where its data lies, and whether it is the job's own.
-    """
+def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
+    """Return the specification of the instances; a Processing job has no checkpoints in ``objects``."""
     request = record.request
     cluster = request["ProcessingResources"]["ClusterConfig"]
     return JobSpec(
@@ -106,7 +103,7 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
         api=API,
         account=ACCOUNT,
         region=record.region,
-        # A name that nobody is told: the files of a Processing job know no groups.
+        # The files of a Processing job have no groups.
         groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
         command=_command(request),
         channels=tuple(_channel(item, *sources[item["InputName"]]) for item in _brought(request)),
@@ -127,13 +124,13 @@ def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
 
 
 def _description(record: JobRecord) -> dict[str, Any]:
-    """Return what ``processingjobconfig.json`` says."""
+    """Return the content of ``processingjobconfig.json``."""
     request = record.request
     app, cluster = request["AppSpecification"], request["ProcessingResources"]["ClusterConfig"]
     return {
         "ProcessingJobArn": record.arn,
         "ProcessingJobName": record.name,
-        # What was not asked for is there as null, or as its default: so the developer guide shows the file.
+        # Missing values are null or their defaults, as the developer guide shows the file.
         "AppSpecification": {"ContainerEntrypoint": None, "ContainerArguments": None, **app},
         "Environment": request.get("Environment") or {},
         "ProcessingInputs": [

@@ -1,4 +1,4 @@
-"""What is known of every job: one JSON file each, written whole at every change, so that a restart finds it.
+"""The records of all jobs: one JSON file each, written whole at every change, so that a restart finds it.
 
 ::
 
@@ -6,7 +6,7 @@
     HOME/jobs/training/NAME/streams/        its logs (``log_files``)
     HOME/jobs/training/NAME/work/           what its instances need while they live
     HOME/jobs/processing/NAME/…             the same
-    HOME/jobs/training@REGION/NAME/…        of a job that was sent to another region than the server's own clients'
+    HOME/jobs/training@REGION/NAME/…        a job that was sent to another region than that of the server's own clients
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from raysm.contract.home import Clock
 from raysm.contract.job_api import JobApi, api_of
@@ -27,88 +27,11 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.local.job_spec import REGION
 from raysm.local.server.validation import ApiError, not_found
 
-__all__ = ["FINAL", "JobRecord", "RecordFiles", "Records", "Transition"]
-
 LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unwritten:
-    title: str
-    content: str
-    within: Path
-
-
-class RecordFiles:
-    """Writes the files of records; every method may be called from any thread."""
-
-    def __init__(self) -> None:
-        """Begin with nothing to write."""
-        self._lock = threading.Lock()
-        self._unwritten: dict[Path, _Unwritten] = {}
-
-    def write(self, path: Path, content: str, within: Path) -> None:
-        """Write ``content`` to ``path``, readable by this user only.
-
-        Args:
-            path: Made or replaced.
-            content: All of it.
-            within: A folder above ``path`` that is never made.
-
-        Raises:
-            OSError: The disk is full, or ``within`` does not exist.
-        """
-        with self._lock:
-            put(path, content, mode=0o600, within=within)
-            self._unwritten.pop(path, None)
-
-    def write_or_retry(self, title: str, path: Path, content: str, within: Path) -> None:
-        """Write ``content`` as ``write`` does; if that fails, log it and have ``retry`` write it.
-
-        Args:
-            title: What the record is of, for the log: ``training job a``.
-            path: As in ``write``, and so the others.
-            content: All of it.
-            within: A folder above ``path``.
-        """
-        try:
-            self.write(path, content, within)
-        except FileNotFoundError as error:
-            # The folder was deleted, and must not come back.
-            LOG.warning("the record of the %s was not written: %s", title, error)
-        except OSError as error:
-            LOG.warning("the record of the %s was not written, and will be tried again: %s", title, error)
-            with self._lock:
-                self._unwritten[path] = _Unwritten(title, content, within)
-
-    def forget(self, folder: Path) -> None:
-        """Do not write the files below ``folder`` again: their record was deleted."""
-        with self._lock:
-            self._unwritten = {path: one for path, one in self._unwritten.items() if not path.is_relative_to(folder)}
-
-    def retry(self) -> None:
-        """Write the files again that could not be written."""
-        with self._lock:
-            for path, one in list(self._unwritten.items()):
-                try:
-                    put(path, one.content, mode=0o600, within=one.within)
-                except FileNotFoundError:
-                    pass
-                except OSError:
-                    continue
-                else:
-                    # The first warning may be missing: the log is usually on the same disk.
-                    LOG.warning("the record of the %s, which a full disk had refused, is written now", one.title)
-                del self._unwritten[path]
-
-    def unwritten(self) -> list[str]:
-        """Return what the records are of that could not be written so far."""
-        with self._lock:
-            return [one.title for one in self._unwritten.values()]
-
-
 FINAL = ("Completed", "Failed", "Stopped")
 """Statuses that no job leaves."""
+Key: TypeAlias = tuple[str, JobApi, str]
+"""Region, API and name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,31 +41,28 @@ class Transition:
     status: str
     """``Starting``, ``Downloading`` …"""
     start_s: float
-    """Since the epoch."""
+    """Seconds since the epoch."""
     end_s: float | None = None
     """None while it lasts."""
     message: str = ""
-    """For people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRecord:
-    """One job, at one moment."""
+    """One job at one moment; times are seconds since the epoch."""
 
     kind: str
-    """Of the API that runs it, ``training``."""
+    """The API that runs it, ``training``."""
     name: str
-    """Of the job, unique within its kind and region."""
+    """Unique within its kind and region."""
     arn: str
-    """Of the job."""
     region: str
-    """To which the request was sent."""
+    """The region that the request was sent to."""
     request: Mapping[str, Any]
-    """As it was sent, without its tags."""
+    """The request without its tags."""
     instance_kind: str = "process"
-    """What plays its instances."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """As they are now."""
+    """The tags as they are now."""
     created_s: float
     """When the request was accepted."""
     modified_s: float
@@ -156,7 +76,7 @@ class JobRecord:
     started_s: float | None = None
     """When its instances first ran."""
     ended_s: float | None = None
-    """When the last of them was gone, and what they left was uploaded."""
+    """When its outputs had been uploaded."""
     training_s: float = 0.0
     """Seconds for which its instances ran, in all attempts."""
     spot_saving: float = 0.0
@@ -164,13 +84,13 @@ class JobRecord:
     attempts: int = 0
     """How often its instances were started."""
     failure_reason: str | None = None
-    """Of a Failed job, at most 1024 characters."""
+    """At most 1024 characters."""
     exit_message: str | None = None
-    """Of a Processing job: what its containers left for whoever asks."""
+    """The message that the containers of a Processing job left."""
     artifacts: str | None = None
     """URI of the model."""
     warm_pool: Mapping[str, Any] | None = None
-    """Of a job whose instances are kept, or were: Status and what else Describe says of that."""
+    """Describe's WarmPoolStatus, if its instances are or were kept."""
     metrics: tuple[Mapping[str, Any], ...] = ()
     """Last value of each metric: MetricName, Value, Timestamp."""
 
@@ -184,9 +104,14 @@ class JobRecord:
         """The API that runs it."""
         return api_of(self.kind)
 
+    @property
+    def key(self) -> Key:
+        """Its key among all records."""
+        return self.region, self.api, self.name
+
 
 def _from_json(data: Mapping[str, Any]) -> JobRecord:
-    # A record lives longer than the raysm that wrote it: what this one does not know is passed over.
+    # Another version of raysm may have written fields that this one does not know.
     names = {item.name for item in fields(JobRecord)}
     values = {name: value for name, value in data.items() if name in names}
     values["transitions"] = tuple(Transition(**item) for item in values.get("transitions", ()))
@@ -198,39 +123,35 @@ class Records:
     """All records of one home; every method may be called from any thread.
 
     Attributes:
-        clock: By which changes are dated.
-        files: Writes them.
+        clock: Dates changes.
     """
 
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
-        """Read what is there; a file that cannot be read is passed over, as if the job were not there."""
+        """Read the records; a file that cannot be read is skipped."""
         self.clock = clock or Clock()
-        self.files = RecordFiles()
         self._jobs = home / "jobs"
         self._jobs.mkdir(parents=True, exist_ok=True)
-        # The folder itself, not its path: another one may come to stand there.
+        # The folder itself, since another one may take its path.
         self._opened = os.stat(self._jobs)
-        # Reentrant: who holds the records changes them in the block.
+        # Reentrant, because a holder of the records changes them.
         self._lock = threading.RLock()
-        self._records: dict[tuple[str, JobApi, str], JobRecord] = {}
+        self._records: dict[Key, JobRecord] = {}
+        # Records whose last change a full disk refused.
+        self._unwritten: set[Key] = set()
         for path in self._jobs.glob("*/*/record.json"):
             with contextlib.suppress(InvalidConfig, InvalidRequest, TypeError, KeyError, AttributeError):
                 record = _from_json(read_json(path))
-                self._records[record.region, record.api, record.name] = record
+                self._records[record.key] = record
 
     def folder(self, api: JobApi, name: str, region: str = REGION) -> Path:
         """Return the folder of a job."""
-        # A kind's own folder for each further region: names are unique in one alone.
+        # Names are unique within a region, so each further region has its own folders.
         return self._jobs / (api.kind if region == REGION else f"{api.kind}@{region}") / name
 
     def add(self, record: JobRecord) -> None:
-        """Keep a new job.
-
-        Raises:
-            ApiError: ResourceInUse, if there is one of its name.
-        """
+        """Keep a new job; raise ApiError (ResourceInUse) if there is one of its name."""
         with self._lock:
-            existing = self._records.get((record.region, record.api, record.name))
+            existing = self._records.get(record.key)
             if existing is not None:
                 raise ApiError(
                     "ResourceInUse",
@@ -238,37 +159,47 @@ class Records:
                     f"{record.kind} job with this name already exists ({existing.arn})",
                 )
             folder = self.folder(record.api, record.name, record.region)
-            # Written first: a job that no file tells of would be there until the server ends, and never run.
+            # Written first, so that a job without a file is refused.
             try:
                 self._check_home()
                 make_folder(folder, within=self._jobs)
-                self.files.write(folder / "record.json", json.dumps(asdict(record)), folder)
+                self._write(record)
             except OSError:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-            self._records[record.region, record.api, record.name] = record
+            self._records[record.key] = record
 
     def _check_home(self) -> None:
-        # A home that was deleted is not to come back by its last jobs, nor they into another one of its name.
+        # A home that was deleted must not come back, nor jobs write into another one of its name.
         if not os.path.samestat(os.stat(self._jobs), self._opened):
             raise FileNotFoundError(f"{self._jobs} is another folder now")
 
-    def _write_or_retry(self, record: JobRecord) -> None:
-        title = f"{record.api.kind} job {record.name}"
+    def _write(self, record: JobRecord) -> None:
         folder = self.folder(record.api, record.name, record.region)
-        try:
-            self._check_home()
-        except OSError as error:
-            LOG.warning("the record of the %s was not written: %s", title, error)
-        else:
-            self.files.write_or_retry(title, folder / "record.json", json.dumps(asdict(record)), folder)
+        put(folder / "record.json", json.dumps(asdict(record)), mode=0o600, within=folder)
+
+    def retry(self) -> None:
+        """Write the records again that could not be written."""
+        with self._lock:
+            for key in list(self._unwritten):
+                try:
+                    self._write(self._records[key])
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    continue
+                else:
+                    # The first warning may be missing: the log is usually on the same disk.
+                    LOG.warning("the record of the %s, which a full disk had refused, is written now", _title(key))
+                self._unwritten.discard(key)
+
+    def unwritten(self) -> list[str]:
+        """Return the titles of records that could not be written so far."""
+        with self._lock:
+            return [_title(key) for key in self._unwritten]
 
     def get(self, api: JobApi, name: str, region: str = REGION) -> JobRecord:
-        """Return a job as it is now.
-
-        Raises:
-            ApiError: There is none of that name.
-        """
+        """Return a job as it is now; raise ApiError if there is none of that name."""
         with self._lock:
             record = self._records.get((region, api, name))
         if record is None:
@@ -276,11 +207,7 @@ class Records:
         return record
 
     def by_arn(self, arn: str) -> JobRecord:
-        """Return the job of an ARN.
-
-        Raises:
-            ApiError: There is none.
-        """
+        """Return the job of an ARN; raise ApiError if there is none."""
         for record in self.all():
             if record.arn == arn:
                 return record
@@ -289,7 +216,6 @@ class Records:
     def all(self, api: JobApi | None = None, region: str | None = None) -> list[JobRecord]:
         """Return all jobs, or those of one API, or of one region."""
         with self._lock:
-            # A list, not a view: jobs come and go while the caller walks it.
             return [
                 record
                 for record in self._records.values()
@@ -298,17 +224,27 @@ class Records:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Let nothing change in the block: for a change that depends on what is there."""
+        """Let no other thread change anything in the block."""
         with self._lock:
             yield
 
     def update(self, api: JobApi, name: str, region: str = REGION, **changes: Any) -> JobRecord:
-        """Change fields of a job; if the disk is full the change is in memory until ``files`` can write it."""
+        """Change fields of a job; if the disk is full, the change stays in memory until ``retry`` can write it."""
         with self._lock:
             record = replace(self.get(api, name, region), modified_s=self.clock.now(), **changes)
-            # In memory first: the disk may refuse it.
-            self._records[region, api, name] = record
-            self._write_or_retry(record)
+            self._records[record.key] = record
+            try:
+                self._check_home()
+                self._write(record)
+                self._unwritten.discard(record.key)
+            except FileNotFoundError as error:
+                # The folder was deleted, and must not come back.
+                LOG.warning("the record of the %s was not written: %s", _title(record.key), error)
+            except OSError as error:
+                LOG.warning(
+                    "the record of the %s was not written, and will be tried again: %s", _title(record.key), error
+                )
+                self._unwritten.add(record.key)
             return record
 
     def advance(self, record: JobRecord, secondary: str, message: str, **changes: Any) -> JobRecord:
@@ -325,10 +261,10 @@ class Records:
             return self.update(record.api, record.name, record.region, **changes)
 
     def explain(self, record: JobRecord, message: str) -> None:
-        """Say something else of the secondary status that lasts."""
+        """Change the message of the current secondary status."""
         with self._lock:
             transitions = self.get(record.api, record.name, record.region).transitions
-            # Who waits is asked ten times a second, and a record is written at every change.
+            # Called ten times a second for a waiting job, and each change is written.
             if transitions[-1].message != message:
                 changed = (*transitions[:-1], replace(transitions[-1], message=message))
                 self.update(record.api, record.name, record.region, transitions=changed)
@@ -338,5 +274,9 @@ class Records:
         with self._lock:
             self.get(api, name, region)
             del self._records[region, api, name]
-            self.files.forget(self.folder(api, name, region))
+            self._unwritten.discard((region, api, name))
             shutil.rmtree(self.folder(api, name, region), ignore_errors=True)
+
+
+def _title(key: Key) -> str:
+    return f"{key[1].kind} job {key[2]}"

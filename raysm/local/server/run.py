@@ -1,4 +1,4 @@
-"""The life of one job, from its request to its last status; each has a thread of its own.
+"""The life of one job, from its request to its last status, in a thread of its own.
 
 ::
 
@@ -7,7 +7,7 @@
         Starting ◄── Interrupted ◄────────────────────┴─────────────┤
                                               Stopping ◄────────────┘──── Uploading ───── Stopped, MaxRuntimeExceeded …
 
-Processing jobs have the same life, of which their API shows the status alone.
+Processing jobs have the same life, but their API shows only the status.
 """
 
 import contextlib
@@ -24,65 +24,60 @@ from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience
-from raysm.local.local_job import LocalJob
-from raysm.local.outcome import Outcome
-from raysm.local.server.endings import (
+from raysm.local.local_job import LocalJob, Outcome
+from raysm.local.server.definitions import served
+from raysm.local.server.job_status import (
     FAILURES,
     INTERNAL_ERROR,
     EndReason,
+    HasStatus,
+    JobStatus,
     TimeLimits,
     check_interruption,
     check_stop,
     ended,
     failure_reason,
 )
-from raysm.local.server.job_status import HasStatus, JobStatus
-from raysm.local.server.log_files import LateLines, LogWriter
+from raysm.local.server.log_files import LogWriter, MetricScanner
 from raysm.local.server.market import JobInstances
-from raysm.local.server.metrics import MetricScanner
-from raysm.local.server.outputs import bring, exit_message, order, upload
+from raysm.local.server.objects import bring, exit_message, upload, upload_order
 from raysm.local.server.records import JobRecord
-from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
 from raysm.local.server.validation import ApiError
 from raysm.local.server.warm_pools import keep_alive_s
 
-__all__ = ["JobRun"]
-
 AGENT_COMPLAINT = (
     "amazon-ssm-agent: AccessDeniedException: the role is not authorized to perform ssmmessages:OpenControlChannel"
 )
-"""What the agent of remote debugging writes if the role lacks its four permissions, as most do."""
-
+"""The error of the agent of remote debugging if the role lacks its four permissions, as most roles do."""
 TICK_S = 0.1
-"""How often a job that waits for its turn looks at the limits of time."""
+"""How often a job that waits for its turn checks its time limits."""
 INTERNAL_ERROR_AFTER_S = 1.0
-"""Seconds until the service breaks an attempt off with an internal error, as the scenario says."""
+"""Seconds until an internal error of the scenario ends an attempt."""
 METRICS_S = 2.0
-"""How often metrics are passed on."""
+"""How often metrics are sent to CloudWatch."""
 
 
 class _Ended(Exception):
-    """The job is not to go on; its end reason says why."""
+    """The job must not go on; its end reason says why."""
 
 
 class JobRun(HasStatus):
-    """Carries one job out."""
+    """Runs one job."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
-        """Take a job whose record was added; nothing happens before ``start``."""
+        """Prepare a job whose record was added; nothing happens before ``start``."""
         self._services = services
         self._records = services.records
         self._api = record.api
         self._name = record.name
-        self._begun_s = time.monotonic()  # a clock may be set, or a laptop have slept: nobody has waited meanwhile
+        self._begun_s = time.monotonic()  # monotonic, because a clock may be set
         self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
-        # Beside its record: what a job leaves goes with it when it is removed.
         self._folder = services.records.folder(record.api, record.name, record.region)
         self._limits = TimeLimits.of(self._definition)
         self._capacity = services.scenario.of(record.region).capacity
-        # Of the region's own: by that of all, a seed would repeat no run in which jobs start side by side.
+        # With the job's own random generator, so that a seed repeats runs in which jobs start at the same time.
         self._job_instances = JobInstances(
             services.stock, services.scenario.of(record.region).capacity, record, services.scenario.chance(record.name)
         )
@@ -92,22 +87,21 @@ class JobRun(HasStatus):
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
         self._job: LocalJob | None = None
-        """The attempt that runs."""
+        """The current attempt."""
         self._warm = False
-        """Whether it has the instances that another job left."""
+        """The job got the instances of a warm pool."""
         self._status = JobStatus(services.records, record)
-        # A daemon: a server that is killed is not kept alive by its jobs; the next one ends them by their records.
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """Its instances by host, while they run; none before and after."""
+        """The instances by host, while they run."""
         job = self._job
         return {} if job is None else job.instances
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the job has not ended."""
         return self._thread.is_alive()
 
     def start(self) -> None:
@@ -115,36 +109,31 @@ class JobRun(HasStatus):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask it to end: SIGTERM, and SIGKILL after the grace.
-
-        Raises:
-            ApiError: It has ended.
-        """
+        """Ask the job to end: SIGTERM, and SIGKILL after the grace period; raise ApiError if it has ended."""
         with self._records.held():
             check_stop(self._status.record)
             self._end_early("stop")
 
     def interrupt(self) -> None:
-        """Take its spot capacity away: SIGTERM, and it starts anew with its checkpoints.
+        """Take the job's spot capacity back: SIGTERM, and it starts again with its checkpoints.
 
         Raises:
-            ApiError: It does not run, or not on spot capacity.
+            ApiError: The job does not run, or not on spot capacity.
         """
         with self._records.held():
             check_interruption(self._status.record, spot=self._definition.spot, is_ending=self._end_reason is not None)
-            # Held since the look at its status: it may just be coming to its end.
             self._ask_to_end("interrupt")
 
     def _take_back(self) -> None:
-        # It may have ended by now, or just be uploading: then there is nothing to be taken back.
+        # The job may have ended by now, or be uploading.
         with contextlib.suppress(ApiError):
             self.interrupt()
 
     def shut_down(self) -> None:
-        """End it at once, since the server ends; it is Failed."""
+        """Fail the job at once, since the server ends."""
         with self._records.held():
             self._ask_to_end("shutdown")
-        # Its instances are gone when this returns, and nothing of theirs is written any more.
+        # The instances are gone when this returns.
         self._thread.join()
 
     def _ask_to_end(self, reason: EndReason) -> None:
@@ -153,15 +142,14 @@ class JobRun(HasStatus):
 
     def _end_early(self, reason: EndReason) -> None:
         with self._records.held():
-            # An interruption gives way to a stop: a job that somebody stops meanwhile is not to start again.
+            # A stop overrides an interruption, after which the job would start again.
             if self._end_reason in ("stop", "shutdown"):
                 return
             self._ask_to_end(reason)
             self._status.enter_stopping()
 
     def _run(self) -> None:
-        """The whole life; runs in a thread."""
-        # In the order of the requests: a large job is not passed by small ones for ever.
+        """Run the job from start to end, in a thread."""
         ticket = self._services.cores.ask(self._definition.instances, self._name)
         try:
             if not self._services.cores.wait(ticket, 0.0):
@@ -172,7 +160,6 @@ class JobRun(HasStatus):
             self._warm = self._services.pools.take(self._status.record)
             if not self._warm:
                 self._launch()
-            # Instances that were kept are there.
             if self._warm or self._job_instances.take():
                 self._attempts()
             else:
@@ -180,20 +167,18 @@ class JobRun(HasStatus):
         except _Ended:
             self._finish_early()
         except InvalidRequest as error:
-            # Of the request's making; InternalServerError is the service's, and the only one that RetryStrategy tries
-            # again.
+            # The request is wrong; RetryStrategy retries only InternalServerError.
             self._fail(f"ClientError: {error}")
         except (RaysmError, OSError) as error:
             self._fail(f"InternalServerError: {error}")
         except BaseException as error:
-            # Nobody expected it: its words alone may say nothing, and the traceback belongs into the server's log.
+            # A bug: its traceback belongs into the server's log.
             self._fail(f"InternalServerError: {type(error).__name__}: {error}")
             raise
         finally:
-            # Whatever happened: cores that stay taken would let no further job begin.
             self._services.cores.give_back(ticket)
             self._job_instances.give_back()
-            # Also where an attempt broke off before it came to remove its own.
+            # An attempt that broke off has not removed its own.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
     def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
@@ -210,21 +195,17 @@ class JobRun(HasStatus):
             self._finish("Stopped", *ended(reason, self._api.title), **changes)
 
     def _look_at_clock(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
-        """See whether a limit of time is exceeded.
-
-        Raises:
-            _Ended: Somebody or some limit wants the job to end, and it has no instances.
-        """
+        """Check the time limits; raise _Ended if the job is to end and has no instances."""
         if self._end_reason is None:
             ran_s = self._training_s + running_s
             exceeded = self._limits.exceeded(waited_s=self._waited_s, ran_s=ran_s, pending=waiting)
             if exceeded == "pending":
                 with self._records.held():
-                    # A stop that came in the meantime stays the reason.
+                    # An earlier stop stays the reason.
                     self._end_reason = self._end_reason or exceeded
             elif exceeded is not None:
                 self._end_early(exceeded)
-        # Where instances run, ``_watch`` has to end them first.
+        # ``_watch`` ends running instances first.
         if waiting and self._end_reason is not None:
             raise _Ended
 
@@ -236,25 +217,25 @@ class JobRun(HasStatus):
         return self._services.chance.random() < share
 
     def _launch(self) -> None:
-        """Wait as long as the scenario says that instances take to come."""
+        """Wait for the scenario's start delay."""
         begin_s = time.monotonic() + self._job_instances.draw_start_s()
         while (left_s := begin_s - time.monotonic()) > 0:
             self._changed.wait(min(TICK_S, left_s))
             self._look_at_clock(waiting=True)
 
     def _attempts(self) -> None:
-        """Run the instances, again after each interruption, and after as many errors of the service as it may have."""
-        # Interruptions are not counted among the retries, as RetryStrategy does not count them.
+        """Run the instances, again after each interruption and after as many errors of the service as are allowed."""
+        # RetryStrategy does not count interruptions.
         number, retries = 1, self._definition.retries
         while True:
             try:
                 if not self._attempt(number):
                     return
-                with self._records.held():  # a stop that comes meanwhile is not to be lost
+                with self._records.held():  # keep a stop that comes meanwhile
                     self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
                 self._status.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
             except InvalidRequest:
-                # Of the request's making: RetryStrategy is for what another attempt may do better.
+                # Another attempt would fail too.
                 raise
             except (RaysmError, OSError) as error:
                 if not retries or self._status.final.is_set():
@@ -267,23 +248,20 @@ class JobRun(HasStatus):
 
     def _attempt(self, number: int) -> bool:
         """Run the instances once; return whether they were interrupted."""
-        # Anew for each attempt: of the one before, SageMaker's containers find their checkpoints alone.
+        # A new folder for each attempt: SageMaker's new instances find only their checkpoints.
         root = self._folder / "work" / str(number)
-        # The job's folder is the records' to make: its home may have been deleted.
         make_folder(root, within=self._folder)
-        # Again for each attempt: SageMaker's new instances have empty disks.
         self._status.enter("Downloading", "Downloading input data", attempts=number)
         spec = self._specify(bring(self._services.objects, self._definition.sources, root / "channels"))
         self._look_at_clock(waiting=True)
-        # For each attempt anew: a stream is named by the second at which its container began.
+        # A stream is named by the second at which its container began.
         writer = LogWriter(self._folder / "streams", time.time(), self._status.changes.add)
-        logs = self._on_their_way(writer)
 
         lost = False
 
         def on_line(host: str, text: str) -> None:
             nonlocal lost
-            logs.line(host, text)
+            writer.line(host, text)
             self._scanner.line(text)
             if self._job_instances.is_taken_back_at(text, spot=self._definition.spot):
                 lost = True
@@ -291,7 +269,7 @@ class JobRun(HasStatus):
 
         image = served(self._api).image(self._status.record.request)
         with (
-            contextlib.closing(logs),
+            contextlib.closing(writer),
             LocalJob(
                 spec,
                 root=root,
@@ -314,24 +292,18 @@ class JobRun(HasStatus):
                 self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._status.update(training_s=self._training_s)
-            # One that ended by itself before the signal came has its outcome: nothing of it is to start again. Where it
-            # is known at which line its instances went, none was there for what it did behind it.
+            # A job that ended by itself before the signal came has its outcome, unless it lost its instances at a line.
             if self._end_reason == "interrupt" and (outcome.status == "Stopped" or lost):
                 self._status.enter(
                     "Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away"
                 )
                 interrupted = True
             else:
-                # Of a job that failed too, and before its folders go with the attempt.
                 self._services.pools.gather(self._status.record, job)
                 self._conclude(job, outcome)
                 interrupted = False
         shutil.rmtree(root, ignore_errors=True)
         return interrupted
-
-    def _on_their_way(self, writer: LogWriter) -> LogWriter | LateLines:
-        late_s = self._services.scenario.logs.late_s
-        return LateLines(writer, late_s, self._services.chance) if late_s else writer
 
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
         record = self._status.record
@@ -340,7 +312,7 @@ class JobRun(HasStatus):
         return replace(spec, warm=self._services.pools.folder(record) if keeps else None)
 
     def _write_agent_line(self, writer: LogWriter, host: str) -> None:
-        """Write the line of the agent of remote debugging into its own log stream."""
+        """Write the line of the agent of remote debugging into its log stream."""
         scenario, is_on = self._services.scenario, self._definition.remote_debug
         if is_on and scenario.ssm.permitted:
             writer.agent_line(host, "amazon-ssm-agent: the control channel is open")
@@ -348,7 +320,7 @@ class JobRun(HasStatus):
             writer.agent_line(host, AGENT_COMPLAINT)
 
     def _watch(self, job: LocalJob) -> Outcome:
-        """Wait for the instances, and have them end where there is a reason to."""
+        """Wait for the instances, and end them if there is a reason to."""
         began = sent_s = time.monotonic()
         stopping = False
         capacity = self._capacity
@@ -358,19 +330,18 @@ class JobRun(HasStatus):
         while True:
             self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, breaks_s - time.monotonic())))
             self._changed.clear()
-            # Asked at every turn: the end of the instances comes before any reason to end them.
+            # First: the end of the instances comes before any reason to end them.
             with contextlib.suppress(TimeoutError):
                 outcome = job.wait(0)
                 self._scanner.send()
                 return outcome
             now = time.monotonic()
             self._look_at_clock(running_s=now - began)
-            # No grace and no upload: whoever ends the server waits for this.
+            # Without grace or upload, because the end of the server waits for this.
             if self._end_reason == "shutdown":
                 job.close()
                 raise _Ended
             if now >= breaks_s:
-                # The limits count all attempts together, also one that was broken off.
                 self._training_s += now - began
                 raise RaysmError(INTERNAL_ERROR)
             if self._end_reason is not None and not stopping:
@@ -381,8 +352,8 @@ class JobRun(HasStatus):
                 self._scanner.send()
 
     def _pause_s(self, running_s: float) -> float:
-        """Return the seconds until there is something to do though nothing happens."""
-        if self._end_reason is not None:  # no limit counts any more
+        """Return the seconds until the next time limit or metrics."""
+        if self._end_reason is not None:  # no limit applies any more
             return METRICS_S
         left_s = self._limits.left_s(waited_s=self._waited_s, ran_s=self._training_s + running_s)
         return max(0.001, min(METRICS_S, left_s))
@@ -390,7 +361,7 @@ class JobRun(HasStatus):
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
         self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
-        # Of a failed job too: what it wrote so far may say why.
+        # Of a failed job too: its outputs may tell why.
         self._upload(job, failed)
         changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
         if failed:
@@ -404,6 +375,6 @@ class JobRun(HasStatus):
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
 
     def _upload(self, job: LocalJob, failed: bool) -> None:
-        hosts = order(job, self._services.scenario.outputs, self._services.chance)
+        hosts = upload_order(job, self._services.chance)
         bases = [job.paths(host).base for host in hosts]
         upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)

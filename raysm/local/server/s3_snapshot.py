@@ -1,8 +1,7 @@
-"""What lies in S3 outlives the server that ends as it should, idle or told to: the model of yesterday is there today.
+"""Keep moto's S3, which is in memory, over restarts of the server.
 
-moto holds S3 in memory and spools; at the end each bucket is written into a file, at the start they are read. A server
-that is killed leaves those of the end before. Of raysm's own bucket only the payloads of jobs are kept that go
-on in a follow-up job, which starts from them; the others have ended, or can be uploaded again.
+At the end each bucket is written into a file, at the start they are read. A server that is killed leaves the files of
+the end before. Of raysm's own bucket only the payloads of jobs are kept that a follow-up job will start from.
 """
 
 import contextlib
@@ -14,10 +13,8 @@ from pathlib import Path
 
 from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.contract.store import replacing
-from raysm.local.server.moto_internals import VERSION, add_bucket, buckets, only_with
+from raysm.local.server.moto_services import VERSION, add_bucket, buckets, only_with
 from raysm.local.server.records import JobRecord
-
-__all__ = ["restore", "save"]
 
 UNREADABLE = "unreadable"
 """Folder of the buckets that could not be read."""
@@ -25,19 +22,19 @@ LOG = logging.getLogger(__name__)
 
 
 def _folder(home: Path) -> Path:
-    # Written by one version of moto, read by the same: what its classes are is nobody's promise.
+    # By version: moto's classes may change.
     return home / "s3" / VERSION
 
 
 def _restarts_left(record: JobRecord) -> int:
-    # Whoever sends a request may write anything into its tags.
+    # A user may write anything into tags.
     with contextlib.suppress(ValueError):
         return int(record.tags.get(MAX_RESTARTS_TAG, "0")) - int(record.tags.get(RESTART_TAG, "0"))
     return 0
 
 
 def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
-    """Return how keys begin that follow-up jobs will read."""
+    """Return the prefixes of keys that follow-up jobs will read."""
     prefixes: set[str] = set()
     for record in records:
         if record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
@@ -50,24 +47,19 @@ def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
 
 
 def _is_own(bucket: str) -> bool:
-    """Whether a bucket is raysm's own of some region."""
+    """Whether a bucket is raysm's own in some region."""
     return bucket == LOCAL_BUCKET or bucket.startswith(f"{LOCAL_BUCKET}-")
 
 
 def save(home: Path, records: Iterable[JobRecord]) -> None:
-    """Write every bucket; nobody may use S3 meanwhile.
-
-    Args:
-        home: Of the server.
-        records: All jobs: some are yet to go on with what they were given.
-    """
+    """Write every bucket of the server of ``home``; S3 must not be used meanwhile."""
     names = _wanted(records)
     present = buckets()
     folder = _folder(home)
     if folder.is_dir():
         for path in folder.iterdir():
             if path.name not in present:
-                # A bucket that was deleted is not to come back.
+                # The bucket was deleted.
                 path.unlink()
     for name, bucket in present.items():
         part = only_with(bucket, names) if _is_own(name) else contextlib.nullcontext()
@@ -77,7 +69,7 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
 
 
 def restore(home: Path) -> None:
-    """Read what the server before this one wrote; a file that cannot be read is put aside, and told in the log."""
+    """Read the buckets of the server before; a file that cannot be read is moved away, and logged."""
     folder = _folder(home)
     for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
         if other.name not in (folder.name, UNREADABLE) and other.is_dir() and any(other.iterdir()):
@@ -87,7 +79,7 @@ def restore(home: Path) -> None:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
             with path.open("rb") as file:
-                bucket = pickle.load(file)  # a file of our own home
+                bucket = pickle.load(file)  # a file of this home
         except Exception as error:  # unpickling runs the code of moto's classes
             aside = _put_aside(path)
             LOG.warning(
@@ -102,7 +94,7 @@ def restore(home: Path) -> None:
 
 
 def _put_aside(path: Path) -> Path:
-    """Move a file to where no server writes; return where it is now."""
+    """Move a file to the folder of unreadable ones; return its new path."""
     folder = path.parent.with_name(UNREADABLE)
     folder.mkdir(exist_ok=True)
     aside = folder / f"{path.name}-{time.time_ns()}"

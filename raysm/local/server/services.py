@@ -1,21 +1,152 @@
-"""What the jobs of a server share, and the interface of a job's life, which ``run`` and ``simulated`` implement."""
+"""What all jobs of a server share: cores, timers and the other services; and the interface of a job's life."""
 
-from collections.abc import Mapping
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
 from raysm.local.instances import Instance
 from raysm.local.scenario import Scenario
-from raysm.local.server.cores import Cores
 from raysm.local.server.market import Stock
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord, Records
-from raysm.local.server.timers import Timers
 from raysm.local.server.warm_pools import WarmPools
 
-__all__ = ["JobLife", "Services"]
+LOG = logging.getLogger(__name__)
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+class Ticket:
+    """A job's place in the queue, and its cores once they are granted; always give it back."""
+
+    def __init__(self, cores: int, job: str) -> None:
+        """Ask for ``cores`` for ``job``."""
+        self.cores = cores
+        self.job = job
+        self.granted = False
+
+
+class Cores:
+    """The cores of this machine, and the jobs that wait for them, first come, first served.
+
+    As many instances run at a time as there are cores. A job with more instances than cores runs when it is alone.
+    """
+
+    def __init__(self, cores: int) -> None:
+        """Share out ``cores``."""
+        self.cores = cores
+        self._free = cores
+        self._waiting: deque[Ticket] = deque()
+        self._running: list[Ticket] = []
+        self._changed = threading.Condition()
+
+    def ask(self, instances: int, job: str = "") -> Ticket:
+        """Queue a job with so many instances."""
+        ticket = Ticket(min(instances, self.cores), job)
+        with self._changed:
+            self._waiting.append(ticket)
+            self._serve()
+        return ticket
+
+    def wait(self, ticket: Ticket, timeout_s: float) -> bool:
+        """Wait up to ``timeout_s`` for the cores; return whether they are granted."""
+        with self._changed:
+            return self._changed.wait_for(lambda: ticket.granted, timeout_s)
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Leave the queue, or return the cores; may be repeated."""
+        with self._changed:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            elif ticket.granted:
+                ticket.granted = False
+                self._free += ticket.cores
+                self._running.remove(ticket)
+            self._serve()
+
+    def waiting(self) -> int:
+        """Return how many jobs wait."""
+        with self._changed:
+            return len(self._waiting)
+
+    def reason(self, ticket: Ticket) -> str:
+        """Return what a ticket waits for, in words; empty if it does not wait."""
+        with self._changed:
+            if ticket not in self._waiting:
+                return ""
+            place = self._waiting.index(ticket)
+            ordinal = ORDINALS[place] if place < len(ORDINALS) else f"number {place + 1}"
+            names = [holder.job for holder in self._running]
+            before = (
+                f"behind {self._waiting[place - 1].job}"
+                if place
+                else f"while {', '.join(names)} run{'s'[: len(names) < 2]}"
+            )
+            free = f"waits for {ticket.cores} of {self.cores} cores, {self._free} of them free"
+            return f"{free}; {ordinal} in line, {before}"
+
+    def _serve(self) -> None:
+        # Small jobs do not overtake a large one: it would wait forever.
+        while self._waiting and self._waiting[0].cores <= self._free:
+            ticket = self._waiting.popleft()
+            self._free -= ticket.cores
+            ticket.granted = True
+            self._running.append(ticket)
+        # Wake all of them: each waits for its own ticket.
+        self._changed.notify_all()
+
+
+class Timers:
+    """One thread that calls functions at given times, since tens of thousands of simulated jobs may wait."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._changed = threading.Condition()
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        """Call ``do`` in so many seconds; its exceptions are logged."""
+        with self._changed:
+            # The number orders functions of the same moment.
+            heapq.heappush(self._queue, (time.monotonic() + seconds, next(self._numbers), do))
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Wait for the function that is being called, and call no more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while (do := self._next()) is not None:
+            try:
+                do()
+            except Exception:
+                LOG.exception("a scheduled step failed")
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._changed:
+            while not self._is_closed:
+                left_s = self._queue[0][0] - time.monotonic() if self._queue else None
+                if left_s is not None and left_s <= 0:
+                    return heapq.heappop(self._queue)[2]
+                self._changed.wait(left_s)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,56 +154,47 @@ class Services:
     """What all jobs share."""
 
     records: Records
-    """Of all jobs."""
     moto: MotoServices
-    """S3, CloudWatch …"""
     objects: Objects
-    """By URI."""
     cores: Cores
-    """The machine's cores."""
     pools: WarmPools
-    """Of jobs whose instances are kept."""
     stock: Stock
-    """The instances that the regions have."""
     timers: Timers = field(default_factory=Timers)
-    """What is to happen later."""
     stop_grace_s: float = 120.0
     """Seconds from SIGTERM to SIGKILL."""
     scenario: Scenario = field(default_factory=Scenario)
-    """What AWS would do to them."""
     chance: Random = field(default_factory=Random)
-    """Decides whatever the scenario leaves to chance."""
 
 
 class JobLife(Protocol):
-    """Carries one job out, whose record was added; nothing happens before ``start``."""
+    """Runs one job whose record was added; ``run`` and ``simulated`` implement it."""
 
     @property
     def record(self) -> JobRecord:
-        """What is known of it now."""
+        """The record as it is now."""
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """Its instances by host, while they run."""
+        """The instances by host, while they run."""
 
     @property
     def running(self) -> bool:
-        """Whether something is still done for it."""
+        """Whether something is still done for the job."""
 
     def await_end(self, timeout_s: float) -> bool:
-        """Wait until its record is final, at most so long; return whether it is."""
+        """Wait up to ``timeout_s`` until the record is final; return whether it is."""
 
     def await_change(self, seen: int, timeout_s: float) -> int:
-        """Wait for another line or status than the ``seen``-th, at most so long; return how many there are."""
+        """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return the count."""
 
     def start(self) -> None:
-        """Begin."""
+        """Begin; nothing happens before."""
 
     def stop(self) -> None:
-        """Ask it to end; raises ApiError where it has ended."""
+        """Ask the job to end; raise ApiError if it has ended."""
 
     def interrupt(self) -> None:
-        """Take its spot capacity away; raises ApiError where it has none."""
+        """Take the job's spot capacity back; raise ApiError if it has none."""
 
     def shut_down(self) -> None:
-        """End it at once, since the server ends."""
+        """End the job at once, since the server ends."""

@@ -1,4 +1,4 @@
-"""The server process: one for each home, which other processes find by its record, and which ends when it is idle."""
+"""The server process: one for each home, which clients find by its record, and which ends when it is idle."""
 
 import contextlib
 import fcntl
@@ -21,30 +21,26 @@ from raysm.local.job_spec import REGION
 from raysm.local.scenario import read
 from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
-from raysm.local.server.batch.service import BatchService
+from raysm.local.server.batch import BatchService
 from raysm.local.server.console import Console, Entering
-from raysm.local.server.cores import Cores
 from raysm.local.server.faults import Faults
 from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService, Stock
-from raysm.local.server.moto_internals import ACCOUNT
-from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.moto_services import ACCOUNT, MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
-from raysm.local.server.records import RecordFiles, Records
-from raysm.local.server.services import Services
+from raysm.local.server.records import Records
+from raysm.local.server.services import Cores, Services
 from raysm.local.server.warm_pools import WarmPools, terminated
-
-__all__ = ["Options", "serve"]
 
 LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
 LOOK_S = 0.5
 LOG = logging.getLogger(__name__)
 
 SDK_CONFIG = f"""\
-# Written by raysm. With this file's path in SAGEMAKER_USER_CONFIG_OVERRIDE, and AWS_ENDPOINT_URL, the SageMaker SDK
-# works here: without it, it would ask AWS itself for its default bucket's name, and send usage data.
+# Written by raysm. The SageMaker SDK works here with this file's path in SAGEMAKER_USER_CONFIG_OVERRIDE, and with
+# AWS_ENDPOINT_URL. Otherwise it would ask AWS for the name of its default bucket, and send usage data.
 SchemaVersion: "1.0"
 SageMaker:
   PythonSDK:
@@ -57,16 +53,16 @@ SageMaker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """How to serve."""
+    """Options of the server."""
 
     home: Path
-    """Everything of the server lies there."""
+    """The folder of everything that the server keeps."""
     idle_s: float = 900.0
-    """Seconds without a job and without a request after which it ends."""
+    """Seconds without a job and without a request after which the server ends."""
     port: int = 0
-    """On 127.0.0.1; 0 is any that is free."""
+    """Port on 127.0.0.1; 0 is any free one."""
     instance_kind: str = "process"
-    """Instances of jobs that do not say what theirs are."""
+    """Kind of instances of jobs that name none."""
     cores: int = 1
     """How many instances run at a time."""
     stop_grace_s: float = 120.0
@@ -77,10 +73,10 @@ class Options:
 def _locked(home: Path) -> Iterator[int]:
     """Hold the lock of ``home``; yield its descriptor."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Closed on exec: an instance that is still ending would hold the lock of a server that is gone.
+    # Closed on exec, so that an instance does not hold the lock of a server that is gone.
     handle = os.open(lock_file(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        # A lock, not a file with a pid: the kernel frees it however the process ends, and a pid is soon another's.
+        # A lock, not a pid in a file, because the kernel frees it however the process ends.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
@@ -92,7 +88,7 @@ def _locked(home: Path) -> Iterator[int]:
 
 
 def _is_there(home: Path, lock: int) -> bool:
-    """Whether ``home`` is still the folder that this server locked: it may have been deleted, or made anew."""
+    """Whether ``home`` is still the folder that this server locked, and was not deleted or made again."""
     try:
         return os.path.samestat(os.stat(lock_file(home)), os.fstat(lock))
     except OSError:
@@ -100,9 +96,9 @@ def _is_there(home: Path, lock: int) -> bool:
 
 
 def _close_to_others(home: Path) -> None:
-    """Keep tokens, data and models to this user, also where the home was there before and is open to all.
+    """Make tokens, data and models readable by this user only, even in an existing home.
 
-    By the folders above them, not by a umask: inside an instance's own folders modes are what SageMaker's are.
+    Only the folders above them are closed, because the modes in an instance's folders are those of SageMaker.
     """
     for name in ("jobs", "data", "s3"):
         (home / name).mkdir(exist_ok=True)
@@ -110,24 +106,20 @@ def _close_to_others(home: Path) -> None:
 
 
 def serve(options: Options) -> None:
-    """Serve until told to end, or idle.
-
-    Raises:
-        InvalidRequest: A server of this home runs already, or its scenario says what there is not.
-    """
+    """Serve until told to end, or idle; raise InvalidRequest if a server runs already or the scenario is wrong."""
     with _locked(options.home) as lock:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         _close_to_others(options.home)
-        if os.getsid(0) == os.getpid():  # not the terminal of one who looks on; instances are sessions of their own
+        if os.getsid(0) == os.getpid():  # not in a terminal; instances have their own sessions
             let_others_first()
         scenario = read(scenario_file(options.home))
-        # Only a server that was killed leaves one: whoever holds the lock is the only server.
+        # A server that was killed leaves its record.
         ServerRecord.remove(options.home)
         ending = threading.Event()
         started_s = time.time()
         clock = Clock(speed=scenario.speed, begun_s=started_s)
         records = Records(options.home, clock)
-        # Before anybody is answered: a job that nobody runs must not be seen as InProgress.
+        # First: a job of a killed server must not be seen as InProgress.
         _recover(records)
         s3_snapshot.restore(options.home)
         moto = MotoServices()
@@ -151,7 +143,7 @@ def serve(options: Options) -> None:
         batch = BatchService(options.home, clock, moto)
         app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
         server = HttpServer(options.port, app)
-        # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
+        # A handler only sets an event, because it may interrupt this thread while it holds a lock.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
@@ -160,15 +152,14 @@ def serve(options: Options) -> None:
                 port=server.server_port,
                 started_s=started_s,
                 version=__version__,
-                log_late_s=scenario.logs.late_s,
                 speed=scenario.speed,
             )
             batch.jobs.url = record.url
             busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
-            _listen(server, app, busy, options, ending, record, lock, records.files)
+            _listen(server, app, busy, options, ending, record, lock, records)
         finally:
             if _is_there(options.home, lock):
-                # First of all: whoever looks for a server from now on is not to find one that ends.
+                # First, so that clients do not find a server that ends.
                 ServerRecord.remove(options.home)
             batch.shut_down()
             operations.shut_down()
@@ -177,10 +168,10 @@ def serve(options: Options) -> None:
             server.shutdown()
             server.server_close()
             if _is_there(options.home, lock):
-                records.files.retry()
-                for title in records.files.unwritten():
+                records.retry()
+                for title in records.unwritten():
                     LOG.error("the record of the %s could not be written; the next server will not know its end", title)
-                # Last: jobs and answers in flight may still have put something.
+                # Last, because jobs and answers in flight may put objects.
                 s3_snapshot.save(options.home, records.all())
 
 
@@ -192,11 +183,11 @@ def _listen(
     ending: threading.Event,
     record: ServerRecord,
     lock: int,
-    files: RecordFiles,
+    records: Records,
 ) -> None:
-    # The loop looks only so often whether it is to end: its own 0.5 s would be added to every shutdown.
+    # The default interval of 0.5 s would be added to every shutdown.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
-    # Before the record: who finds the server finds this too.
+    # Before the record, so that clients find this too.
     put(sdk_config_file(options.home), SDK_CONFIG, within=options.home)
     record.write(options.home)
     last_job_s = time.monotonic()
@@ -206,14 +197,14 @@ def _listen(
             last_job_s = now
         if now - max(last_job_s, app.last_request_s) > options.idle_s:
             return
-        if not _is_there(options.home, lock):  # nobody could find this server any more, nor end its jobs
+        if not _is_there(options.home, lock):  # no client could find this server or end its jobs
             LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
             return
-        files.retry()
+        records.retry()
 
 
 def _recover(records: Records) -> None:
-    """Say of the jobs that a killed server left what became of them, and remove what their instances left."""
+    """Fail the jobs that a killed server left, and remove what their instances left."""
     for record in records.all():
         if not record.final:
             records.advance(
@@ -224,7 +215,7 @@ def _recover(records: Records) -> None:
                 failure_reason=LOST,
                 ended_s=records.clock.now(),
             )
-        # Also of those that had just ended: the server may have been killed before it came to that.
+        # Of ended jobs too: the server may have been killed before it removed these.
         for name in ("work", "warm"):
             shutil.rmtree(records.folder(record.api, record.name, record.region) / name, ignore_errors=True)
         if record.warm_pool is not None:

@@ -17,14 +17,20 @@ from collections.abc import Callable, Mapping
 
 from raysm.local.instances import Instance
 from raysm.local.scenario import spread_by
-from raysm.local.server.endings import FAILURES, EndReason, TimeLimits, check_interruption, check_stop, ended
-from raysm.local.server.job_status import HasStatus, JobStatus
+from raysm.local.server.definitions import served
+from raysm.local.server.job_status import (
+    FAILURES,
+    EndReason,
+    HasStatus,
+    JobStatus,
+    TimeLimits,
+    check_interruption,
+    check_stop,
+    ended,
+)
 from raysm.local.server.market import JobInstances
 from raysm.local.server.records import JobRecord
-from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
-
-__all__ = ["SimulatedLife"]
 
 STOP_S = 3.0
 """Seconds from a request to stop until the job has stopped."""
@@ -36,7 +42,7 @@ FAILURE = "simulated_failure"
 
 
 class SimulatedLife(HasStatus):
-    """Carries one job out; see ``raysm.local.server.services.JobLife``."""
+    """Runs one job; see ``raysm.local.server.services.JobLife``."""
 
     instances: Mapping[str, Instance] = {}
 

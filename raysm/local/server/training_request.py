@@ -16,33 +16,27 @@ from raysm.local import framework_image
 from raysm.local.framework_image import PROGRAM, SUBMITTED, decoded
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
-from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
-from raysm.local.server.moto_internals import ACCOUNT
+from raysm.local.server.definitions import Definition, Output, Source, Sources, command_of, local_part, seconds
+from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import ApiError, validation
 from raysm.request.targets import instance_kind
 
-__all__ = ["check", "check_kind", "define", "entrypoint_of", "image", "source_of", "specify"]
-
 
 def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
-    """Return the main process of a training job: its own, or the framework images'; None where nobody says."""
+    """Return the main process of a training job: its own, or that of the framework images; None without either."""
     command = request["AlgorithmSpecification"].get("ContainerEntrypoint")
     if command:
         return list(command)
     if not _value(request, PROGRAM):
         return None
-    # By its path: the instances are processes of this machine, and see its files.
+    # By path: the instances see this machine's files.
     return ["python3", str(Path(framework_image.__file__).resolve()), str(DEFAULT_BASE)]
 
 
 def check_kind(request: Mapping[str, Any], kind: str) -> None:
-    """Refuse a job whose main process is left to the image where real images are run.
-
-    Raises:
-        InvalidRequest: The program that plays the framework images is not in a container.
-    """
+    """Raise InvalidRequest for a job without entry point in real images, which lack the program that plays them."""
     if instance_kind(kind).needs_image and not request["AlgorithmSpecification"].get("ContainerEntrypoint"):
         raise InvalidRequest(
             f"instances of kind {kind!r} need ContainerEntrypoint; add it to the request, or take "
@@ -51,7 +45,7 @@ def check_kind(request: Mapping[str, Any], kind: str) -> None:
 
 
 def source_of(request: Mapping[str, Any]) -> Source | None:
-    """Return what is to be brought as the code of a job that a framework image would fetch by itself."""
+    """Return the source of a job's code that a framework image would download."""
     uri = _value(request, SUBMITTED)
     if request["AlgorithmSpecification"].get("ContainerEntrypoint") or not uri.startswith("s3://"):
         return None
@@ -64,11 +58,7 @@ def _value(request: Mapping[str, Any], name: str) -> str:
 
 
 def check(request: Mapping[str, Any]) -> None:
-    """Refuse what is not to be had on this machine.
-
-    Raises:
-        ApiError: What, and what to use instead.
-    """
+    """Raise ApiError for what is not available on this machine, with what to use instead."""
     _check_resources(request["ResourceConfig"])
     _check_algorithm(request)
     _check_channels(request)
@@ -78,7 +68,7 @@ def check(request: Mapping[str, Any]) -> None:
 
 def _check_resources(resources: Mapping[str, Any]) -> None:
     count = sum(len(group.hosts) for group in _groups(resources))
-    # As many as one /24 has addresses for, whichever kind plays them.
+    # The addresses of one /24.
     if count > MAX_INSTANCES:
         raise ApiError(
             "ResourceLimitExceeded",
@@ -89,7 +79,7 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
 
 def _check_algorithm(request: Mapping[str, Any]) -> None:
     algorithm = request.get("AlgorithmSpecification")
-    # The model demands neither this nor the image.
+    # The model requires neither this nor the image.
     if not algorithm:
         raise validation("AlgorithmSpecification is required")
     if not algorithm.get("TrainingImage"):
@@ -106,7 +96,6 @@ def _check_channels(request: Mapping[str, Any]) -> None:
             raise validation(f"channel {name!r}: only S3DataSource is available here")
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation(f"channel {name!r}: S3DataType {source['S3DataType']} is not available here")
-        # A channel may have a mode of its own, beside AlgorithmSpecification's.
         if channel.get("InputMode") == "Pipe":
             raise validation(f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile")
 
@@ -122,17 +111,17 @@ def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
         for group in resources.get("InstanceGroups") or []
     ]
     resources = settled(resources)
-    # SageMaker's name of the one group of a plain job.
+    # SageMaker's name of the group of a plain job.
     plain = ("homogeneousCluster", resources.get("InstanceType", ""), resources.get("InstanceCount", 0))
     return number_hosts(*(groups or [plain]))
 
 
 def define(record: JobRecord) -> Definition:
-    """Say what the lifecycle has to do for a job."""
+    """Return the definition of a job."""
     request = record.request
     condition, output = request.get("StoppingCondition") or {}, request["OutputDataConfig"]
     prefix = join(output["S3OutputPath"], record.name, "output")
-    # SageMaker compresses unless it is told NONE.
+    # SageMaker compresses by default.
     archived = output.get("CompressionType", "GZIP") == "GZIP"
     suffix = ".tar.gz" if archived else ""
     model = f"{prefix}/model{suffix}"
@@ -150,11 +139,11 @@ def define(record: JobRecord) -> Definition:
     return Definition(
         sources=[*sources, *([script] if script else [])],
         outputs=[
-            # An archive also of nothing: ModelArtifacts names it in any case.
+            # An empty archive too, because ModelArtifacts always names it.
             Output(
                 place=PurePosixPath("model"), uri=model, archive=archived, even_empty=archived, only_of_the_good=True
             ),
-            # Also of a job that failed: what it left there is meant to tell why.
+            # Of a failed job too: it may tell why.
             Output(
                 place=PurePosixPath("output/data"),
                 uri=f"{prefix}/output.tar.gz" if archived else f"{prefix}/data",
@@ -174,14 +163,8 @@ def define(record: JobRecord) -> Definition:
     )
 
 
-def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-    """Return what runs.
-
-    Args:
-        record: The job.
-        objects: Where checkpoints are kept.
-        sources: By channel: where its data lies, and whether it is the job's own.
-    """
+def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
+    """Return the specification of the instances; ``objects`` keeps the checkpoints."""
     request = record.request
     check_kind(request, record.instance_kind)
     state = request.get("CheckpointConfig")
@@ -207,7 +190,7 @@ def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
     return command_of(image(request), entrypoint_of(request), arguments)
 
 
-def _all_channels(request: Mapping[str, Any], sources: Mapping[str, tuple[Path, bool]]) -> Iterator[Channel]:
+def _all_channels(request: Mapping[str, Any], sources: Sources) -> Iterator[Channel]:
     for channel in _channels(request):
         yield _channel(channel, *sources[channel["ChannelName"]])
     script = source_of(request)

@@ -1,4 +1,4 @@
-"""Refusals as AWS words them, and the check of a request against botocore's model: boto3 checks only part of it."""
+"""Refusals in AWS's words, and the check of a request against botocore's model: boto3 checks only a part of it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -7,16 +7,13 @@ from raysm.contract.job_api import JobApi
 from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
 from raysm.contract.service_rules import breaches
 
-__all__ = ["ApiError", "check", "check_rules", "not_found", "refuse", "validation"]
-
 
 class ApiError(Exception):
     """A refusal that the caller receives.
 
     Attributes:
         code: AWS's error code.
-        message: For people.
-        status: Of HTTP.
+        status: Status of HTTP.
     """
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
@@ -28,12 +25,12 @@ class ApiError(Exception):
 
 
 def validation(message: str) -> ApiError:
-    """Return the refusal of a request that cannot be."""
+    """Return the refusal of a request that is wrong."""
     return ApiError("ValidationException", message)
 
 
 def not_found(what: str = "") -> ApiError:
-    """Return what SageMaker answers about a job that is not there: a ValidationException, for historical reasons."""
+    """Return SageMaker's refusal for a job that does not exist: a ValidationException, for historical reasons."""
     return validation("Requested resource not found." + (f" ({what})" if what else ""))
 
 
@@ -48,37 +45,25 @@ NOUNS: Mapping[str, str] = {
     "boolean": "a boolean",
     "timestamp": "a timestamp",
 }
-"""What the types of the model are called; all others are numbers."""
+"""Names of the types of the model; all others are numbers."""
 
 
 def check(operation: str, request: Any) -> None:
-    """Check the whole request against the model.
-
-    Raises:
-        ApiError: ValidationException, as SageMaker words it.
-    """
+    """Check the whole request against the model; raise ApiError (ValidationException) in SageMaker's words."""
     refuse(violations(operation, request, takes_files=True), validation)
 
 
 def refuse(broken: Iterable[Violation], error: Callable[[str], ApiError]) -> None:
-    """Refuse a request by all that is wrong with it.
-
-    Args:
-        broken: What.
-        error: Makes the service's own error of the words.
-
-    Raises:
-        ApiError: Something is.
-    """
+    """Raise the service's own ``error`` for a request with violations."""
     wrong = [_worded(violation) for violation in broken if not _may_pass(violation)]
     if wrong:
-        # A list of 100 wrong entries would be 100 sentences: the number tells of the others.
+        # The number tells of those that are not shown.
         shown = "; ".join(wrong[:MOST_SHOWN])
         raise error(f"{len(wrong)} validation error{'s'[: len(wrong) > 1]} detected: {shown}")
 
 
 def _may_pass(violation: Violation) -> bool:
-    # SageMaker passes over members that it does not know: they may be of a newer model, as an instance type may.
+    # SageMaker ignores unknown members; they, and unknown instance types, may belong to a newer model.
     if violation.rule is Rule.VALUES:
         return may_be_newer(violation.path, violation.value)
     return violation.rule is Rule.UNKNOWN
@@ -88,7 +73,7 @@ def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
     """Check a request against the documented rules that the model does not have.
 
     Raises:
-        ApiError: ValidationException, or ResourceLimitExceeded where it is the account that is too small.
+        ApiError: ValidationException, or ResourceLimitExceeded for a quota of the account.
     """
     for breach in breaches(api, request):
         raise ApiError("ResourceLimitExceeded" if breach.is_quota else "ValidationException", breach.message)
@@ -132,5 +117,5 @@ def _step(step: Step) -> str:
         case Entry(key):
             return f"{key}.member"
         case _:
-            # SageMaker's words begin a member with a small letter, ``hyperParameters``.
+            # SageMaker's words begin a member with a lower-case letter, ``hyperParameters``.
             return step[:1].lower() + step[1:]

@@ -17,8 +17,6 @@ from raysm.local.local_job import LocalJob
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
 
-__all__ = ["WarmPools", "keep_alive_s", "terminated"]
-
 RESOURCES = (
     "InstanceCount",
     "InstanceType",
@@ -28,30 +26,30 @@ RESOURCES = (
     "VolumeSizeInGB",
 )
 OTHERS = ("RoleArn", "VpcConfig", "EnableInterContainerTrafficEncryption", "EnableNetworkIsolation")
-"""What two jobs have to have alike for the second to get the instances of the first."""
+"""Fields of a request that must be equal for a job to get the instances of another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pool:
-    """The instances that one job left."""
+    """The instances of a job that has ended."""
 
     record: JobRecord
-    """The job, as it was when it ended."""
+    """The job when it ended."""
     folder: Path
-    """What is kept, a folder for each host."""
+    """The kept cache folders, one for each host."""
     since_s: float
-    """When it was made, in seconds since the epoch."""
+    """When the pool was made, in seconds since the epoch."""
     end: threading.Timer
-    """Ends it."""
+    """Ends the pool."""
 
 
 def keep_alive_s(request: Mapping[str, Any]) -> int:
-    """Return the seconds for which a request wants its instances to be kept."""
+    """Return KeepAlivePeriodInSeconds."""
     return int((request.get("ResourceConfig") or {}).get("KeepAlivePeriodInSeconds") or 0)
 
 
 def terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what is told of a pool whose server has ended, from what was told before."""
+    """Return the status of a pool whose server has ended, from its last status."""
     return status if status["Status"] == "Reused" else {**status, "Status": "Terminated"}
 
 
@@ -59,24 +57,23 @@ class WarmPools:
     """All warm pools of a server; every method may be called from any thread."""
 
     def __init__(self, records: Records) -> None:
-        """Have none; the states of pools are told in ``records``."""
+        """Keep the states of pools in ``records``."""
         self._records = records
         self._pools: dict[str, _Pool] = {}
         self._lock = threading.Lock()
 
     def folder(self, record: JobRecord) -> Path:
-        """Return where what is kept of a job lies, a folder for each host."""
+        """Return the folder of a job's kept caches."""
         return self._records.folder(record.api, record.name, record.region) / "warm"
 
     def gather(self, record: JobRecord, job: LocalJob) -> None:
-        """Take from the instances of a job that have ended what stays, and keep them if the job wants that."""
+        """Keep the caches of a job's ended instances, if its request has a keep-alive period."""
         if not keep_alive_s(record.request):
             return
-        # There already where the job itself began with what another one left.
         self.folder(record).mkdir(exist_ok=True)
         for host in job.instances:
             cache = job.paths(host).warm_pool_cache
-            # None where the job began without, and was told only later to keep its instances.
+            # Missing if only a later update asked to keep the instances.
             if cache.is_dir():
                 shutil.move(cache, self.folder(record) / host)
         self._keep(record)
@@ -84,7 +81,6 @@ class WarmPools:
     def _keep(self, record: JobRecord) -> None:
         period_s = keep_alive_s(record.request)
         end = threading.Timer(period_s, self._end, [record.arn])
-        # A server that ends does not wait for a pool's time: close() ends them.
         end.daemon = True
         pool = _Pool(record=record, folder=self.folder(record), since_s=time.time(), end=end)
         with self._lock:
@@ -93,12 +89,11 @@ class WarmPools:
             end.start()
 
     def take(self, record: JobRecord) -> bool:
-        """Give a new job the instances of one that is like it, if there are any; return whether there are."""
+        """Give a new job the instances of a pool that matches it; return whether there is one."""
         with self._lock:
             pool = next((pool for pool in self._pools.values() if _key(pool.record) == _key(record)), None)
             if pool is None:
                 return False
-            # One that has fired already waits for the lock, and then finds no pool to end.
             pool.end.cancel()
             del self._pools[pool.record.arn]
             if pool.folder.is_dir():
@@ -109,7 +104,7 @@ class WarmPools:
             return True
 
     def update(self, record: JobRecord) -> None:
-        """Follow a change of how long the pool of a job is to be kept; 0 ends it."""
+        """Apply a changed keep-alive period of a job's pool; 0 ends it."""
         with self._lock:
             pool = self._pools.pop(record.arn, None)
         if pool is None:
@@ -122,7 +117,6 @@ class WarmPools:
 
     def close(self) -> None:
         """End all pools."""
-        # A copy: each end takes a pool out.
         for arn in list(self._pools):
             self._end(arn)
 

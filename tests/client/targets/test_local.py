@@ -8,7 +8,6 @@ import time
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
-from raysm.client.service import Service
 from raysm.client.targets.connection import Bucket
 from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord, scenario_file
@@ -93,17 +92,6 @@ def test_what_botocore_knows_of_a_service_is_read_once_for_all_connections(tmp_p
         clients = [connection(home).make_client("sagemaker") for _ in range(2)]
     descriptions = [client.meta.service_model._service_description for client in clients]
     assert descriptions[0] is descriptions[1] is service_model()._service_description
-
-
-def test_the_last_lines_are_waited_for_as_long_as_the_servers_scenario_has_them_late(tmp_path):
-    with serving(tmp_path / "home") as home:
-        home.mkdir()
-        scenario_file(home).write_text("[logs]\nlate_s = 2.5\n")
-        service = Service(Local(home=str(home)))
-        # Nobody knows before the server is there.
-        assert service.polling.late_s == 0.0
-        service.client("sagemaker")
-        assert service.polling.late_s == 2.5
 
 
 class Telling:

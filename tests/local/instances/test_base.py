@@ -1,14 +1,72 @@
 """What an instance does by what its kind promises."""
 
-import signal
 import socket
+import textwrap
 from concurrent.futures import Future
 
 import pytest
 
-from raysm.errors import ForeignListener
-from raysm.local.instances.base import Instance, Site, open_to_all
+from raysm.errors import ForeignListener, RaysmError
+from raysm.local.instances.base import Instance, open_to_all
+from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from tests.support.another_user import needs_two_users, thief
+
+PROGRAM = """
+import json, os, sys
+
+def report(**message):
+    os.write(int(sys.argv[1]), json.dumps(message).encode() + b"\\n")
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["op"] == "start":
+        report(event="started", pid=42)
+    elif request["op"] == "fail":
+        report(event="error", message="no such program")
+    elif request["op"] == "signal":
+        report(event="exited", code=128 + request["number"])
+    elif request["op"] == "die":
+        os._exit(3)
+"""
+
+
+@pytest.fixture
+def keeper(tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    keeper = Keeper("algo-1", script=tmp_path / "program.py")
+    yield keeper
+    end_all([keeper])
+
+
+def test_an_instance_has_the_pid_and_the_exit_that_its_keeper_reports(keeper):
+    cleaned = []
+    instance = KeptInstance(keeper, "algo-1", "10.0.0.1", lambda: cleaned.append(1))
+    instance.start(command=["x"])
+    assert instance.pid == 42
+    assert cleaned == []
+    instance.signal(15)
+    assert instance.wait(90) == 143
+    assert cleaned == [1]
+
+
+def test_an_operation_that_fails_names_the_instance_and_the_reason(keeper):
+    with pytest.raises(RaysmError, match="^algo-1: no such program$"):
+        keeper.call("fail")
+
+
+def test_a_keeper_that_dies_is_lost_and_its_instance_counts_as_killed(keeper):
+    with pytest.raises(RaysmError, match="its keeper ended during 'die'"):
+        keeper.call("die")
+    assert keeper.exited.result(90) == 137
+    assert keeper.lost
+
+
+def test_a_keeper_that_is_told_to_end_is_not_lost_and_may_be_told_again(keeper):
+    keeper.end()
+    keeper.end()
+    keeper.signal(15)
+    assert keeper.exited.result(90) == 137
+    assert not keeper.lost
 
 
 class Plain(Instance):
@@ -24,43 +82,6 @@ class Plain(Instance):
 
     def end(self):
         self.exited.set_result(137)
-
-
-class Empty(Site):
-    interface = "lo"
-    closed = 0
-
-    def base_inside(self, base):
-        return base
-
-    def start(self, specs):
-        return []
-
-    def close(self):
-        self.closed += 1
-
-
-def test_to_kill_an_instance_is_to_kill_its_main_process():
-    instance = Plain()
-    instance.kill()
-    assert instance.signals == [signal.SIGKILL]
-
-
-def test_to_wait_for_an_instance_is_to_get_its_exit_code_or_a_timeout():
-    instance = Plain()
-    with pytest.raises(TimeoutError):
-        instance.wait(0.01)
-    instance.end()
-    assert instance.wait(0) == 137
-
-
-def test_a_site_lacks_nothing_and_protects_unless_its_kind_says_otherwise_and_is_closed_in_the_end():
-    assert Empty.missing() is None
-    site = Empty.open("an image that it does not run")
-    assert site.protects
-    with pytest.raises(KeyError), site:
-        raise KeyError
-    assert site.closed == 1
 
 
 def test_every_folder_below_the_base_is_opened_and_neither_the_base_nor_a_file(tmp_path):

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import termios
@@ -12,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from raysm.errors import InvalidRequest, RaysmError
+from raysm.errors import InvalidRequest
 from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.docker import (
     DockerSite,
     create_arguments,
     missing_for_docker,
-    owner_is_dead,
-    owner_label,
     start_before,
-    sweep,
 )
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Container, Scenario
@@ -101,38 +97,12 @@ def test_a_command_hears_of_the_users_new_size(tmp_path):
         assert process.wait(SOON_S) == 3
 
 
-def test_a_command_without_a_terminal_has_a_session_of_its_own(tmp_path):
-    with (tmp_path / "written").open("w+b") as written, open(os.devnull, "rb") as nothing:
-        process = start_before(["sh", "-c", "ps -o sid= -p $$; echo $$"], nothing, written)
-        assert process.wait(SOON_S) == 0
-        written.seek(0)
-        session, leader = map(int, written.read().split())
-    assert session == leader == process.pid
-
-
 def test_without_an_image_nothing_begins():
     with pytest.raises(InvalidRequest, match="need an image"):
         open_site("docker")
 
 
 # Owners
-
-
-def test_the_owner_of_this_process_lives():
-    assert not owner_is_dead(owner_label())
-
-
-def test_an_owner_that_ended_is_dead_also_when_its_number_was_given_away():
-    node, pid, start = owner_label().split("/")
-    assert owner_is_dead(f"{node}/{pid}/{int(start) + 1}")
-    with subprocess.Popen(["true"]) as process:
-        pass
-    assert owner_is_dead(f"{node}/{process.pid}/1")
-
-
-@pytest.mark.parametrize("label", ["", "x", "another-machine/1/1", "a/b/c"])
-def test_an_owner_of_another_machine_or_of_nobody_is_left_alone(label):
-    assert not owner_is_dead(label)
 
 
 # Containers
@@ -233,14 +203,6 @@ def test_a_command_has_the_users_terminal_and_hears_of_its_new_size(job):
 
 
 @pytest.mark.docker
-def test_where_nobody_listens_in_a_container_the_connection_is_refused(job):
-    (instance,) = job.start(WORK)
-    job.wait_for("began")
-    with pytest.raises(ConnectionRefusedError, match="nobody listens on port 9 of algo-1"):
-        instance.connect(9)
-
-
-@pytest.mark.docker
 def test_an_instance_sees_its_own_opt_ml_and_the_links_in_it_read_only(job, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_text("given\n")
@@ -286,35 +248,6 @@ def test_a_variable_with_a_line_break_is_refused(job):
 
 
 @pytest.mark.docker
-def test_a_signal_reaches_the_main_process_alone(job):
-    (instance,) = job.start("trap 'echo heard; exit 5' TERM; echo ready; while :; do sleep 0.1; done")
-    job.wait_for("ready")
-    instance.signal(signal.SIGTERM)
-    assert instance.wait(SOON_S) == 5
-    assert "heard" in job.log()
-
-
-@pytest.mark.docker
-def test_a_killed_instance_says_so(job):
-    (instance,) = job.start("sleep 100")
-    instance.kill()
-    assert instance.wait(SOON_S) == 137
-
-
-@pytest.mark.docker
-def test_a_program_that_the_image_lacks_is_said_by_the_start(job):
-    scenario = Scenario(container=Container(init=False))
-    with pytest.raises(RaysmError, match="no-such-program"):
-        job.site.start([make_spec(job.root, command=["no-such-program"], scenario=scenario)])
-
-
-@pytest.mark.docker
-def test_behind_an_init_which_itself_can_be_started_a_missing_program_is_an_exit_code(job):
-    (instance,) = job.site.start([make_spec(job.root, command=["no-such-program"])])
-    assert instance.wait(SOON_S) == 127
-
-
-@pytest.mark.docker
 def test_an_image_that_is_not_here_is_refused_with_the_remedy():
     with pytest.raises(InvalidRequest, match="docker pull no-such-image"):
         DockerSite("no-such-image:1")
@@ -352,18 +285,4 @@ def test_nothing_remains_when_the_owner_is_killed(tmp_path):
     with owned_by_another_process(tmp_path) as (owner, _):
         owner.kill()
         owner.wait()
-        assert_nothing_left(owner.pid)
-
-
-@pytest.mark.docker
-def test_what_remains_when_the_keepers_are_killed_too_is_swept_by_the_next(tmp_path):
-    with owned_by_another_process(tmp_path) as (owner, keepers):
-        for pid in keepers:
-            os.kill(pid, signal.SIGSTOP)
-        owner.kill()
-        owner.wait()
-        for pid in keepers:
-            os.kill(pid, signal.SIGKILL)
-        assert docker.left_behind(owner.pid)
-        sweep()
         assert_nothing_left(owner.pid)

@@ -1,6 +1,8 @@
 """What the keeper asks of the kernel, each in a process of its own, whose namespaces end with it."""
 
 import errno
+import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -8,6 +10,49 @@ import textwrap
 import pytest
 
 from raysm.local.instances import kernel
+
+PROGRAM = """
+import json, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+runpy.run_path(sys.argv[1])["become_visitor"](*json.loads(sys.argv[2]))
+"""
+WAIT_S = 60
+
+
+def become(folder, *command, stdin=os.devnull, **started):
+    """Return what the command wrote, and its exit code."""
+    out = folder / "out"
+    out.touch()
+    request = {"command": command, "stdin": str(stdin), "stdout": str(out)}
+    environment = {"PATH": os.environ["PATH"], **started.pop("environment", {})}
+    started = {"cwd": str(folder), "environment": environment, **started}
+    arguments = json.dumps([request, started, os.getpid()])
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", PROGRAM, kernel.__file__, arguments], timeout=WAIT_S, check=False
+    )
+    return out.read_text(), done.returncode
+
+
+def python(folder, code, **more):
+    return become(folder, sys.executable, "-S", "-c", code, **more)
+
+
+def test_it_is_a_session_of_its_own_and_hears_every_signal(tmp_path):
+    code = (
+        "import os, signal\n"
+        "print(os.getsid(0) == os.getpid(), oct(os.umask(0)))\n"
+        "print(signal.getsignal(signal.SIGINT) == signal.default_int_handler, signal.pthread_sigmask(0, ()))\n"
+    )
+    assert python(tmp_path, code) == ("True 0o22\nTrue set()\n", 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+def test_it_runs_as_the_user_of_the_main_process(tmp_path):
+    tmp_path.chmod(0o755)
+    code = "id -u; id -g; id -G"
+    assert become(tmp_path, "sh", "-c", code, user=65534, cwd="/") == ("65534\n65534\n65534\n", 0)
+
 
 pytestmark = pytest.mark.namespace
 

@@ -8,11 +8,98 @@ import pytest
 
 from raysm.contract.paths import DEFAULT_BASE, kernels_folder
 from raysm.errors import InvalidRequest
-from raysm.local.instances.base import InstanceSpec
-from raysm.local.instances.namespace import NamespaceSite
+from raysm.local.instances.base import InstanceSpec, Link
+from raysm.local.instances.namespace import NamespaceSite, plan
 from raysm.local.instances.network import INTERFACE, MAX_INSTANCES
+from raysm.local.instances.share import Share
 from raysm.local.scenario import Container, Scenario
-from tests.support import namespaces
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has these mounts")
+
+WHOLE = Container(root_mb=0)
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Plan an instance below ``tmp_path``."""
+
+    def build(links=(), keep=(), container=WHOLE, base=tmp_path / "ml", **fields):
+        for folder in ("model", "input"):
+            (tmp_path / "ml" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own").mkdir(exist_ok=True)
+        spec = InstanceSpec(
+            host="algo-1",
+            base=base,
+            private=tmp_path / "own",
+            command=("true",),
+            variables={},
+            log_fd=1,
+            links=links,
+            share=Share(memory_bytes=8192),
+            scenario=Scenario(container=container),
+        )
+        return plan(spec, keep, tmp_path / "hosts", tmp_path / "resolver", **fields)
+
+    return build
+
+
+def test_overlays_come_first_and_what_hides_sources_last(planned):
+    mounts = planned()
+    targets = [target for _, _, target, _ in mounts]
+    kinds = [kind for kind, _, _, _ in mounts]
+    assert kinds[0] == "overlay"
+    assert "overlay" not in kinds[targets.index("/proc") :]
+    assert targets[-3:] == ["/opt", "/dev/shm", "/tmp"]
+
+
+@pytest.mark.parametrize("has_ml", [False, True])
+def test_opt_is_the_instances_own_whether_or_not_this_machine_has_an_opt_ml(planned, tmp_path, has_ml):
+    opt = tmp_path / "opt"
+    (opt / "tool").mkdir(parents=True)
+    if has_ml:
+        (opt / "ml").mkdir()
+    staged = tmp_path / "own" / "opt"
+    about_opt = [mount[:3] for mount in planned(opt=opt) if str(staged) in mount[1] + mount[2]]
+    assert about_opt == [
+        ("bind", str(opt / "tool"), str(staged / "tool")),
+        ("bind", str(tmp_path / "ml"), str(staged / "ml")),
+        ("bind", str(staged), str(opt)),
+    ]
+    assert sorted(path.name for path in opt.iterdir()) == (["ml", "tool"] if has_ml else ["tool"])
+
+
+def test_beside_the_documented_folders_there_is_little_room(planned, tmp_path):
+    staged = str(tmp_path / "own" / "opt" / "ml")
+    about_ml = [mount for mount in planned(container=Container(root_mb=7)) if mount[2].startswith(staged)]
+    assert about_ml == [
+        ("tmpfs", "root", staged, "size=7m,mode=755"),
+        ("mkdir", "", f"{staged}/input", ""),
+        ("bind", str(tmp_path / "ml" / "input"), f"{staged}/input", ""),
+        ("mkdir", "", f"{staged}/model", ""),
+        ("bind", str(tmp_path / "ml" / "model"), f"{staged}/model", ""),
+    ]
+
+
+def test_links_are_read_only_and_their_targets_are_made(planned, tmp_path):
+    (tmp_path / "file").write_text("x")
+    links = [
+        Link(source=tmp_path / "file", target=tmp_path / "ml" / "a" / "file"),
+        Link(source=tmp_path, target=tmp_path / "ml" / "b"),
+    ]
+    mounts = planned(links)
+    assert [mount for mount in mounts if mount[0] == "bind_readonly"] == [
+        ("bind_readonly", str(link.source), str(link.target), "") for link in links
+    ]
+    assert links[0].target.is_file()
+    assert links[1].target.is_dir()
+
+
+def test_an_instance_that_is_gone_does_not_come_back_with_what_is_mounted(planned, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileNotFoundError):
+        planned([Link(source=tmp_path / "file", target=tmp_path / "gone" / "ml" / "file")], base=tmp_path / "gone")
+    assert not (tmp_path / "gone").exists()
+
 
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
@@ -56,10 +143,6 @@ def start(site, tmp_path):
     yield run
     for spec in started:
         os.close(spec.log_fd)
-
-
-def test_what_this_machine_lacks_is_said_or_nothing():
-    assert (NamespaceSite.missing() is None) == (namespaces.why_not() is None)
 
 
 @pytest.mark.namespace
@@ -151,10 +234,3 @@ def test_torchs_gloo_connects_instances_without_being_told_an_interface(start, t
 def test_more_instances_than_the_network_has_addresses_for_are_refused(start):
     with pytest.raises(InvalidRequest, match=f"at most {MAX_INSTANCES} instances of kind 'namespace'"):
         start(MAX_INSTANCES + 1)
-
-
-@pytest.mark.namespace
-def test_a_foreign_name_is_not_looked_up_anywhere(start, tmp_path):
-    (instance,) = start(1, "cat /etc/resolv.conf")
-    assert instance.wait(60) == 0
-    assert "nameserver 127.0.0.1" in (tmp_path / "algo-1" / "log").read_text()

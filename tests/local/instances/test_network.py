@@ -5,16 +5,53 @@ import subprocess
 
 import pytest
 
+from raysm.contract.packages import default_index
 from raysm.errors import RaysmError
+from raysm.local import scenario
 from raysm.local.instances.kept import Keeper, end_all
-from raysm.local.instances.network import Network
+from raysm.local.instances.network import HostNames, Network
+from raysm.local.scenario import Container, Scenario
 from tests.support.leftovers import assert_nothing_left
+from tests.support.sagemaker_server import wait_until
+
+ADDRESSES = {"algo-1": "10.0.0.1", "algo-2": "10.0.0.2"}
+ALL = "127.0.0.1 localhost\n10.0.0.1 algo-1\n10.0.0.2 algo-2\n10.0.0.2 aws\n"
+
+
+@pytest.mark.parametrize(
+    ("switches", "text"),
+    [
+        ({}, ALL),
+        ({"silent_internet": True}, ALL + "".join(f"192.0.2.1 {host}\n" for host in default_index().hosts)),
+    ],
+)
+def test_the_file_names_every_instance_as_the_scenario_has_it(tmp_path, switches, text):
+    HostNames(ADDRESSES, Scenario(network=scenario.Network(**switches))).write(tmp_path / "hosts", "algo-2")
+    assert (tmp_path / "hosts").read_text() == text
+
+
+def test_names_that_come_late_come_into_the_same_file(tmp_path):
+    path = tmp_path / "hosts"
+    HostNames(ADDRESSES, Scenario(network=scenario.Network(names_resolve_after_s=0.1))).write(path, "algo-2")
+    first = path.stat().st_ino
+    wait_until(lambda: path.read_text() == ALL)
+    assert path.stat().st_ino == first
+
+
+def test_names_that_are_closed_before_they_come_never_do(tmp_path):
+    names = HostNames(ADDRESSES, Scenario(network=scenario.Network(names_resolve_after_s=1000.0)))
+    names.write(tmp_path / "hosts", "algo-2")
+    names.close()
+    assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n10.0.0.2 aws\n"
+
+
+def test_a_host_name_that_is_the_name_of_another_instance_keeps_that_ones_address(tmp_path):
+    other = Scenario(container=Container(hostname="algo-1"))
+    HostNames(ADDRESSES, other).write(tmp_path / "hosts", "algo-2")
+    assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n10.0.0.1 algo-1\n10.0.0.2 algo-2\n"
+
 
 pytestmark = pytest.mark.namespace
-
-
-def links():
-    return subprocess.check_output(["ip", "-brief", "link"], text=True)
 
 
 def link_of(network):
@@ -56,30 +93,10 @@ def test_a_prefix_that_a_route_covers_is_passed_over(network):
         subprocess.run(["ip", "route", "delete", "blackhole", f"{claimed}.128/25"], check=True)
 
 
-def test_this_machines_end_is_there_while_the_network_is_and_gone_on_return():
-    network = Network()
-    name = link_of(network)
-    assert name in links()
-    network.close()
-    assert name not in links()
-    network.close()
-
-
-def test_instances_that_reach_each_other_pass_the_probe(network, keepers):
-    network.probe(keepers)
-    assert len(keepers) == 2
-
-
-def test_instances_that_do_not_reach_each_other_are_named_with_what_to_look_for(network, keepers):
-    keepers[1].call("ip", commands=[[shutil.which("ip"), "link", "set", "eth0", "down"]])
-    with pytest.raises(RaysmError, match=r"algo-2 cannot connect to algo-1 at .*; a firewall of this machine drops it"):
-        network.probe(keepers, patience_s=0.2)
-
-
 def test_a_machine_that_does_not_reach_the_head_is_said(network, keepers):
     subprocess.run(["ip", "link", "set", link_of(network), "down"], check=True)
     with pytest.raises(RaysmError, match="this machine cannot connect to algo-1"):
-        network.probe(keepers[:1], patience_s=0.2)
+        network.probe(keepers[0], timeout_s=0.2)
 
 
 def test_what_ip_says_of_a_failure_is_passed_on(keepers):

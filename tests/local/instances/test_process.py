@@ -5,21 +5,67 @@ import socket
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from raysm.contract import names
-from raysm.local.instances.base import InstanceSpec, Link
-from raysm.local.instances.process import (
-    PORT_RANGE,
-    ProcessSite,
-    can_mount,
-    free_ports,
-    give,
-    kill_marked,
-    share_variables,
-)
+from raysm.local.instances.base import Link
+from raysm.local.instances.process import PORT_RANGE, PREFIX, Scratch, free_ports, give, kill_marked, sweep
 from raysm.local.instances.share import Share
+
+OWNER = """
+import sys
+from pathlib import Path
+from raysm.local.instances.process import Scratch
+scratch = Scratch(Path(sys.argv[1]))
+(scratch.path / "folder").mkdir()
+(scratch.path / "link").symlink_to(sys.argv[2])
+print(scratch.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def owner(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("kept")
+    arguments = [sys.executable, "-c", OWNER, str(tmp_path), str(tmp_path / "precious")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def test_it_is_there_while_it_is_open_and_gone_after(tmp_path):
+    with Scratch(tmp_path) as scratch:
+        (scratch.path / "file").write_text("x")
+        assert scratch.path.parent == tmp_path
+        assert scratch.path.stat().st_mode & 0o777 == 0o700
+    assert list(tmp_path.iterdir()) == []
+    scratch.close()
+
+
+def test_the_folder_of_a_living_owner_is_not_swept(tmp_path, owner):
+    path = owner.stdout.readline().strip()
+    assert sweep(tmp_path) == []
+    assert os.path.isdir(path)
+
+
+def test_the_folder_of_a_killed_owner_is_swept_without_following_its_links(tmp_path, owner):
+    path = owner.stdout.readline().strip()
+    owner.kill()
+    owner.wait()
+    with Scratch(tmp_path):
+        assert not os.path.exists(path)
+    assert (tmp_path / "precious" / "file").read_text() == "kept"
+
+
+def test_other_folders_and_links_with_our_prefix_are_not_swept(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "other")
+    (tmp_path / f"{PREFIX}file").write_text("x")
+    (tmp_path / f"{PREFIX}notes").mkdir()
+    (tmp_path / f"{PREFIX}2024-thesis").mkdir()
+    assert sweep(tmp_path) == []
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_ports_are_free_distinct_and_below_those_of_outgoing_connections():
@@ -32,17 +78,17 @@ def test_ports_are_free_distinct_and_below_those_of_outgoing_connections():
 
 
 def test_a_share_is_told_by_what_it_limits_alone():
-    assert share_variables(Share()) == {}
+    assert Share().variables() == {}
     share = Share(cpus=2, memory_bytes=5 << 30, object_store_bytes=1 << 30, gpus=("0", "GPU-7"))
-    assert share_variables(share) == {
+    assert share.variables() == {
         names.CPUS: "2",
         names.MEMORY_BYTES: str(5 << 30),
         names.OBJECT_STORE_BYTES: str(1 << 30),
         "CUDA_VISIBLE_DEVICES": "0,GPU-7",
     }
-    assert names.OBJECT_STORE_BYTES not in share_variables(share, object_store=False)
+    assert names.OBJECT_STORE_BYTES not in share.variables(object_store=False)
     # None of them is not the same as no word of them: Ray would take all.
-    assert share_variables(Share(gpus=())) == {"CUDA_VISIBLE_DEVICES": ""}
+    assert Share(gpus=()).variables() == {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture
@@ -84,18 +130,6 @@ def test_an_instance_that_is_gone_does_not_come_back_with_what_it_is_given(sourc
     assert not gone.exists()
 
 
-def test_a_file_is_given_as_one_link(source, tmp_path):
-    give(Link(source=source / "a.txt", target=tmp_path / "deep" / "target.txt"), within=tmp_path)
-    assert (tmp_path / "deep" / "target.txt").is_symlink()
-    assert (tmp_path / "deep" / "target.txt").read_text() == "a"
-
-
-def test_whether_mounts_are_to_be_had_is_found_out_without_making_one():
-    mounts = [part.mountpoint for part in psutil.disk_partitions(all=True)]
-    assert can_mount() in (True, False)
-    assert [part.mountpoint for part in psutil.disk_partitions(all=True)] == mounts
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_what_bears_the_marks_of_an_instance_is_killed_and_nobody_else(tmp_path):
     base, ray = tmp_path / "ml", tmp_path / "ray"
@@ -120,13 +154,3 @@ def test_what_bears_the_marks_of_an_instance_is_killed_and_nobody_else(tmp_path)
             process.kill()
             process.wait()
             process.stdout.close()
-
-
-def test_an_instance_whose_job_is_gone_does_not_bring_it_back(tmp_path):
-    private = tmp_path / "gone" / "algo-2"
-    spec = InstanceSpec(
-        host="algo-2", base=private / "ml", private=private, command=("true",), variables={}, log_fd=sys.stdout.fileno()
-    )
-    with ProcessSite() as site, pytest.raises(FileNotFoundError):
-        site.start([spec])
-    assert not (tmp_path / "gone").exists()

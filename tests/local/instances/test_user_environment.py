@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.local.instances.process import can_mount
-from raysm.local.instances.user_environment import make_virtual_environment
+from raysm.local.instances.process import can_mount, make_virtual_environment
 from tests.support.leftovers import assert_nothing_left
 from tests.support.wheels import make_installed, make_wheel
 
@@ -157,7 +156,7 @@ def test_commands_of_the_users_environment_run_in_the_virtual_environment(enviro
     command.chmod(0o755)
     code = (
         "import sys; from pathlib import Path\n"
-        "from raysm.local.instances.user_environment import make_virtual_environment\n"
+        "from raysm.local.instances.process import make_virtual_environment\n"
         "make_virtual_environment(Path(sys.argv[1]))"
     )
     subprocess.run([environment / "bin" / "python", "-c", code, tmp_path / "own"], check=True, timeout=100)

@@ -7,7 +7,7 @@ import pytest
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING
 from raysm.contract.service_model import service_model
 from raysm.local.server.answers import describe, listed, matches, page_of, summarize, tags_of
-from raysm.local.server.records import JobRecord, Transition
+from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters, training_parameters
 
@@ -36,20 +36,9 @@ def test_a_training_job_tells_its_secondary_status_and_a_processing_job_its_mess
     assert (processing["ExitMessage"], "SecondaryStatus" in processing) == ("yes", False)
 
 
-def test_what_a_request_did_not_switch_on_is_told_as_off():
-    assert describe(record(TRAINING))["EnableManagedSpotTraining"] is False
-
-
 def test_only_a_job_that_has_ended_is_billed_and_at_least_a_second():
     assert "BillableTimeInSeconds" not in describe(record(TRAINING, training_s=9.0))
     assert describe(record(TRAINING, status="Completed", training_s=0.2))["BillableTimeInSeconds"] == 1
-
-
-def test_a_transition_that_lasts_has_no_end():
-    (told,) = describe(record(TRAINING, transitions=(Transition(status="Starting", start_s=1.0),)))[
-        "SecondaryStatusTransitions"
-    ]
-    assert told == {"Status": "Starting", "StartTime": 1.0, "StatusMessage": ""}
 
 
 def test_what_spot_capacity_saves_is_trained_and_not_billed():

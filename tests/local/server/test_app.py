@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from werkzeug.wrappers import Response
 
 from raysm.local.scenario import Scenario
-from raysm.local.server.app import LONGEST_REQUEST, App
+from raysm.local.server.app import MAX_REQUEST, App
 from raysm.local.server.faults import Faults
 from raysm.local.server.http_server import HttpServer
 from raysm.local.server.log_service import GROUPS
@@ -151,30 +151,12 @@ def test_what_nobody_here_answers_is_motos_with_the_whole_body(served):
     assert served.ask(path="/bucket/key", method="PUT", body=b"bytes") == (200, b"moto: bytes")
 
 
-def test_the_servers_own_paths_are_its_consoles(served):
-    assert served.ask(path="/raysm/status", method="GET") == (200, {"asked": ["GET", "/raysm/status"]})
-
-
 def test_logs_of_jobs_are_answered_here_and_moto_has_the_groups_that_it_lists_once_for_each_region(served):
     assert served.ask("Logs_20140328.GetLogEvents") == (200, {"events": []})
     assert served.moto.groups == []
     for _ in range(2):
         assert served.ask("Logs_20140328.DescribeLogGroups") == (200, b"moto: {}")
     assert served.moto.groups == [("us-east-1", group) for group in GROUPS]
-
-
-def test_a_refusal_has_awss_form(served):
-    assert served.ask("SageMaker.DescribeTrainingJob") == (
-        400,
-        {"__type": "ValidationException", "message": "there is no such job", "Message": "there is no such job"},
-    )
-
-
-def test_an_error_of_ours_is_an_internal_failure_with_its_words_and_a_traceback_in_the_log(served, capfd):
-    status, answer = served.ask("SageMaker.StopTrainingJob")
-    assert (status, answer["__type"]) == (500, "InternalFailure")
-    assert answer["message"] == "the embedded SageMaker failed: RuntimeError: out of paper"
-    assert "out of paper" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -205,25 +187,11 @@ def test_a_request_larger_than_any_is_refused_before_it_is_read(served):
     connection = http.client.HTTPConnection("127.0.0.1", served.server.server_port, timeout=60)
     connection.putrequest("POST", "/")
     connection.putheader("X-Amz-Target", "SageMaker.ListTrainingJobs")
-    connection.putheader("Content-Length", str(LONGEST_REQUEST + 1))
+    connection.putheader("Content-Length", str(MAX_REQUEST + 1))
     connection.endheaders()
     answer = connection.getresponse()
     assert json.loads(answer.read())["__type"] == "RequestEntityTooLargeException"
     connection.close()
-
-
-def test_it_is_known_when_somebody_was_last_answered(served):
-    before = served.app.last_request_s
-    served.ask("SageMaker.ListTrainingJobs")
-    assert served.app.last_request_s > before
-    assert served.app.answering == 0
-
-
-def test_a_port_of_an_instance_is_asked_for_at_a_path_of_its_own_and_systems_manager_is_motos(served):
-    path = "/raysm/jobs/us-east-1/a/instances/algo-1/ports/22"
-    status, answer = served.ask(path=path)
-    assert (status, answer["__type"]) == (400, "TargetNotConnected")
-    assert served.ask("AmazonSSM.GetParameter", b"{}") == (200, b"moto: {}")
 
 
 class Meeting(Moto):
@@ -301,19 +269,6 @@ def test_a_name_is_one_jobs_in_one_region_alone(server, far):
     assert far.describe_training_job(TrainingJobName="same")["TrainingJobStatus"] == "Failed"
     assert names(server.sm) == [("same", "us-east-1")]
     assert names(far) == [("same", "eu-west-1")]
-
-
-def test_tags_are_of_the_job_whose_arn_is_named(server, far):
-    far.create_training_job(**training_request("tagged", "exit 0"))
-    arn = far.describe_training_job(TrainingJobName="tagged")["TrainingJobArn"]
-    far.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "1"}])
-    assert far.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "1"}]
-
-
-def test_a_job_of_another_region_is_not_found(server, far):
-    far.create_training_job(**training_request("far-away", "exit 0"))
-    with pytest.raises(ClientError, match="not found"):
-        server.sm.stop_training_job(TrainingJobName="far-away")
 
 
 def test_a_page_of_a_status_is_taken_before_it_is_filtered(server, far):

@@ -5,7 +5,7 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from raysm.local.server.batch.jobs import BatchJob, command_of, container_of, is_retried, variables_of
+from raysm.local.server.batch_jobs import BatchJob, command_of, container_of, is_retried, variables_of
 from raysm.local.server.validation import ApiError
 from tests.support.batch_queues import LOGS, define, make_queue
 from tests.support.sagemaker_server import serving, wait_until
@@ -69,14 +69,6 @@ def test_an_array_gives_each_child_its_index_and_retries_only_the_child_that_fai
     assert [lines(server, child) for child in children] == [["0 of 3"], ["1 of 3"], ["2 of 3"]]
     codes = [[attempt["container"]["exitCode"] for attempt in child["attempts"]] for child in children]
     assert codes == [[0], [7, 0], [0]]
-
-
-def test_an_array_with_a_failed_child_fails(batch):
-    array = submit(batch, 'exit "$AWS_BATCH_JOB_ARRAY_INDEX"', arrayProperties={"size": 2})
-    job = ended(batch, array)
-    assert (job["status"], job["statusReason"]) == ("FAILED", "Array Child Job failed")
-    failed = batch.list_jobs(arrayJobId=array, jobStatus="FAILED")["jobSummaryList"]
-    assert [item["jobId"] for item in failed] == [f"{array}:1"]
 
 
 def test_a_terminated_job_gets_sigterm_and_fails_with_the_reason(batch):

@@ -18,15 +18,6 @@ def lines_of(server, name, host="algo-1"):
     return [text for at, text in server.lines(name) if at == host]
 
 
-def test_20_objects_are_dealt_to_3_instances_by_key_as_7_7_and_6(server):
-    for number in range(20):
-        server.put(f"shards/part-{number:02}", str(number).encode())
-    server.train("shards", LIST, count=3, InputDataConfig=[channel("c", f"s3://{BUCKET}/shards/", "ShardedByS3Key")])
-    shares = [lines_of(server, "shards", host) for host in ("algo-1", "algo-2", "algo-3")]
-    assert [len(share) for share in shares] == [7, 7, 6]
-    assert sorted(line for share in shares for line in share) == [f"./c/part-{i:02}" for i in range(20)]
-
-
 def test_a_replicated_channel_is_whole_and_writable_on_every_instance(server):
     for name in ("a", "deep/b"):
         server.put(f"whole/{name}", name.encode())
@@ -36,14 +27,6 @@ def test_a_replicated_channel_is_whole_and_writable_on_every_instance(server):
     for host in ("algo-1", "algo-2"):
         assert lines_of(server, "whole", host) == ["./c/a", "./c/deep/b", "deep/b", "written"]
     assert server.get("whole/a") == b"a"
-
-
-def test_a_prefix_need_not_end_where_a_folder_does_and_a_key_is_a_file(server):
-    for name in ("part-1", "part-2", "other"):
-        server.put(f"mixed/{name}")
-    channels = [channel("prefix", f"s3://{BUCKET}/mixed/part"), channel("key", f"s3://{BUCKET}/mixed/other")]
-    server.train("mixed", LIST, InputDataConfig=channels)
-    assert lines_of(server, "mixed") == ["./key/other", "./prefix/part-1", "./prefix/part-2"]
 
 
 def test_a_manifest_lists_its_objects(server):
@@ -68,14 +51,6 @@ def test_a_manifest_lists_files_of_this_machine_which_the_job_gets_copies_of(ser
     server.train("copied", script, InputDataConfig=[channel("c", manifest.as_uri(), source=source)])
     assert lines_of(server, "copied") == ["./c/1", "./c/sub/2"]
     assert (tmp_path / "my data" / "1").read_text() == "1"
-
-
-def test_a_manifest_that_lists_what_is_not_there_fails_the_job_with_its_name(server, tmp_path):
-    (tmp_path / "some.manifest").write_text(json.dumps([{"prefix": tmp_path.as_uri() + "/"}, "gone"]))
-    source = {"S3DataType": "ManifestFile"}
-    uri = (tmp_path / "some.manifest").as_uri()
-    server.train("gone", LIST, InputDataConfig=[channel("c", uri, source=source)])
-    assert f"lists {tmp_path}/gone, and no file is there" in server.ended("gone")["FailureReason"]
 
 
 def test_a_key_that_leads_out_of_the_channel_is_refused(server):
@@ -135,12 +110,6 @@ def test_hyperparameters_environment_and_channels_are_told(server):
     assert text.endswith("hello  world told us-east-1")
 
 
-def test_arguments_follow_the_entry_point(server):
-    algorithm = {"ContainerEntrypoint": ["echo", "a b"], "ContainerArguments": ["c", "$d"]}
-    server.train("arguments", "", algorithm=algorithm)
-    assert lines_of(server, "arguments") == ["a b c $d"]
-
-
 def test_instance_groups_have_their_own_channels(server):
     server.put("grouped/x")
     groups = [
@@ -181,13 +150,6 @@ def test_model_and_output_of_all_instances_are_archived(server):
     assert model.pop("same") in ("algo-1\n", "algo-2\n")
     assert model == {"sub/algo-1": "algo-1\n", "sub/algo-2": "algo-2\n"}
     assert sorted(members(server.get("out/archived/output/output.tar.gz"))) == ["algo-1", "algo-2"]
-
-
-def test_a_job_that_leaves_nothing_has_an_empty_model_and_no_output(server):
-    server.train("nothing-left", "exit 0")
-    server.ended("nothing-left")
-    assert server.keys("out/nothing-left/output/") == ["model.tar.gz"]
-    assert members(server.get("out/nothing-left/output/model.tar.gz")) == {}
 
 
 def test_uncompressed_artifacts_are_files_below_the_prefix(server):
@@ -262,14 +224,3 @@ def test_checkpoints_come_back_are_synced_while_it_runs_and_deleted(server, tmp_
     (server.home / "jobs" / "training" / name / "work" / "1" / "algo-1" / "ml" / "checkpoints" / "go").touch()
     assert lines_of(server, name) == ["old", "written"]
     assert kept() == ["two"]
-
-
-def test_checkpoints_may_have_another_folder(server):
-    place = {"S3Uri": f"s3://{BUCKET}/other-place", "LocalPath": "/opt/ml/state/"}
-    server.train(
-        "other-place",
-        "echo 1 > /opt/ml/state/a; grep LocalPath /opt/ml/input/config/checkpointconfig.json",
-        CheckpointConfig=place,
-    )
-    assert "ml/state" in lines_of(server, "other-place")[0]
-    assert server.keys("other-place/") == ["a"]

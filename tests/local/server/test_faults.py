@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from raysm.local.scenario import Api, Scenario
-from raysm.local.server.faults import Call, Faults, xml_error
+from raysm.local.server.faults import Call, Faults
 from raysm.local.server.validation import ApiError
 from tests.support.hand_clock import HandClock
 from tests.support.leftovers import assert_nothing_left
@@ -67,13 +67,6 @@ def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():
             codes.append(error.code)
     assert 150 < codes.count("ThrottlingException") < 250
     assert 250 < codes.count("InternalFailure") < 350
-
-
-def test_each_protocol_has_words_of_its_own():
-    s3 = Call.of(signed("s3"), lambda: b"", dict)
-    assert (refusal(s3, throttled=1.0).code, refusal(s3, throttled=1.0).status) == ("SlowDown", 503)
-    assert xml_error(ApiError("A", "<b>"), "s3").startswith(b"<Error><Code>A</Code><Message>&lt;b&gt;</Message>")
-    assert xml_error(ApiError("A", "b"), "iam").startswith(b"<ErrorResponse><Error>")
 
 
 def serving(home, scenario):
@@ -158,12 +151,3 @@ def test_of_a_rate_so_many_requests_a_second_are_answered_and_those_that_were_re
             answered += 1
     # Never more than the rate and what is there at its beginning; less, by what a full bucket cannot take.
     assert 45 <= answered <= 51
-
-
-def test_a_rate_is_one_regions_and_one_operations():
-    faults, _ = rated(**{"eu-west-1": {"rates": {"ListTrainingJobs": 0.5}}})
-    faults.refuse(in_region("eu-west-1"))
-    with pytest.raises(ApiError, match="Rate exceeded"):
-        faults.refuse(in_region("eu-west-1"))
-    faults.refuse(in_region("us-east-1"))
-    faults.refuse(in_region("eu-west-1", "DescribeTrainingJob"))

@@ -2,12 +2,92 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.job_api import TRAINING
-from raysm.local.server.job_status import Changes, HasStatus, JobStatus
+from raysm.contract.job_api import PROCESSING, TRAINING
+from raysm.local.local_job import Outcome
+from raysm.local.server.definitions import Definition
+from raysm.local.server.job_status import (
+    Changes,
+    HasStatus,
+    JobStatus,
+    TimeLimits,
+    check_interruption,
+    check_stop,
+    failure_reason,
+)
 from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.validation import ApiError
+
+
+def limits(max_runtime_s=10.0, **fields):
+    return TimeLimits.of(Definition(sources=(), outputs=(), instances=1, max_runtime_s=max_runtime_s, **fields))
+
+
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [
+        ({"waited_s": 9.0, "ran_s": 9.0, "pending": False}, None),
+        ({"waited_s": 11.0, "ran_s": 11.0, "pending": False}, "runtime"),
+        ({"waited_s": 21.0, "ran_s": 0.0, "pending": False}, "wait"),
+        ({"waited_s": 6.0, "ran_s": 0.0, "pending": True}, "pending"),
+        ({"waited_s": 6.0, "ran_s": 0.0, "pending": False}, None),
+    ],
+)
+def test_the_limit_that_is_exceeded_is_the_reason(times, reason):
+    assert limits(max_wait_s=20.0, max_pending_s=5.0).exceeded(**times) == reason
+
+
+def test_the_next_limit_is_the_nearer_one():
+    assert limits().left_s(waited_s=100.0, ran_s=4.0) == 6.0
+    assert limits(max_wait_s=20.0).left_s(waited_s=18.0, ran_s=4.0) == 2.0
+
+
+def failed(reason, code=3):
+    return Outcome(
+        status="Failed", failure_reason=reason, exit_code=code, exit_codes={"algo-1": code}, started_s=0.0, ended_s=1.0
+    )
+
+
+def test_a_training_jobs_words_stand_in_aws_wrapper():
+    assert failure_reason(TRAINING, failed("ValueError: x")) == "AlgorithmError: ValueError: x, exit code: 3"
+    assert failure_reason(TRAINING, failed(None)) == "AlgorithmError: , exit code: 3"
+
+
+def test_a_processing_jobs_reason_says_nothing_of_it():
+    assert failure_reason(PROCESSING, failed("x")) == "AlgorithmError: See job logs for more information"
+
+
+def record(**fields):
+    return SimpleNamespace(
+        **{"name": "a", "kind": "training", "status": "InProgress", "secondary": "Training", "final": False} | fields
+    )
+
+
+def test_a_job_that_runs_may_be_stopped_and_on_spot_capacity_interrupted():
+    check_stop(record())
+    check_interruption(record(), spot=True)
+
+
+def test_one_that_has_ended_is_not_stopped():
+    with pytest.raises(ApiError, match="the training job is in status Completed"):
+        check_stop(record(status="Completed", final=True))
+
+
+@pytest.mark.parametrize(
+    ("fields", "how", "words"),
+    [
+        ({}, {"spot": False}, "does not run on spot capacity"),
+        ({"secondary": "Starting"}, {"spot": True}, "it is in status Starting, not Training"),
+        ({}, {"spot": True, "is_ending": True}, "cannot be interrupted now"),
+    ],
+    ids=["on demand", "not yet", "ending"],
+)
+def test_what_has_no_capacity_to_lose_is_not_interrupted(fields, how, words):
+    with pytest.raises(ApiError, match=words):
+        check_interruption(record(**fields), **how)
 
 
 @pytest.fixture
@@ -69,13 +149,3 @@ def test_who_waits_hears_of_the_next_change_and_of_one_that_he_missed_at_once():
     waiting.join(WAIT_S)
     assert heard == [1]
     assert changes.wait(0, WAIT_S) == 1
-
-
-def test_nothing_new_is_said_as_such_after_the_time():
-    assert Changes().wait(0, 0.01) == 0
-
-
-def test_who_counts_by_another_server_is_answered_at_once():
-    changes = Changes()
-    changes.add()
-    assert changes.wait(7, WAIT_S) == 1

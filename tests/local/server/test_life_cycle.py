@@ -1,6 +1,5 @@
 """Every way in which a job ends, and the statuses on it, over HTTP with boto3."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -56,13 +55,6 @@ def test_a_job_without_its_data_fails_before_it_starts(server):
     assert "TrainingStartTime" not in job
 
 
-def test_a_job_without_its_bucket_or_file_fails_with_their_names(server):
-    server.train("no-bucket", "exit 0", InputDataConfig=[channel("c", "s3://no-such-bucket/x")])
-    server.train("no-file", "exit 0", InputDataConfig=[channel("c", "file:///no/such/file")])
-    assert "NoSuchBucket" in server.ended("no-bucket")["FailureReason"]
-    assert "/no/such/file is not there" in server.ended("no-file")["FailureReason"]
-
-
 def test_a_stopped_job_hears_sigterm_and_what_it_left_is_uploaded(server):
     script = "trap 'echo saved > /opt/ml/model/state; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     server.train("stopped", script, count=2, OutputDataConfig=uncompressed("stopped"))
@@ -79,15 +71,6 @@ def test_a_stopped_job_hears_sigterm_and_what_it_left_is_uploaded(server):
 
 def uncompressed(folder):
     return {"S3OutputPath": f"s3://{BUCKET}/out/{folder}", "CompressionType": "NONE"}
-
-
-def test_who_is_deaf_to_sigterm_is_killed_after_the_grace(server):
-    server.train("deaf", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
-    server.says("deaf", "ready")
-    began = time.monotonic()
-    server.sm.stop_training_job(TrainingJobName="deaf")
-    assert server.ended("deaf")["SecondaryStatus"] == "Stopped"
-    assert time.monotonic() - began > 1.9
 
 
 def test_a_job_that_runs_too_long_is_stopped_and_its_model_uploaded(server):
@@ -128,19 +111,6 @@ def test_an_interrupted_spot_job_starts_again_with_its_checkpoints(server):
     assert went_through(job) == [*begin, "Interrupted", *begin, "Uploading", "Completed"]
     assert [text for _, text in server.lines("spot")] == ["ready", "heard", "7", "again"]
     assert job["TrainingTimeInSeconds"] >= 1
-
-
-def test_only_a_running_spot_job_can_be_interrupted(server):
-    server.train("on-demand", UNTIL_SIGTERM)
-    server.says("on-demand", "ready")
-    status, answer = server.ask("POST", "/raysm/jobs/on-demand/interrupt")
-    assert status == 409
-    assert "does not run on spot capacity" in answer["message"]
-    server.sm.stop_training_job(TrainingJobName="on-demand")
-    server.ended("on-demand")
-    status, answer = server.ask("POST", "/raysm/jobs/on-demand/interrupt")
-    assert (status, answer["message"]) == (409, "the job on-demand does not run: it is Stopped")
-    assert server.ask("POST", "/raysm/jobs/nobody/interrupt")[0] == 400
 
 
 def test_who_asks_for_the_end_of_a_job_is_answered_when_it_ends(server):
@@ -199,23 +169,6 @@ def test_ten_jobs_at_once_wait_for_the_cores_and_run_in_their_order(server, tmp_
             other for other in jobs if other["TrainingStartTime"] <= job["TrainingStartTime"] < other["TrainingEndTime"]
         ]
         assert len(running) <= 2
-
-
-def test_a_job_that_waits_can_be_stopped(server):
-    server.train("holds", UNTIL_SIGTERM, count=4)
-    server.says("holds", "ready")
-    server.train("queued", "exit 0")
-    server.reached("queued", "Pending")
-    server.train("behind", "exit 0")
-    server.reached("behind", "Pending")
-    assert message(server, "queued").endswith("waits for 1 of 4 cores, 0 of them free; first in line, while holds runs")
-    assert message(server, "behind").endswith("waits for 1 of 4 cores, 0 of them free; second in line, behind queued")
-    server.sm.stop_training_job(TrainingJobName="queued")
-    assert statuses(server.ended("queued")) == ["Starting", "Pending", "Stopping", "Stopped"]
-    wait_until(lambda: "first in line, while holds runs" in message(server, "behind"))
-    server.sm.stop_training_job(TrainingJobName="holds")
-    server.ended("holds")
-    server.ended("behind")
 
 
 def message(server, name):

@@ -1,13 +1,65 @@
 """CloudWatch Logs from the files of jobs: what is asked for is read, each line once, whichever way the pages go."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from raysm.contract.job_api import PROCESSING, TRAINING
+from raysm.local.server.log_files import LogWriter, backwards, read
 from raysm.local.server.log_service import GROUPS, LogService
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
+
+
+def test_a_torn_line_is_passed_over(tmp_path):
+    path = tmp_path / "stream"
+    path.write_bytes(b'[1, "a"]\n[2, "to[3, "rn"]\n7\n[4, "b"]\n')
+    assert [(at_ms, message) for _, _, at_ms, message in read(path)] == [(1, "a"), (4, "b")]
+    assert [path.read_bytes()[begun:behind] for begun, behind, *_ in read(path)] == [b'[1, "a"]\n', b'[4, "b"]\n']
+
+
+def test_backwards_yields_what_forwards_does_from_any_place(tmp_path):
+    path = tmp_path / "stream"
+    for lines in (0, 1, 7, 300):
+        written = b"".join(b'[%d, "%s"]\n' % (at, b"x" * (at * 37 % 5000)) for at in range(lines))
+        for torn in (b"", b'[9, "being wri'):
+            path.write_bytes(written[: len(written) // 2] + b"7\n" * (lines > 1) + written[len(written) // 2 :] + torn)
+            events = list(read(path))
+            assert list(backwards(path)) == events[::-1]
+            for _, behind, *_ in events[:: max(1, lines // 10)]:
+                assert list(backwards(path, behind)) == [event for event in events if event[1] <= behind][::-1]
+
+
+def test_a_file_whose_name_is_not_utf_8_can_be_spoken_of(tmp_path):
+    writer = LogWriter(tmp_path, 1.0)
+    writer.line("algo-1", f"changed: {os.fsdecode(b'M' + bytes([252]) + b'ller.csv')}")
+    writer.close()
+    assert [text for *_, text in read(tmp_path / "algo-1-1")] == ["changed: M?ller.csv"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process reads")
+def test_the_end_of_a_long_log_is_read_without_its_beginning(tmp_path):
+    path = tmp_path / "stream"
+    path.write_bytes(b"".join(b'[%d, "a line of the log"]\n' % at for at in range(100_000)))
+    before = read_bytes()
+    assert next(backwards(path))[2] == 99_999
+    assert read_bytes() - before < path.stat().st_size / 4
+
+
+def read_bytes():
+    """Return how many bytes this process has read so far, as Linux counts them."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_a_stream_of_a_job_that_is_gone_does_not_bring_it_back(tmp_path):
+    writer = LogWriter(tmp_path / "gone" / "streams", 1.0)
+    with pytest.raises(FileNotFoundError):
+        writer.open("algo-1")
+    assert not (tmp_path / "gone").exists()
+
 
 GROUP = TRAINING.log_group
 
@@ -78,12 +130,6 @@ def test_streams_are_those_of_the_prefix_and_come_by_pages(service, write):
     assert (names(first), names(second), "nextToken" in second) == (["a/algo-1", "a/algo-2"], ["ab/algo-1"], False)
 
 
-def test_a_group_is_known_by_its_arn_too(service, write):
-    write("a", algo_1=[(1, "x")])
-    identifier = f"arn:aws:logs:us-east-1:123456789012:log-group:{GROUP}:*"
-    assert names(service.answer("DescribeLogStreams", {"logGroupIdentifier": identifier})) == ["a/algo-1"]
-
-
 def test_lines_come_forwards_page_by_page_until_the_token_stays(service, write):
     write("a", algo_1=[(at, f"line {at}") for at in range(5)])
     request = {"logGroupName": GROUP, "logStreamName": "a/algo-1", "startFromHead": True, "limit": 2}
@@ -106,12 +152,6 @@ def test_without_a_direction_the_last_page_comes_first_and_within_it_the_oldest(
     assert (messages(last), messages(before)) == (["line 3", "line 4"], ["line 1", "line 2"])
     again = service.answer("GetLogEvents", {**request, "nextToken": before["nextForwardToken"]})
     assert messages(again) == ["line 3", "line 4"]
-
-
-def test_lines_are_those_of_the_time_that_is_asked_for(service, write):
-    write("a", algo_1=[(at, f"line {at}") for at in range(5)])
-    request = {"logGroupName": GROUP, "logStreamName": "a/algo-1", "startTime": 1, "endTime": 3, "startFromHead": True}
-    assert messages(service.answer("GetLogEvents", request)) == ["line 1", "line 2", "line 3"]
 
 
 def test_a_filter_merges_streams_by_time_and_its_pages_lose_nothing(service, write):

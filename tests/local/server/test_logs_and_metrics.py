@@ -4,9 +4,8 @@ import datetime
 import time
 
 import pytest
-from botocore.exceptions import ClientError
 
-from raysm.local.server.metrics import BATCH, MetricScanner
+from raysm.local.server.log_files import BATCH, MetricScanner
 from raysm.local.server.records import JobRecord
 from tests.support.sagemaker_server import TRAINING_LOGS
 
@@ -45,58 +44,6 @@ def test_streams_are_named_by_job_host_and_second(logged):
     assert all(began_s - 1 <= int(name.rpartition("-")[2]) <= time.time() for name in names)
 
 
-def test_streams_of_all_jobs_come_in_pages(logged):
-    _, logs = logged
-    pages = logs.get_paginator("describe_log_streams").paginate(
-        logGroupName=TRAINING_LOGS, PaginationConfig={"PageSize": 1}
-    )
-    pages = [[stream["logStreamName"].rpartition("-")[0] for stream in page["logStreams"]] for page in pages]
-    # Other tests of this server may have had jobs before, whose names are sorted among these.
-    of_logged = [page for page in pages if any(name.startswith("logged") for name in page)]
-    assert of_logged == [["logged/algo-1"], ["logged/algo-2"], ["logged-2/algo-1"]]
-
-
-def test_a_stream_is_read_forwards_in_pages_and_its_token_stays_at_the_end(logged):
-    _, logs = logged
-    name = streams_of(logs, "logged")[0]
-    found, token = [], {}
-    while True:
-        page = logs.get_log_events(
-            logGroupName=TRAINING_LOGS, logStreamName=name, startFromHead=True, limit=70, **token
-        )
-        found += [event["message"] for event in page["events"]]
-        if token.get("nextToken") == page["nextForwardToken"]:
-            break
-        token = {"nextToken": page["nextForwardToken"]}
-    assert found == [f"line {i}" for i in range(300)]
-
-
-def test_a_stream_is_read_backwards_from_its_end(logged):
-    _, logs = logged
-    name = streams_of(logs, "logged")[0]
-    last = logs.get_log_events(logGroupName=TRAINING_LOGS, logStreamName=name, limit=2)
-    assert [event["message"] for event in last["events"]] == ["line 298", "line 299"]
-    before = logs.get_log_events(
-        logGroupName=TRAINING_LOGS, logStreamName=name, limit=2, nextToken=last["nextBackwardToken"]
-    )
-    assert [event["message"] for event in before["events"]] == ["line 296", "line 297"]
-
-
-def test_events_of_all_streams_are_merged_by_time_in_pages(logged):
-    _, logs = logged
-    pages = list(
-        logs.get_paginator("filter_log_events").paginate(
-            logGroupName=TRAINING_LOGS, logStreamNamePrefix="logged/", PaginationConfig={"PageSize": 100}
-        )
-    )
-    assert [len(page["events"]) for page in pages] == [100] * 6
-    events = [event for page in pages for event in page["events"]]
-    assert len({event["eventId"] for event in events}) == 600
-    assert [event["timestamp"] for event in events] == sorted(event["timestamp"] for event in events)
-    for name in streams_of(logs, "logged"):
-        assert [e["message"] for e in events if e["logStreamName"] == name] == [f"line {i}" for i in range(300)]
-
-
 def test_events_are_filtered_by_stream_pattern_and_time(logged):
     began_s, logs = logged
     first = streams_of(logs, "logged")[0]
@@ -111,20 +58,6 @@ def test_events_are_filtered_by_stream_pattern_and_time(logged):
     ]
     assert messages(logStreamNames=[first], endTime=int(began_s * 1000) - 1000) == []
     assert len(messages(logStreamNames=[first], startTime=int(began_s * 1000))) == 300
-
-
-def test_what_is_not_there_is_a_resource_not_found(logged):
-    _, logs = logged
-    for group, stream in ((TRAINING_LOGS, "nobody/algo-1-1"), ("/other/group", "x")):
-        with pytest.raises(ClientError) as caught:
-            logs.get_log_events(logGroupName=group, logStreamName=stream)
-        assert caught.value.response["Error"]["Code"] == "ResourceNotFoundException"
-
-
-def test_a_wrong_token_is_an_invalid_parameter(logged):
-    _, logs = logged
-    with pytest.raises(ClientError, match="InvalidParameterException"):
-        logs.filter_log_events(logGroupName=TRAINING_LOGS, nextToken="nonsense")
 
 
 def test_our_groups_stand_among_the_users_own_which_are_motos(logged):

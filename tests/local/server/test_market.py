@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from raysm.client.costs.prices import prices_of_products
-from raysm.contract.job_api import PROCESSING, TRAINING
+from raysm.contract.job_api import TRAINING
 from raysm.grid.endings import LearnedQuota, parse_quota
 from raysm.grid.place import Place
 from raysm.grid.planning import quota_place
 from raysm.local.scenario import Capacity, Market, Scenario
-from raysm.local.server.market import PRICES, QUOTAS, JobInstances, MarketService, Stock, asked_instances, quota_name
+from raysm.local.server.market import PRICES, QUOTAS, JobInstances, MarketService, Stock
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
 from tests.support.hand_clock import HandClock
@@ -34,17 +34,6 @@ def stock(folder, **tables):
     clock = HandClock()
     records = Records(folder, clock)
     return Stock(Scenario(**tables), records), records
-
-
-def test_instances_are_counted_by_type_in_either_api_and_in_groups():
-    groups = [
-        {"InstanceGroupName": "a", "InstanceType": TYPE, "InstanceCount": 2},
-        {"InstanceGroupName": "b", "InstanceType": "ml.m5.large", "InstanceCount": 3},
-    ]
-    assert asked_instances(TRAINING, request(4)) == {TYPE: 4}
-    assert asked_instances(TRAINING, {"ResourceConfig": {"InstanceGroups": groups}}) == {TYPE: 2, "ml.m5.large": 3}
-    cluster = {"ClusterConfig": {"InstanceType": TYPE, "InstanceCount": 5}}
-    assert asked_instances(PROCESSING, {"ProcessingResources": cluster}) == {TYPE: 5}
 
 
 def test_a_job_gets_all_of_its_instances_or_none(tmp_path):
@@ -119,16 +108,6 @@ def test_spot_has_a_quota_of_its_own(tmp_path):
         here.check_quota(TRAINING, request(3, EnableManagedSpotTraining=True), "us-east-1")
 
 
-def test_without_a_limit_nothing_is_refused(tmp_path):
-    here, _ = stock(tmp_path)
-    here.check_quota(TRAINING, request(10_000), "us-east-1")
-
-
-def test_a_quota_is_named_as_service_quotas_names_it():
-    assert quota_name(TYPE, TRAINING, True) == f"{TYPE} for spot training job usage"
-    assert quota_name(TYPE, PROCESSING, False) == f"{TYPE} for processing job usage"
-
-
 def test_instances_are_taken_back_at_a_line_once_for_each_of_the_words_of_its_region(tmp_path):
     words = ("epoch 3", "epoch 5")
     here, _ = stock(tmp_path, regions={"eu-west-1": Scenario(capacity=Capacity(interrupted_at=words))})
@@ -163,42 +142,12 @@ def test_prices_are_those_of_the_region_that_a_filter_names_with_their_date(mark
     assert dict(near.usd) == {TYPE: 25.0}
 
 
-def test_without_a_region_those_of_all_are_told(market):
-    assert {each.region for each in prices_of_products(products(market), "here")} == {"us-east-1", "eu-west-1"}
-
-
-def test_prices_come_by_pages(market):
-    request = {"ServiceCode": "AmazonSageMaker", "MaxResults": 2}
-    first = market.answer(PRODUCTS, request, "us-east-1")
-    second = market.answer(PRODUCTS, {**request, "NextToken": first["NextToken"]}, "us-east-1")
-    assert (len(first["PriceList"]), len(second["PriceList"]), "NextToken" in second) == (2, 1, False)
-
-
 def test_quotas_are_those_of_the_region_that_is_asked_and_named_as_a_grid_reads_them(market):
     listed = market.answer(LIST_QUOTAS, {"ServiceCode": "sagemaker"}, "eu-west-1")["Quotas"]
     places = {quota_place(each["QuotaName"], "eu-west-1"): each["Value"] for each in listed}
     assert places[Place(region="eu-west-1", instance_type=TYPE)] == 4
     assert places[Place(region="eu-west-1", instance_type=TYPE, spot=True)] == 2
     assert market.answer(LIST_QUOTAS, {"ServiceCode": "sagemaker"}, "us-east-1") == {"Quotas": []}
-
-
-def test_a_quota_is_told_by_its_code_too(market):
-    (listed, *_) = market.answer(LIST_QUOTAS, {"ServiceCode": "sagemaker"}, "eu-west-1")["Quotas"]
-    asked = {"ServiceCode": "sagemaker", "QuotaCode": listed["QuotaCode"]}
-    target = "ServiceQuotasV20190624.GetServiceQuota"
-    assert market.answer(target, asked, "eu-west-1") == {"Quota": listed}
-    with pytest.raises(ApiError, match="there is no quota 'L-0'"):
-        market.answer(target, {"ServiceCode": "sagemaker", "QuotaCode": "L-0"}, "eu-west-1")
-
-
-def test_nothing_is_left_to_the_defaults_of_aws(market):
-    target = "ServiceQuotasV20190624.ListAWSDefaultServiceQuotas"
-    assert market.answer(target, {"ServiceCode": "sagemaker"}, "eu-west-1") == {"Quotas": []}
-
-
-def test_what_is_of_other_services_is_left_to_others(market):
-    assert market.answer(LIST_QUOTAS, {"ServiceCode": "vpc"}, "eu-west-1") is None
-    assert market.answer("AWSPriceListService.DescribeServices", {"ServiceCode": "AmazonSageMaker"}, "r") is None
 
 
 def test_the_instances_of_a_job_come_by_chance_and_are_given_back_once(tmp_path):

@@ -1,22 +1,84 @@
 """moto's services in this process, without a socket."""
 
-import pytest
+import pickle
 
-from raysm.local.server.moto_services import ACCOUNT, MotoServices
+import pytest
+from moto.s3.models import FakeBucket
+
+from raysm.local.server.moto_services import (
+    MotoServices,
+    add_bucket,
+    buckets,
+    log_filter,
+    only_with,
+    read_stored,
+    simulate_policy,
+)
+
+
+def form(action="SimulatePrincipalPolicy", role="arn:aws:iam::123456789012:role/team/trainer"):
+    return f"Action={action}&PolicySourceArn={role}&ActionNames.member.1=s3:PutObject&ActionNames.member.2=a<b".encode()
+
+
+def test_every_action_is_allowed_and_the_role_is_there_and_trusts_sagemaker(moto):
+    text = simulate_policy(form(), moto).decode()
+    assert text.count("<EvalDecision>allowed</EvalDecision>") == 2
+    assert "<EvalActionName>a&lt;b</EvalActionName>" in text
+    role = moto.client("iam").get_role(RoleName="trainer")["Role"]
+    assert role["Path"] == "/team/"
+    assert "sagemaker.amazonaws.com" in str(role["AssumeRolePolicyDocument"])
+
+
+def test_other_questions_are_left_to_moto(moto):
+    assert simulate_policy(form(action="ListRoles"), moto) is None
+
+
+@pytest.fixture
+def s3():
+    client = MotoServices().client("s3")
+    yield client
+    for name in list(buckets()):
+        for item in client.list_objects_v2(Bucket=name).get("Contents", ()):
+            client.delete_object(Bucket=name, Key=item["Key"])
+        client.delete_bucket(Bucket=name)
+
+
+def test_a_bucket_comes_back_from_its_pickle_with_all_that_lay_in_it(s3):
+    s3.create_bucket(Bucket="a-bucket")
+    s3.put_object(Bucket="a-bucket", Key="k", Body=b"content")
+    pickled = pickle.dumps(buckets()["a-bucket"])
+    s3.delete_object(Bucket="a-bucket", Key="k")
+    s3.delete_bucket(Bucket="a-bucket")
+    add_bucket("a-bucket", pickle.loads(pickled))
+    assert s3.get_object(Bucket="a-bucket", Key="k")["Body"].read() == b"content"
+
+
+def test_a_bucket_holds_only_what_is_wanted_for_as_long_as_that(s3):
+    s3.create_bucket(Bucket="a-bucket")
+    for key in ("keep/a", "drop/b"):
+        s3.put_object(Bucket="a-bucket", Key=key, Body=b"x")
+    bucket = buckets()["a-bucket"]
+    assert isinstance(bucket, FakeBucket)
+    with only_with(bucket, ("keep/",)):
+        assert list(bucket.keys) == ["keep/a"]
+    assert set(bucket.keys) == {"keep/a", "drop/b"}
+
+
+def test_an_object_is_read_in_parts(s3):
+    s3.create_bucket(Bucket="a-bucket")
+    s3.put_object(Bucket="a-bucket", Key="k", Body=b"0123456789")
+    assert list(read_stored("a-bucket", "k", 10, 4)) == [b"0123", b"4567", b"89"]
+
+
+def test_lines_are_filtered_as_cloudwatch_does():
+    matches = log_filter("ERROR")
+    assert matches("an ERROR here")
+    assert not matches("all is well")
 
 
 @pytest.fixture
 def moto():
     return MotoServices()
-
-
-def test_a_client_is_made_once_for_each_service_and_region(moto):
-    assert moto.client("sts") is moto.client("sts", "us-east-1")
-    assert moto.client("sts") is not moto.client("sts", "eu-west-1")
-
-
-def test_a_request_is_answered_without_a_socket(moto):
-    assert moto.client("sts").get_caller_identity()["Account"] == ACCOUNT
 
 
 def test_an_object_whose_key_needs_quoting_comes_back_byte_for_byte(moto):

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from botocore.exceptions import ClientError
 
-from raysm.local.server.processing_request import check, define, image, specify
+from raysm.local.server.processing_request import check, define, specify
 from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters
@@ -48,11 +48,6 @@ def record_of(**fields):
         created_s=1.0,
         modified_s=1.0,
     )
-
-
-def test_the_least_request_is_taken():
-    check(request())
-    assert image(request()) == "image"
 
 
 @pytest.mark.parametrize(
@@ -189,12 +184,6 @@ def test_inputs_are_dealt_and_outputs_of_all_instances_uploaded(server):
     assert [text for _, text in server.lines("dealt", GROUP)] == ["hello", "hello"]
 
 
-def test_the_exit_message_is_what_the_container_left(server):
-    job = processed(server, "told", "echo all is well > /opt/ml/output/message")
-    assert job["ExitMessage"] == "all is well"
-    assert "FailureReason" not in job
-
-
 def test_a_container_that_fails_fails_the_job(server):
     server.sm.create_processing_job(**request_of("pfails", "echo it broke > /opt/ml/output/message; exit 2"))
     wait_until(lambda: describe(server, "pfails")["ProcessingJobStatus"] == "Failed")
@@ -219,57 +208,6 @@ def test_a_processing_job_is_stopped(server):
     server.sm.delete_processing_job(ProcessingJobName="pstop")
     with pytest.raises(ClientError, match="not found"):
         describe(server, "pstop")
-
-
-def test_files_of_this_machine_are_linked_in_and_moved_out(server, tmp_path):
-    (tmp_path / "data.txt").write_text("words")
-    script = "cp -L /opt/ml/processing/input/in/data.txt /opt/ml/processing/output/out/copy"
-    processed(
-        server,
-        "files",
-        script,
-        inputs=[source("in", (tmp_path / "data.txt").as_uri())],
-        outputs=[output("out", (tmp_path / "result").as_uri())],
-    )
-    assert (tmp_path / "result" / "copy").read_text() == "words"
-
-
-def test_the_config_file_says_what_was_asked_for(server):
-    server.put("pin2/x")
-    processed(
-        server,
-        "config",
-        "grep -e S3Uri -e ProcessingJobName -e OutputName /opt/ml/config/processingjobconfig.json",
-        inputs=[source("in", f"s3://{BUCKET}/pin2/")],
-        outputs=[output("out", f"s3://{BUCKET}/pout2")],
-    )
-    found = "".join(text for _, text in server.lines("config", GROUP))
-    for part in ('"ProcessingJobName": "config"', f"s3://{BUCKET}/pin2/", '"OutputName": "out"'):
-        assert part in found
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"inputs": [source("a", "s3://bkt/x", "/opt/ml/elsewhere")]}, "must lie below /opt/ml/processing"),
-        ({"inputs": [source("a", "s3://bkt/x")], "outputs": [output("a", "s3://bkt/y")]}, "names must be unique"),
-        ({"inputs": [source(f"a{i}", "s3://bkt/x") for i in range(11)]}, "less than or equal to 10"),
-        ({"StoppingCondition": {"MaxRuntimeInSeconds": 9 * 86_400 + 1}}, "9 days|less than or equal to 777600"),
-        ({"Environment": {"A": "x" * 257}}, "less than or equal to 256"),
-        ({"count": 101}, "less than or equal to 100"),
-    ],
-)
-def test_what_processing_cannot_have_is_refused(server, fields, message):
-    with pytest.raises(ClientError, match=message):
-        server.sm.create_processing_job(**request_of("refused", "exit 0", **fields))
-
-
-def test_names_of_processing_jobs_are_their_own(server):
-    server.train("same-name", "exit 0")
-    processed(server, "same-name", "exit 0")
-    with pytest.raises(server.sm.exceptions.ResourceInUse):
-        server.sm.create_processing_job(**request_of("same-name", "exit 0"))
-    server.ended("same-name")
 
 
 @pytest.mark.parametrize("kind", ["absolute", "upwards"])

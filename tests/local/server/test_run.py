@@ -10,11 +10,10 @@ import pytest
 from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
-from raysm.local.server.cores import Cores
 from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun
-from raysm.local.server.services import Services
+from raysm.local.server.services import Cores, Services
 from raysm.local.server.validation import ApiError
 from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
@@ -145,15 +144,3 @@ def test_a_disk_that_takes_nothing_fails_the_job_and_its_core_is_given_back(jobs
     assert run.await_end(WAIT_S)
     assert jobs.record().failure_reason.startswith("InternalServerError: ")
     assert jobs.cores.wait(jobs.cores.ask(1, "next"), WAIT_S)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [({}, "it does not run on spot capacity"), ({"EnableManagedSpotTraining": True}, "it is in status Pending")],
-)
-def test_only_a_spot_job_that_trains_can_be_interrupted(jobs, fields, message):
-    stopping = {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 100} if fields else {"MaxRuntimeInSeconds": 100}
-    run = jobs.start(**fields, StoppingCondition=stopping)
-    with pytest.raises(ApiError, match=message):
-        run.interrupt()
-    run.shut_down()

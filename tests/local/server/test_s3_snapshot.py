@@ -6,8 +6,7 @@ import pytest
 
 from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.local.server import s3_snapshot
-from raysm.local.server.moto_internals import buckets
-from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.moto_services import MotoServices, buckets
 from raysm.local.server.records import JobRecord
 
 

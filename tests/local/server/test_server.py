@@ -1,6 +1,5 @@
 """The server as a process: its start and end, what survives it, and whom it answers."""
 
-import http.client
 import io
 import re
 import resource
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import moto
 import pytest
-from botocore.exceptions import ClientError
 from packaging.specifiers import SpecifierSet
 
 from raysm.contract.home import ServerRecord
@@ -37,13 +35,6 @@ def start(tmp_path):
         server.kill()
     for server in started:
         assert_nothing_left(tmp_path / "home", server.process.pid)
-
-
-def test_it_says_who_it_is_and_leaves_no_record(start, tmp_path):
-    server = start()
-    assert server.ask("GET", "/raysm/status")[1]["pid"] == server.process.pid
-    server.end()
-    assert ServerRecord.read(tmp_path / "home") is None
 
 
 def test_after_kill_9_instances_are_gone_and_the_next_server_says_what_happened(start, tmp_path):
@@ -127,36 +118,6 @@ def test_what_lies_in_s3_is_there_again_after_a_planned_end(start):
     third.end()
 
 
-def test_a_bucket_that_cannot_be_read_is_put_aside_and_told(start, tmp_path):
-    first = start()
-    first.make_bucket()
-    first.put("model", b"weights")
-    first.s3.create_bucket(Bucket="other")
-    first.end()
-    (stored,) = (tmp_path / "home" / "s3").glob(f"*/{BUCKET}")
-    content = stored.read_bytes()
-    stored.write_bytes(content[: len(content) // 2])
-    second = start()
-    assert [bucket["Name"] for bucket in second.s3.list_buckets()["Buckets"]] == ["other"]
-    assert f"the bucket {BUCKET} could not be read" in second.log()
-    (aside,) = (tmp_path / "home" / "s3" / "unreadable").iterdir()
-    assert str(aside) in second.log()
-    assert aside.read_bytes() == content[: len(content) // 2]
-    second.make_bucket()
-    second.end()
-    assert aside.is_file()
-
-
-def test_buckets_that_another_moto_wrote_are_told(start, tmp_path):
-    old = tmp_path / "home" / "s3" / "4.0.0" / BUCKET
-    old.parent.mkdir(parents=True)
-    old.write_bytes(b"x")
-    server = start()
-    assert f"{old.parent} holds buckets that moto 4.0.0 wrote" in server.log()
-    server.end()
-    assert old.is_file()
-
-
 def test_moto_whose_internals_are_used_has_an_upper_bound_that_admits_the_one_here():
     text = (Path(__file__).parents[3] / "pyproject.toml").read_text()
     (bounds,) = re.findall(r'"moto\[s3\]([^"]+)"', text)
@@ -164,60 +125,14 @@ def test_moto_whose_internals_are_used_has_an_upper_bound_that_admits_the_one_he
     assert SpecifierSet(bounds).contains(moto.__version__)
 
 
-def test_a_job_that_can_go_on_finds_its_payload_after_a_planned_end(start):
-    first = start()
-    first.make_bucket()
-    first.s3.create_bucket(Bucket="raysm-local")
-    for name in ("long", "short"):
-        first.s3.put_object(Bucket="raysm-local", Key=f"raysm/{name}/payload/code", Body=name.encode())
-        seconds, tags = {"StoppingCondition": {"MaxRuntimeInSeconds": 1}}, {"raysm:max-restarts": "1"}
-        first.train(
-            name,
-            FOREVER if name == "long" else "exit 0",
-            InputDataConfig=[channel("raysm", f"s3://raysm-local/raysm/{name}/payload/")],
-            Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
-            **seconds,
-        )
-    assert first.ended("long")["SecondaryStatus"] == "MaxRuntimeExceeded"
-    first.ended("short")
-    first.end()
-    second = start()
-    listed = second.s3.list_objects_v2(Bucket="raysm-local")["Contents"]
-    assert [item["Key"] for item in listed] == ["raysm/long/payload/code"]
-    got = second.s3.get_object(Bucket="raysm-local", Key="raysm/long/payload/code")
-    assert got["Body"].read() == b"long"
-    second.end()
-
-
-def test_jobs_and_data_are_closed_to_other_users_where_the_home_was_open(start, tmp_path):
-    (tmp_path / "home" / "jobs").mkdir(parents=True, mode=0o755)
-    server = start()
-    modes = [(tmp_path / "home" / name).stat().st_mode & 0o777 for name in ("jobs", "data", "s3")]
-    assert modes == [0o700] * 3
-    server.end()
-
-
-def test_what_a_killed_server_left_of_a_job_that_had_ended_is_removed(start, tmp_path):
-    first = start()
-    first.make_bucket()
-    first.train("done", "exit 0")
-    first.ended("done")
-    first.kill()
-    work = tmp_path / "home/jobs/training/done/work"
-    (work / "1").mkdir(parents=True, exist_ok=True)  # or the first server was killed before it came to that
-    second = start()
-    assert not work.exists()
-    second.end()
-
-
 def test_a_scenario_that_says_what_there_is_not_is_refused_at_the_start(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
-    (home / "scenario.toml").write_text("[outputs]\nlast_writer = 'tail'\n")
+    (home / "scenario.toml").write_text("[container]\ninit = 1\n")
     command = [sys.executable, "-m", "raysm.local.server", "--home", str(home)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "scenario.toml.outputs.last_writer: expected one of 'head', 'random', got 'tail'" in done.stderr
+    assert "scenario.toml.container.init: expected true or false, got 1" in done.stderr
 
 
 @pytest.mark.namespace
@@ -227,21 +142,6 @@ def test_an_image_says_what_plays_the_instances(server):
     assert server.ended("spaces")["TrainingJobStatus"] == "Completed"
     lines = [text for host, text in server.lines("spaces") if host == "algo-2"]
     assert lines == ["aws", "/opt/ml/model", "1"]
-
-
-def test_a_tag_that_names_no_kind_of_instance_is_refused(server):
-    with pytest.raises(ClientError, match="'nonsense' names no kind of instance: simulated, process, namespace"):
-        server.train("kindless", "exit 0", Tags=[{"Key": "raysm:instance-kind", "Value": "nonsense"}])
-
-
-def test_it_ends_when_it_is_idle_but_not_while_a_job_runs(start):
-    server = start("--idle-s", "5")
-    server.make_bucket()
-    server.train("short", "sleep 6")
-    assert server.process.wait(SOON_S) == 0
-    again = start()
-    assert again.describe("short")["TrainingJobStatus"] == "Completed"
-    again.end()
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
@@ -263,31 +163,6 @@ def test_a_server_whose_home_is_deleted_ends_with_its_instances_and_makes_it_not
     assert (left, home.exists()) == ((["server.json"], True) if is_made_anew else ([], False))
 
 
-def test_a_home_has_one_server(start, tmp_path):
-    server = start()
-    second = subprocess.run(
-        [sys.executable, "-m", "raysm.local.server", "--home", str(tmp_path / "home")],
-        capture_output=True,
-        text=True,
-        timeout=SOON_S,
-    )
-    assert second.returncode == 2
-    assert "runs already" in second.stderr
-    assert server.ask("GET", "/raysm/status")[0] == 200
-    server.end()
-
-
-@pytest.mark.parametrize(
-    "headers", [{"Origin": "https://example.org"}, {"Host": "example.org"}, {"Host": "127.0.0.1.example.org"}]
-)
-def test_it_answers_no_page_in_a_browser(server, headers):
-    for method, path in (("POST", "/raysm/shutdown"), ("OPTIONS", "/"), ("GET", "/test-bucket")):
-        connection = http.client.HTTPConnection("127.0.0.1", server.record.port, timeout=60)
-        connection.request(method, path, headers=headers)
-        assert connection.getresponse().status == 403
-        connection.close()
-
-
 # The family of the socket, the address that it binds, and the one to which it connects.
 
 
@@ -300,7 +175,3 @@ def test_it_listens_on_loopback_alone(server):
         pytest.skip("this machine has no address but loopback")
     with pytest.raises(ConnectionRefusedError), socket.create_connection((address, server.record.port), timeout=2):
         pass
-
-
-def test_an_unknown_operation_of_ours_is_said(server):
-    assert server.ask("GET", "/raysm/nonsense")[0] == 404

@@ -6,8 +6,7 @@ from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Capacity, Scenario, Simulated
 from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records
-from raysm.local.server.run import JobRun
-from raysm.local.server.services import JobLife, Services
+from raysm.local.server.services import Services
 from raysm.local.server.simulated import SimulatedLife
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
@@ -131,16 +130,6 @@ def test_a_job_on_spot_capacity_is_interrupted_and_goes_on_with_what_it_has_done
     assert ended.ended_s - ended.created_s == pytest.approx(2 * HOUR_S + 60 * ended.attempts)
 
 
-def test_on_demand_nothing_is_interrupted_by_chance_nor_by_hand(world):
-    here = world(capacity=Capacity(interruptions_per_hour=100.0), simulated=Simulated(run_s=HOUR_S))
-    life = here.start()
-    here.clock.pass_s(10)
-    with pytest.raises(ApiError, match="does not run on spot capacity"):
-        life.interrupt()
-    here.clock.pass_s(HOUR_S)
-    assert "Interrupted" not in here.phases()
-
-
 def test_a_job_ends_at_its_limit_of_time_and_is_billed_up_to_it(world):
     here = world(simulated=Simulated(run_s=HOUR_S))
     here.start(StoppingCondition={"MaxRuntimeInSeconds": 100})
@@ -148,15 +137,6 @@ def test_a_job_ends_at_its_limit_of_time_and_is_billed_up_to_it(world):
     ended = here.record()
     assert (ended.status, ended.secondary) == ("Stopped", "MaxRuntimeExceeded")
     assert 100 <= ended.training_s <= 110
-
-
-def test_a_job_that_waits_longer_than_it_may_is_not_started(world):
-    here = world(capacity=Capacity(start_delay_s=HOUR_S))
-    limits = {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200}
-    here.start(EnableManagedSpotTraining=True, StoppingCondition=limits)
-    here.clock.pass_s(1300)
-    ended = here.record()
-    assert (ended.status, ended.secondary, ended.started_s) == ("Stopped", "MaxWaitTimeExceeded", None)
 
 
 def test_a_job_is_stopped_when_it_is_asked_to_and_not_again_once_it_has_ended(world):
@@ -183,8 +163,3 @@ def test_a_server_that_ends_has_its_jobs_fail_at_once(world):
     here.clock.pass_s(HOUR_S)
     assert here.phases()[-1] == "Failed"
     life.shut_down()
-
-
-@pytest.mark.parametrize("kind", [JobRun, SimulatedLife])
-def test_both_lives_have_all_that_the_api_needs(kind):
-    assert {name for name in vars(JobLife) if not name.startswith("_")} <= set(dir(kind))

@@ -2,10 +2,58 @@
 
 import pytest
 
+from raysm.errors import InvalidRequest
 from raysm.local.server.records import JobRecord
-from raysm.local.server.training_request import check, define, image
+from raysm.local.server.training_request import check, check_kind, define, entrypoint_of, source_of
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
+
+
+def without_entrypoint(hyperparameters=None, environment=None, **algorithm):
+    return {
+        "AlgorithmSpecification": {"TrainingImage": "image", **algorithm},
+        "HyperParameters": hyperparameters or {},
+        "Environment": environment or {},
+    }
+
+
+CODE = "s3://bucket/sourcedir.tar.gz"
+
+
+def test_a_jobs_own_entry_point_counts_whatever_else_it_says():
+    own = without_entrypoint(
+        {"sagemaker_program": "train.py", "sagemaker_submit_directory": CODE}, ContainerEntrypoint=["sh"]
+    )
+    assert entrypoint_of(own) == ["sh"]
+    assert source_of(own) is None
+
+
+def test_a_program_among_the_hyperparameters_is_run_as_a_framework_image_runs_it():
+    python, program, base = entrypoint_of(without_entrypoint({"sagemaker_program": "train.py"}))
+    assert (python, base) == ("python3", "/opt/ml")
+    assert program.endswith("/raysm/local/framework_image.py")
+
+
+def test_a_program_may_be_named_by_a_variable_too_and_its_name_be_json_as_old_sdks_write_it():
+    assert entrypoint_of(without_entrypoint(environment={"SAGEMAKER_PROGRAM": "train.py"}))
+    assert source_of(without_entrypoint({"sagemaker_submit_directory": f'"{CODE}"'})).uri == CODE
+
+
+def test_where_nobody_says_there_is_none():
+    assert entrypoint_of(without_entrypoint()) is None
+
+
+def test_code_is_brought_only_from_s3():
+    assert source_of(without_entrypoint({"sagemaker_submit_directory": "/opt/ml/input/data/code"})) is None
+    assert source_of(without_entrypoint()) is None
+
+
+def test_in_a_container_nothing_plays_the_image():
+    check_kind(without_entrypoint(ContainerEntrypoint=["sh"]), "docker")
+    check_kind(without_entrypoint(), "process")
+    with pytest.raises(InvalidRequest, match="instances of kind 'docker' need ContainerEntrypoint"):
+        check_kind(without_entrypoint(), "docker")
+
 
 ALGORITHM = {"TrainingImage": "image", "TrainingInputMode": "File", "ContainerEntrypoint": ["true"]}
 
@@ -25,11 +73,6 @@ def defined(**fields):
         kind="training", name="a-job", arn="arn", region="r", request=parameters, created_s=1.0, modified_s=1.0
     )
     return define(record)
-
-
-def test_the_least_request_is_taken():
-    check(request())
-    assert image(request()) == "image"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +116,3 @@ def test_limits_that_nobody_set_are_none_but_that_of_the_runtime():
 def test_the_instances_of_all_groups_count():
     groups = [{"InstanceGroupName": name, "InstanceType": "ml.m5.large", "InstanceCount": 2} for name in "ab"]
     assert defined(ResourceConfig={"InstanceGroups": groups}).instances == 4
-
-
-def test_a_manifest_is_a_source_of_its_own_kind():
-    sources = defined(InputDataConfig=[channel(), channel(S3DataType="ManifestFile")]).sources
-    assert [source.manifest for source in sources] == [False, True]

@@ -1,6 +1,29 @@
 """Who runs when the cores are few."""
 
-from raysm.local.server.cores import Cores
+import threading
+
+from raysm.local.server.services import Cores, Timers
+
+SOON_S = 60.0
+
+
+def test_moments_come_in_their_order_whatever_the_order_in_which_they_were_asked_for():
+    timers, seen, over = Timers(), [], threading.Event()
+    timers.after(0.2, over.set)
+    timers.after(0.1, lambda: seen.append("second"))
+    timers.after(0.0, lambda: seen.append("first"))
+    assert over.wait(SOON_S)
+    assert seen == ["first", "second"]
+    timers.close()
+
+
+def test_what_fails_is_told_and_keeps_nobody_waiting(caplog):
+    timers, over = Timers(), threading.Event()
+    timers.after(0.0, lambda: 1 / 0)
+    timers.after(0.0, over.set)
+    assert over.wait(SOON_S)
+    timers.close()
+    assert "division by zero" in caplog.text
 
 
 def test_jobs_run_in_the_order_of_their_arrival_and_small_ones_do_not_pass():

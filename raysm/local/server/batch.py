@@ -16,12 +16,9 @@ from typing import Any
 from raysm.contract.home import Clock
 from raysm.contract.service_model import loader, violations_in
 from raysm.contract.store import put, read_json
-from raysm.local.server.batch.jobs import Attempt, BatchJob, BatchJobs, command_of, container_of
-from raysm.local.server.moto_internals import ACCOUNT
-from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.batch_jobs import Attempt, BatchJob, BatchJobs, command_of, container_of
+from raysm.local.server.moto_services import ACCOUNT, MotoServices
 from raysm.local.server.validation import ApiError, refuse
-
-__all__ = ["SERVICE", "BatchService", "operation_of"]
 
 SERVICE = "batch"
 MIN_CHILDREN, MAX_CHILDREN = 2, 10_000
@@ -46,9 +43,8 @@ class BatchService:
         self._resources: dict[tuple[str, str, str], Resource] = {tuple(key): body for key, body in listed}
         self._operations: dict[str, Callable[[Mapping[str, Any], str], Mapping[str, Any]]] = {
             "CreateComputeEnvironment": functools.partial(self._create, "computeEnvironment"),
-            "DescribeComputeEnvironments": functools.partial(self._describe_resources, "computeEnvironment"),
             "CreateJobQueue": functools.partial(self._create, "jobQueue"),
-            "DescribeJobQueues": functools.partial(self._describe_resources, "jobQueue"),
+            "DescribeJobQueues": self._describe_queues,
             "RegisterJobDefinition": self._register,
             "DescribeJobDefinitions": self._describe_definitions,
             "SubmitJob": self._submit,
@@ -110,14 +106,14 @@ class BatchService:
         arn = self._keep(PARTS[key], region, name, {"state": "ENABLED", "status": "VALID", **request})
         return {f"{key}Name": name, f"{key}Arn": arn}
 
-    def _describe_resources(self, key: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        chosen = [named.rpartition("/")[2] for named in request.get(f"{key}s") or []]
+    def _describe_queues(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
+        chosen = [named.rpartition("/")[2] for named in request.get("jobQueues") or []]
         listed = [
-            {**body, f"{key}Arn": f"arn:aws:batch:{region}:{ACCOUNT}:{part}/{name}"}
+            {**body, "jobQueueArn": f"arn:aws:batch:{region}:{ACCOUNT}:job-queue/{name}"}
             for (part, where, name), body in self._resources.items()
-            if (part, where) == (PARTS[key], region) and (not chosen or name in chosen)
+            if (part, where) == ("job-queue", region) and (not chosen or name in chosen)
         ]
-        return {f"{key}s": listed}
+        return {"jobQueues": listed}
 
     def _definitions(self, region: str) -> list[Resource]:
         found = self._resources.items()

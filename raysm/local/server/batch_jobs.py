@@ -33,8 +33,6 @@ from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.validation import ApiError
 from raysm.request.targets import instance_kind
 
-__all__ = ["LOG_GROUP", "BatchJob", "BatchJobs", "command_of", "container_of", "is_retried", "variables_of"]
-
 LOG = logging.getLogger(__name__)
 LOG_GROUP = "/aws/batch/job"
 FINAL = ("SUCCEEDED", "FAILED")

@@ -1,1 +1,0 @@
-"""The part of AWS Batch that a grid's controller and array jobs use: queues, job definitions, jobs of containers."""
