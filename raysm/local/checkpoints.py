@@ -68,7 +68,6 @@ class CheckpointSync:
     """Synchronizes a store with the instances' checkpoint folders."""
 
     def __init__(self, store: CheckpointStore, instances: Sequence[Path]) -> None:
-        """Use a store and the existing folder of each instance."""
         self._store = store
         self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
         self._lock = threading.Lock()

@@ -48,7 +48,6 @@ class HostNames:
     """The name files of the instances of one job."""
 
     def __init__(self, addresses: Mapping[str, str], scenario: Scenario) -> None:
-        """Name the addresses by host, as the scenario's tables ``network`` and ``container`` say."""
         self._addresses = addresses
         self._switches = scenario.network
         self._host_name = scenario.container.hostname

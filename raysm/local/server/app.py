@@ -56,7 +56,6 @@ class App:
         market: MarketService,
         batch: BatchService,
     ) -> None:
-        """Route to these services; ``faults`` decides which requests fail."""
         self._sagemaker = sagemaker
         self._logs = logs
         self._console = console

@@ -105,7 +105,6 @@ class BatchJobs:
     """All jobs; a thread starts their programs in the order of submission and watches them."""
 
     def __init__(self, home: Path, clock: Clock, moto: MotoServices) -> None:
-        """Run programs below ``home``; their lines go to the logs of ``moto``."""
         self._home, self._clock, self._moto = home, clock, moto
         self._folder = home / "batch" / "work"
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -143,7 +143,6 @@ class Console:
     def __init__(
         self, operations: Operations, cores: Cores, *, started_s: float, shut_down: Callable[[], None]
     ) -> None:
-        """Answer for a server; ``shut_down`` asks it to end."""
         self._operations = operations
         self._cores = cores
         self._started_s = started_s

@@ -1,26 +1,23 @@
 """The parts of a request that a job's life needs, the same for all APIs; and the module that reads each API's requests.
 
-To serve another API, write a module with the functions of ``ServedApi`` and add one entry to ``SERVED``.
+To serve another API, write a module with the same functions as ``training_request`` and add one entry to ``SERVED``.
 """
 
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from raysm.contract.job_api import PROCESSING, TRAINING, JobApi
 from raysm.contract.names import INSTANCE_KIND_TAG
 from raysm.contract.paths import DEFAULT_BASE
-from raysm.local.job_spec import JobSpec
-from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import validation
 from raysm.request.targets import INSTANCE_KINDS, kind_of_image
 
-if TYPE_CHECKING:
-    from raysm.local.server.objects import Objects
-
 BASE = PurePosixPath(DEFAULT_BASE)
+EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
+"""Why a job is to end before its instances do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,25 +74,30 @@ class Definition:
     kms_key: str | None = None
     """Key that encrypts outputs in S3."""
 
+    def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
+        """Return the time limit that is exceeded.
+
+        Args:
+            waited_s: Time since the request.
+            ran_s: Time for which the instances have run.
+            pending: Whether the job waits for its turn.
+        """
+        if self.max_wait_s is not None and waited_s > self.max_wait_s:
+            return "wait"
+        if ran_s > self.max_runtime_s:
+            return "runtime"
+        if pending and self.max_pending_s is not None and waited_s > self.max_pending_s:
+            return "pending"
+        return None
+
+    def left_s(self, *, waited_s: float, ran_s: float) -> float:
+        """Return the seconds until a running job exceeds a limit."""
+        left_s = self.max_runtime_s - ran_s
+        return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
+
 
 Sources: TypeAlias = Mapping[str, tuple[Path, bool]]
 """By channel: the path of its data on this machine, and whether the job owns it."""
-
-
-class ServedApi(Protocol):
-    """The functions that differ between the APIs."""
-
-    def check(self, request: Mapping[str, Any]) -> None:
-        """Raise ApiError for what is not available on this machine."""
-
-    def image(self, request: Mapping[str, Any]) -> str:
-        """Return the image of a checked request."""
-
-    def define(self, record: JobRecord) -> Definition:
-        """Return the definition of a job."""
-
-    def specify(self, record: JobRecord, objects: "Objects", sources: Sources) -> JobSpec:
-        """Return the specification of the instances."""
 
 
 SERVED: Mapping[JobApi, str] = {
@@ -104,9 +106,9 @@ SERVED: Mapping[JobApi, str] = {
 }
 
 
-def served(api: JobApi) -> ServedApi:
-    """Return the module that reads the requests of an API."""
-    return cast(ServedApi, importlib.import_module(SERVED[api]))
+def served(api: JobApi) -> Any:
+    """Return the module that reads the requests of an API: its ``check``, ``image``, ``define`` and ``specify``."""
+    return importlib.import_module(SERVED[api])
 
 
 def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:

@@ -88,7 +88,6 @@ class Faults:
     """Decides which requests fail; every method may be called from any thread."""
 
     def __init__(self, scenario: Scenario, chance: Random, clock: Clock | None = None) -> None:
-        """Follow ``scenario``; ``clock`` measures rates."""
         self._scenario = scenario
         self._chance = chance
         self._clock = clock or Clock()

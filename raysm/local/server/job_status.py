@@ -1,20 +1,18 @@
-"""The status of one job while it runs: its time limits, its possible ends in AWS's words, and waiting for changes."""
+"""The status of one job while it runs: its possible ends in AWS's words, and waiting for changes."""
 
+import abc
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from raysm.contract.job_api import JobApi
 from raysm.contract.result import SERVICE_REASON
+from raysm.local.instances import Instance
 from raysm.local.local_job import Outcome
-from raysm.local.server.definitions import Definition
+from raysm.local.server.definitions import EndReason
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.services import Ticket
 from raysm.local.server.validation import ApiError
-
-EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
-"""Why a job is to end before its instances do."""
 
 ENDS: Mapping[EndReason, tuple[str, str]] = {
     "stop": ("Stopped", "{} job stopped"),
@@ -31,48 +29,6 @@ FAILURES: Mapping[EndReason, str] = {
 
 INTERNAL_ERROR = "We encountered an internal error. Please try again."
 """AWS's words after ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimeLimits:
-    """How long a job may wait and run, in seconds; None is no limit."""
-
-    max_runtime_s: float
-    """For running, in all attempts."""
-    max_wait_s: float | None
-    """From the request to the end, waiting and running."""
-    max_pending_s: float | None
-    """For waiting until the job's first instances start."""
-
-    @classmethod
-    def of(cls, definition: Definition) -> "TimeLimits":
-        """Return the limits of a job."""
-        return cls(
-            max_runtime_s=definition.max_runtime_s,
-            max_wait_s=definition.max_wait_s,
-            max_pending_s=definition.max_pending_s,
-        )
-
-    def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
-        """Return the limit that is exceeded.
-
-        Args:
-            waited_s: Time since the request.
-            ran_s: Time for which the instances have run.
-            pending: Whether the job waits for its turn.
-        """
-        if self.max_wait_s is not None and waited_s > self.max_wait_s:
-            return "wait"
-        if ran_s > self.max_runtime_s:
-            return "runtime"
-        if pending and self.max_pending_s is not None and waited_s > self.max_pending_s:
-            return "pending"
-        return None
-
-    def left_s(self, *, waited_s: float, ran_s: float) -> float:
-        """Return the seconds until a running job exceeds a limit."""
-        left_s = self.max_runtime_s - ran_s
-        return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
 
 
 def ended(reason: EndReason, title: str) -> tuple[str, str]:
@@ -148,7 +104,6 @@ class JobStatus:
     """
 
     def __init__(self, records: Records, record: JobRecord) -> None:
-        """Follow a job whose record was added."""
         self._records = records
         self._api, self._name, self._region = record.api, record.name, record.region
         self.final = threading.Event()
@@ -216,8 +171,8 @@ class JobStatus:
         self.changes.add()
 
 
-class HasStatus:
-    """The part of a ``JobLife`` that reports its ``_status``."""
+class JobLife(abc.ABC):
+    """Runs one job whose record was added; nothing happens before ``start``."""
 
     _status: JobStatus
 
@@ -233,3 +188,29 @@ class HasStatus:
     def await_change(self, seen: int, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return the count."""
         return self._status.changes.wait(seen, timeout_s)
+
+    @property
+    @abc.abstractmethod
+    def instances(self) -> Mapping[str, Instance]:
+        """The instances by host, while they run."""
+
+    @property
+    @abc.abstractmethod
+    def running(self) -> bool:
+        """Whether something is still done for the job."""
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Begin."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Ask the job to end; raise ApiError if it has ended."""
+
+    @abc.abstractmethod
+    def interrupt(self) -> None:
+        """Take the job's spot capacity back; raise ApiError if it has none."""
+
+    @abc.abstractmethod
+    def shut_down(self) -> None:
+        """End the job at once, since the server ends."""

@@ -43,7 +43,6 @@ class LogService:
     """Answers DescribeLogStreams, GetLogEvents and FilterLogEvents."""
 
     def __init__(self, records: Records) -> None:
-        """Serve the logs of the jobs in ``records``."""
         self._records = records
         self._operations: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
             "DescribeLogStreams": self._describe,

@@ -36,7 +36,6 @@ class Stock:
     """The instances of all regions; every method may be called from any thread."""
 
     def __init__(self, scenario: Scenario, records: Records) -> None:
-        """Have the instances of ``scenario``."""
         self._scenario = scenario
         self._records = records
         self._lock = threading.Lock()
@@ -157,16 +156,11 @@ class JobInstances:
             self._is_taken = False
             self._stock.give_back(self._record)
 
-    def lack(self) -> tuple[str, str, str, str]:
-        """Return status, secondary status, message and reason of a job that gets none."""
-        return "Failed", "Failed", f"{self._record.api.title} job failed", INSUFFICIENT
-
 
 class MarketService:
     """Answers GetProducts, ListServiceQuotas, ListAWSDefaultServiceQuotas and GetServiceQuota for SageMaker."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """Answer from ``scenario``."""
         self._scenario = scenario
 
     def answer(self, target: str, request: Mapping[str, Any], region: str) -> dict[str, Any] | None:

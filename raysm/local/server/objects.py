@@ -188,7 +188,6 @@ class S3Store:
     """Checkpoints below a prefix of S3."""
 
     def __init__(self, objects: Objects, uri: str) -> None:
-        """Keep checkpoints below ``uri``."""
         self._objects = objects
         self._uri = uri
 

@@ -21,10 +21,11 @@ from raysm.local.server.answers import (
     tags_of,
 )
 from raysm.local.server.definitions import kind_of, served
+from raysm.local.server.job_status import JobLife
 from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.run import JobRun
-from raysm.local.server.services import JobLife, Services
+from raysm.local.server.services import Services
 from raysm.local.server.simulated import SimulatedLife
 from raysm.local.server.validation import ApiError, check, check_rules, validation
 from raysm.request.targets import instance_kind

@@ -25,21 +25,19 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob, Outcome
-from raysm.local.server.definitions import served
+from raysm.local.server.definitions import Definition, EndReason, served
 from raysm.local.server.job_status import (
     FAILURES,
     INTERNAL_ERROR,
-    EndReason,
-    HasStatus,
+    JobLife,
     JobStatus,
-    TimeLimits,
     check_interruption,
     check_stop,
     ended,
     failure_reason,
 )
 from raysm.local.server.log_files import LogWriter, MetricScanner
-from raysm.local.server.market import JobInstances
+from raysm.local.server.market import INSUFFICIENT, JobInstances
 from raysm.local.server.objects import bring, exit_message, upload, upload_order
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services
@@ -62,20 +60,18 @@ class _Ended(Exception):
     """The job must not go on; its end reason says why."""
 
 
-class JobRun(HasStatus):
+class JobRun(JobLife):
     """Runs one job."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
-        """Prepare a job whose record was added; nothing happens before ``start``."""
         self._services = services
         self._records = services.records
         self._api = record.api
         self._name = record.name
         self._begun_s = time.monotonic()  # monotonic, because a clock may be set
         self._instance_kind = record.instance_kind
-        self._definition = served(record.api).define(record)
+        self._definition: Definition = served(record.api).define(record)
         self._folder = services.records.folder(record.api, record.name, record.region)
-        self._limits = TimeLimits.of(self._definition)
         self._capacity = services.scenario.of(record.region).capacity
         # With the job's own random generator, so that a seed repeats runs in which jobs start at the same time.
         self._job_instances = JobInstances(
@@ -163,7 +159,7 @@ class JobRun(HasStatus):
             if self._warm or self._job_instances.take():
                 self._attempts()
             else:
-                self._finish(*self._job_instances.lack())
+                self._fail(INSUFFICIENT)
         except _Ended:
             self._finish_early()
         except InvalidRequest as error:
@@ -198,7 +194,7 @@ class JobRun(HasStatus):
         """Check the time limits; raise _Ended if the job is to end and has no instances."""
         if self._end_reason is None:
             ran_s = self._training_s + running_s
-            exceeded = self._limits.exceeded(waited_s=self._waited_s, ran_s=ran_s, pending=waiting)
+            exceeded = self._definition.exceeded(waited_s=self._waited_s, ran_s=ran_s, pending=waiting)
             if exceeded == "pending":
                 with self._records.held():
                     # An earlier stop stays the reason.
@@ -308,7 +304,7 @@ class JobRun(HasStatus):
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
         record = self._status.record
         keeps = self._warm or keep_alive_s(record.request)
-        spec = served(self._api).specify(record, self._services.objects, sources)
+        spec: JobSpec = served(self._api).specify(record, self._services.objects, sources)
         return replace(spec, warm=self._services.pools.folder(record) if keeps else None)
 
     def _write_agent_line(self, writer: LogWriter, host: str) -> None:
@@ -355,7 +351,7 @@ class JobRun(HasStatus):
         """Return the seconds until the next time limit or metrics."""
         if self._end_reason is not None:  # no limit applies any more
             return METRICS_S
-        left_s = self._limits.left_s(waited_s=self._waited_s, ran_s=self._training_s + running_s)
+        left_s = self._definition.left_s(waited_s=self._waited_s, ran_s=self._training_s + running_s)
         return max(0.001, min(METRICS_S, left_s))
 
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:

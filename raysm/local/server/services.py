@@ -1,4 +1,4 @@
-"""What all jobs of a server share: cores, timers and the other services; and the interface of a job's life."""
+"""What all jobs of a server share: cores, timers and the other services."""
 
 import heapq
 import itertools
@@ -6,17 +6,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
-from raysm.local.instances import Instance
 from raysm.local.scenario import Scenario
 from raysm.local.server.market import Stock
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
-from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.records import Records
 from raysm.local.server.warm_pools import WarmPools
 
 LOG = logging.getLogger(__name__)
@@ -27,7 +25,6 @@ class Ticket:
     """A job's place in the queue, and its cores once they are granted; always give it back."""
 
     def __init__(self, cores: int, job: str) -> None:
-        """Ask for ``cores`` for ``job``."""
         self.cores = cores
         self.job = job
         self.granted = False
@@ -40,7 +37,6 @@ class Cores:
     """
 
     def __init__(self, cores: int) -> None:
-        """Share out ``cores``."""
         self.cores = cores
         self._free = cores
         self._waiting: deque[Ticket] = deque()
@@ -164,37 +160,3 @@ class Services:
     """Seconds from SIGTERM to SIGKILL."""
     scenario: Scenario = field(default_factory=Scenario)
     chance: Random = field(default_factory=Random)
-
-
-class JobLife(Protocol):
-    """Runs one job whose record was added; ``run`` and ``simulated`` implement it."""
-
-    @property
-    def record(self) -> JobRecord:
-        """The record as it is now."""
-
-    @property
-    def instances(self) -> Mapping[str, Instance]:
-        """The instances by host, while they run."""
-
-    @property
-    def running(self) -> bool:
-        """Whether something is still done for the job."""
-
-    def await_end(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` until the record is final; return whether it is."""
-
-    def await_change(self, seen: int, timeout_s: float) -> int:
-        """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return the count."""
-
-    def start(self) -> None:
-        """Begin; nothing happens before."""
-
-    def stop(self) -> None:
-        """Ask the job to end; raise ApiError if it has ended."""
-
-    def interrupt(self) -> None:
-        """Take the job's spot capacity back; raise ApiError if it has none."""
-
-    def shut_down(self) -> None:
-        """End the job at once, since the server ends."""

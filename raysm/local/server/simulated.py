@@ -17,18 +17,16 @@ from collections.abc import Callable, Mapping
 
 from raysm.local.instances import Instance
 from raysm.local.scenario import spread_by
-from raysm.local.server.definitions import served
+from raysm.local.server.definitions import Definition, EndReason, served
 from raysm.local.server.job_status import (
     FAILURES,
-    EndReason,
-    HasStatus,
+    JobLife,
     JobStatus,
-    TimeLimits,
     check_interruption,
     check_stop,
     ended,
 )
-from raysm.local.server.market import JobInstances
+from raysm.local.server.market import INSUFFICIENT, JobInstances
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services
 
@@ -41,21 +39,22 @@ FAILURE = "simulated_failure"
 """Hyperparameters by which a job sets its own run time and failure."""
 
 
-class SimulatedLife(HasStatus):
-    """Runs one job; see ``raysm.local.server.services.JobLife``."""
+class SimulatedLife(JobLife):
+    """Runs one job; nothing of it really runs."""
 
-    instances: Mapping[str, Instance] = {}
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        """None: nothing runs."""
+        return {}
 
     def __init__(self, services: Services, record: JobRecord) -> None:
-        """Prepare a job whose record was added."""
         self._services = services
         self._clock = services.records.clock
         self._api = record.api
-        self._definition = served(record.api).define(record)
+        self._definition: Definition = served(record.api).define(record)
         scenario = services.scenario.of(record.region)
         self._simulated = scenario.simulated
         self._hyperparameters: Mapping[str, str] = record.request.get("HyperParameters") or {}
-        self._limits = TimeLimits.of(self._definition)
         self._status = JobStatus(services.records, record)
         self._created_s = record.created_s
         self._chance = services.scenario.chance(record.name)
@@ -112,16 +111,16 @@ class SimulatedLife(HasStatus):
     def _launch(self) -> None:
         delay_s, wait_s = self._job_instances.draw_start_s(), self._left_of_wait_s()
         if not self._job_instances.take():
-            self._schedule(min(REFUSAL_S, wait_s), lambda: self._finish(*self._job_instances.lack()))
+            self._schedule(min(REFUSAL_S, wait_s), lambda: self._fail(INSUFFICIENT))
         elif delay_s > wait_s:
-            is_pending = self._limits.max_wait_s is None
+            is_pending = self._definition.max_wait_s is None
             self._schedule(wait_s, lambda: self._end_early("pending" if is_pending else "wait"))
         else:
             self._schedule(delay_s, self._train)
 
     def _left_of_wait_s(self) -> float:
         # MaxPendingTime covers only the wait for the first instances; MaxWaitTime covers interruptions too.
-        limits = (self._limits.max_wait_s, self._limits.max_pending_s if not self._attempts else None)
+        limits = (self._definition.max_wait_s, self._definition.max_pending_s if not self._attempts else None)
         waited_s = self._clock.now() - self._created_s
         return max(0.0, min([limit - waited_s for limit in limits if limit is not None], default=math.inf))
 
@@ -130,7 +129,7 @@ class SimulatedLife(HasStatus):
         self._status.enter("Downloading", "Downloading input data", attempts=self._attempts)
         self._status.enter_training()
         self._running_since_s = self._clock.now()
-        runtime_s = self._limits.max_runtime_s - self._training_s
+        runtime_s = self._definition.max_runtime_s - self._training_s
         interrupted_s = self._job_instances.draw_interruption_s(spot=self._definition.spot)
         if interrupted_s < min(self._left_s, runtime_s):
             self._schedule(interrupted_s, self._interrupted)

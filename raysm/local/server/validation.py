@@ -17,7 +17,6 @@ class ApiError(Exception):
     """
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
-        """Keep the parts."""
         super().__init__(message)
         self.code = code
         self.message = message

@@ -57,7 +57,6 @@ class WarmPools:
     """All warm pools of a server; every method may be called from any thread."""
 
     def __init__(self, records: Records) -> None:
-        """Keep the states of pools in ``records``."""
         self._records = records
         self._pools: dict[str, _Pool] = {}
         self._lock = threading.Lock()

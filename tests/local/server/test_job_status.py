@@ -11,9 +11,7 @@ from raysm.local.local_job import Outcome
 from raysm.local.server.definitions import Definition
 from raysm.local.server.job_status import (
     Changes,
-    HasStatus,
     JobStatus,
-    TimeLimits,
     check_interruption,
     check_stop,
     failure_reason,
@@ -23,7 +21,7 @@ from raysm.local.server.validation import ApiError
 
 
 def limits(max_runtime_s=10.0, **fields):
-    return TimeLimits.of(Definition(sources=(), outputs=(), instances=1, max_runtime_s=max_runtime_s, **fields))
+    return Definition(sources=(), outputs=(), instances=1, max_runtime_s=max_runtime_s, **fields)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +131,7 @@ def test_each_status_and_the_end_are_changes(status):
     assert status.changes.wait(1, 0) == 2
     status.finish("Completed", "Completed", "done")
     assert status.changes.wait(2, 0) == 3
-    told = HasStatus()
-    told._status = status
-    assert (told.await_change(0, 0), told.await_end(0), told.record.status) == (3, True, "Completed")
+    assert (status.final.wait(0), status.record.status) == (True, "Completed")
 
 
 WAIT_S = 60.0

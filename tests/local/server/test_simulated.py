@@ -95,12 +95,12 @@ def test_a_share_of_the_jobs_fails_and_the_same_ones_each_time(world, tmp_path):
     outcomes = []
     for folder in ("first", "second"):
         here = World(tmp_path / folder, simulated=Simulated(run_s=10, failed=0.3))
-        for number in range(100):
+        for number in range(40):
             here.start(f"job-{number}")
         here.clock.pass_s(60)
-        outcomes.append([here.record(f"job-{number}").status for number in range(100)])
+        outcomes.append([here.record(f"job-{number}").status for number in range(40)])
     assert outcomes[0] == outcomes[1]
-    assert 15 <= outcomes[0].count("Failed") <= 45
+    assert 4 <= outcomes[0].count("Failed") <= 24
 
 
 def test_what_the_region_has_not_fails_as_on_aws_and_a_job_that_ends_makes_room(world):
