@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raysm.client.results.batch import Batch, BatchResult
     from raysm.client.results.result import Result
     from raysm.client.results.similarity import SimilarityResult
+    from raysm.client.session.futures import as_completed, gather, progress
     from raysm.client.session.handle import Session
     from raysm.client.source.function import DataParallel, Function
     from raysm.client.source.remote import remote
@@ -97,16 +98,19 @@ __all__ = [
     "SweepResult",
     "TorchScript",
     "Tuning",
+    "as_completed",
     "attach",
     "attach_grid",
     "attach_tuning",
     "choice",
     "file_blocks",
+    "gather",
     "jobs",
     "load_options",
     "lograndint",
     "loguniform",
     "map_blocks",
+    "progress",
     "qloguniform",
     "quniform",
     "randint",
@@ -139,6 +143,7 @@ _HOMES = {
     "raysm.client.tunnel.dashboard": _RAY_ADDRESS,
     "raysm.client.results.result": ("Result",),
     "raysm.client.source.remote": ("remote",),
+    "raysm.client.session.futures": ("as_completed", "gather", "progress"),
     "raysm.client.session.handle": ("Session",),
     "raysm.client.submit": ("submit",),
     "raysm.client.sweep": ("Sweep",),

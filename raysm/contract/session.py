@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from raysm.contract.parcels import Content, Piece, padded_line
 from raysm.errors import InvalidConfig
 from raysm.request.codec import from_json, to_json
 
@@ -39,6 +40,8 @@ BATCH = "batch"
 """A pickled function and several items, in a process of its own on any instance."""
 SHELL = "shell"
 """A command, on an instance."""
+SCATTER = "scatter"
+"""A parcel that becomes an object of Ray's, whose pickled reference is the outcome."""
 CELL = "cell"
 """Source, in the namespace of the session."""
 PUSH = "push"
@@ -118,6 +121,8 @@ class CallRequest:
     """Of a batch: the digest under which its function was sent."""
     first: int = 0
     """Of a batch: the number of its first item among all."""
+    unpack: bool = False
+    """Whether each item of a batch is a tuple of arguments."""
     retries: int = 0
     """How often an item of a batch is tried again."""
     return_exceptions: bool = False
@@ -217,8 +222,9 @@ class Outcome:
 
     error: RemoteError | None = None
     """Why it failed; None where it did not."""
-    pickled: bytes = b""
-    """Its value; of one that failed the exception, or nothing where that cannot be pickled."""
+    pickled: Any = b""
+    """Its value as a parcel, in one piece or a list; of a call that failed its exception, empty if that cannot be
+    pickled."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """The value of a cell's last line as it shows itself, by MIME type; JSON."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -226,12 +232,17 @@ class Outcome:
 
     def encode(self) -> bytes:
         """Return it as bytes."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[Piece]:
+        """Return it as bytes in pieces."""
         # The value stays a pickle within the frame: whoever passes it on need not be able to read it.
         error = None if self.error is None else to_json(self.error)
-        return frame({"error": error, "shown": dict(self.shown), "metadata": dict(self.metadata)}, self.pickled)
+        head = frame({"error": error, "shown": dict(self.shown), "metadata": dict(self.metadata)})
+        return [head, *(self.pickled if isinstance(self.pickled, list) else [self.pickled])]
 
     @staticmethod
-    def decode(content: bytes) -> "Outcome":
+    def decode(content: Content) -> "Outcome":
         """Read what ``encode`` made.
 
         Raises:
@@ -244,26 +255,26 @@ class Outcome:
 
 def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:
     """Return one line of JSON, and ``body`` behind it."""
-    return json.dumps(head).encode() + b"\n" + body
+    return padded_line(json.dumps(head).encode()) + body
 
 
-def unframe(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return what ``frame`` was given.
+def unframe(content: Content) -> tuple[dict[str, Any], Any]:
+    """Return what ``frame`` was given; the body of bytes as bytes, else as a part of ``content``.
 
     Raises:
         InvalidConfig: It is no frame.
     """
     # JSON never has a newline of its own here: json.dumps writes those of texts as \n.
-    line, newline, body = content.partition(b"\n")
+    end = content.find(b"\n")
     try:
-        head = json.loads(line)
+        head = json.loads(content[:end])
     # RecursionError: a hostile head of a thousand brackets is no frame either.
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"no frame of a session: {error}") from error
     # Without a newline it may be cut off: half a head can still be whole JSON.
-    if not newline or not isinstance(head, dict):
+    if end < 0 or not isinstance(head, dict):
         raise InvalidConfig("no frame of a session: its first line is not a JSON object")
-    return head, body
+    return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[end + 1 :]
 
 
 CHUNK_BYTES = 1 << 18

@@ -10,6 +10,7 @@ from typing import Any
 
 import cloudpickle
 
+from raysm.contract.parcels import Pickled
 from raysm.contract.result import Failure
 from raysm.errors import (
     BlockFailed,
@@ -146,10 +147,17 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def pickled_value(value: object, name: str) -> bytes:
-    """Return the value of the function ``name`` pickled; raise InvalidRequest if it cannot be pickled."""
+def pickled_value(value: object, name: str, into: Pickled | None = None) -> bytes:
+    """Return the value of the function ``name`` pickled; or pickle it into ``into``, and return nothing.
+
+    Raises:
+        InvalidRequest: It cannot be pickled.
+    """
     try:
-        return bytes(cloudpickle.dumps(value))
+        if into is None:
+            return bytes(cloudpickle.dumps(value))
+        cloudpickle.Pickler(into, protocol=5, buffer_callback=into.take_buffer).dump(value)
+        return b""
     except Exception as error:  # pickling runs the value's own code, which may raise anything
         raise InvalidRequest(
             f"the value of {name}, a {type(value).__name__}, cannot be pickled: {error}; return plain data, or write "

@@ -38,6 +38,35 @@ def one_more(number):
     return number + 1
 
 
+def made(size):
+    import numpy
+
+    return numpy.ones(size, dtype=numpy.uint8)
+
+
+def size_of(array):
+    return array.nbytes
+
+
+def same(array):
+    return array
+
+
+VALUE_BYTES = 200_000_000
+
+
+def times_of_a_value(run):
+    """Return the seconds in which a large array goes out, comes back, and does both; ``run(function, *args)``."""
+    array, figures = made(VALUE_BYTES), {}
+    for name, function, argument in (("out", size_of, array), ("back", made, VALUE_BYTES), ("both ways", same, array)):
+        began_s = time.perf_counter()
+        value = run(function, argument)
+        figures[f"200 MB {name}, s"] = time.perf_counter() - began_s
+        assert getattr(value, "nbytes", value) == VALUE_BYTES
+        del value
+    return figures
+
+
 class Session:
     """raysm's, in the embedded SageMaker, whose one instance has both cores."""
 
@@ -48,6 +77,9 @@ class Session:
 
     def call(self):
         self.session.run(nothing)
+
+    def run(self, function, *args):
+        return self.session.run(function, *args)
 
     def burst(self, count):
         for call in [self.session.submit(nothing) for _ in range(count)]:
@@ -118,6 +150,9 @@ class IPyParallel:
     def call(self):
         self.view.apply_sync(nothing)
 
+    def run(self, function, *args):
+        return self.view.apply_sync(function, *args)
+
     def burst(self, count):
         for call in [self.view.apply_async(nothing) for _ in range(count)]:
             call.get()
@@ -142,6 +177,9 @@ class Dask:
     def call(self):
         # Not pure: it would be asked once, and answered from memory ever after.
         self.client.submit(nothing, pure=False).result()
+
+    def run(self, function, *args):
+        return self.client.submit(function, *args, pure=False).result()
 
     def burst(self, count):
         self.client.gather([self.client.submit(nothing, pure=False) for _ in range(count)])
@@ -191,6 +229,8 @@ def asked(contender):
         began_s = time.perf_counter()
         assert contender.map(range(ITEMS)) == list(range(1, ITEMS + 1))
         figures[f"map of {ITEMS} items, s"] = time.perf_counter() - began_s
+    if not is_slow:
+        figures |= times_of_a_value(contender.run)
     if not is_slow and hasattr(contender, "interrupt"):
         figures["interrupt of a cell, s"] = contender.interrupt()
     return figures
@@ -213,7 +253,13 @@ def _child(pipe, name):
             latencies(contender, 1 if name == "jobs" else 20)
             pipe.send("warm")
             while (word := pipe.recv()) != "end":
-                pipe.send(asked(contender) if word == "go" else profiled(contender, word))
+                match word:
+                    case "go":
+                        pipe.send(asked(contender))
+                    case "values":
+                        pipe.send(times_of_a_value(contender.run))
+                    case path:
+                        pipe.send(profiled(contender, path))
         finally:
             began_s = time.perf_counter()
             contender.close()
@@ -275,6 +321,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", nargs="*", default=["ipyparallel", "dask", "jobs"], choices=sorted(CONTENDERS))
     parser.add_argument("--profile", type=Path)
+    parser.add_argument("--values", action="store_true", help="only arrays of 200 MB")
     chosen = parser.parse_args()
     processes, figures, closed = [], {}, {}
     try:
@@ -286,7 +333,7 @@ def main():
         rounds = {name: [] for name in figures}
         for _ in range(chosen.rounds):
             for process in processes:
-                rounds[process.name].append(process.ask("go"))
+                rounds[process.name].append(process.ask("values" if chosen.values else "go"))
         if chosen.profile:
             processes[0].ask(str(chosen.profile))
     finally:

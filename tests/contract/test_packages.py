@@ -74,7 +74,18 @@ def test_what_c_files_include_travels_with_them():
 
 def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
     text = (Path(raysm.__file__).parents[1] / "pyproject.toml").read_text()
-    known = {"ray", "cloudpickle", "mlflow", "numpy", "optuna", "pyarrow", "safetensors", "sagemaker_mlflow", "torch"}
+    known = {
+        "IPython",
+        "ray",
+        "cloudpickle",
+        "mlflow",
+        "numpy",
+        "optuna",
+        "pyarrow",
+        "safetensors",
+        "sagemaker_mlflow",
+        "torch",
+    }
     assert NEEDS.keys() == known
     assert all(f'"{requirement}"' in text for requirement in NEEDS.values())
 

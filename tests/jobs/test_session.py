@@ -1,5 +1,6 @@
 """A session as a user has it, on one embedded cluster of two instances that all tests share."""
 
+import functools
 import os
 import signal
 import statistics
@@ -166,6 +167,39 @@ def test_ctrl_c_interrupts_the_cell_that_is_waited_for(digits):
 
 def test_a_map_yields_in_order_from_all_instances(digits):
     assert list(digits.map(abs, range(-500, 0))) == list(range(500, 0, -1))
+
+
+def test_a_large_value_goes_both_ways_and_one_that_is_scattered_is_everywhere(digits):
+    import numpy as np
+
+    array = np.arange(5_000_000)
+
+    def changed(values):
+        values[0] = 7
+        return values
+
+    assert digits.run(changed, array)[0] == 7
+    scattered = digits.scatter({"array": array})
+    assert digits.run(lambda value: int(value["array"].sum()), scattered) == array.sum()
+    add = functools.partial(lambda item, value: item + int(value["array"][item]), value=scattered)
+    assert list(digits.map(add, range(100))) == [2 * item for item in range(100)]
+    digits.push(large=array)
+    assert digits.pull("large")[-1] == array[-1]
+    assert list(digits.map(pow, [2, 3], [3, 2])) == [8, 9]
+
+
+def test_a_cell_is_that_of_a_notebook_on_each_instance(digits):
+    for host in ("algo-1", "algo-2"):
+        cell = digits.exec(
+            "from IPython.display import HTML\nprint('one')\ndisplay(HTML('<b>two</b>'))\n!echo three", on=host
+        )
+        kinds = [
+            (each["output_type"], each.get("text", each.get("data", {}).get("text/html"))) for each in cell.outputs
+        ]
+        assert [kind for kind in kinds if "<b>" in kind[1]] == [("display_data", "<b>two</b>")]
+        assert cell.text.index("one") < cell.text.index("HTML") < cell.text.index("three")
+    with pytest.raises(InvalidRequest, match="input"):
+        digits.run(lambda: input("name? "))
 
 
 def test_a_map_of_any_length_takes_items_while_there_is_room(digits):

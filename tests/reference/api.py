@@ -22,7 +22,7 @@ PAGES = {
     "sessions": (
         "Sessions",
         "A cluster that stays, called in milliseconds.",
-        ("Session",),
+        ("Session", "as_completed", "gather", "progress"),
     ),
     "experiments": (
         "Experiments",

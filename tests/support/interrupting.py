@@ -7,7 +7,7 @@ from raysm.contract.session import Outcome
 __all__ = ["interrupted"]
 
 
-async def interrupted(executor, call, spill, has_begun):
+async def interrupted(executor, call, has_begun):
     """Run a call; when ``has_begun()``, interrupt it; return its decoded outcome."""
     running = asyncio.create_task(executor.run(call))
     while not has_begun():
@@ -15,5 +15,5 @@ async def interrupted(executor, call, spill, has_begun):
     call.is_cancelled = True
     executor.interrupt(call)
     outcome, _ = await running
-    call.end(outcome, True, spill)
+    call.end(outcome, True)
     return Outcome.decode(outcome)

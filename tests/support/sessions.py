@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import io
-import pickle
 import sys
 import threading
 import time
@@ -16,8 +15,10 @@ from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
 from raysm.contract.connections import checked_connector, connect_proved
 from raysm.contract.loop_thread import LoopThread
+from raysm.contract.parcels import load
 from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, SessionState, Versions
 from raysm.workloads.session import work
+from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.jupyters import COMMAND, Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
@@ -76,7 +77,7 @@ class ThreadedCalls:
     """Runs calls in threads of this process; in the place of CallProcesses and RemoteCalls."""
 
     def __init__(self):
-        self.functions, self.executed, self.interrupts = {}, [], {}
+        self.functions, self.executed, self.interrupts, self.blobs = {}, [], {}, None
         self.kinds = {CALL: self.call, BATCH: self.batch, SHELL: self.shell}
 
     def keep_function(self, digest, pickled):
@@ -103,18 +104,20 @@ class ThreadedCalls:
             self.interrupts[call.id].set()
 
     def call(self, call):
-        function, args, kwargs = pickle.loads(call.body)
+        function, args, kwargs = load(call.content)
         with contextlib.redirect_stdout(Printed(call.output, sys.stdout)):
             outcome = outcome_of(lambda: function(*args, **kwargs), name=call.request.name, host="algo-1")
-        return outcome.encode(), outcome.error is not None
+        return self.blobs.keep(outcome.pieces()), outcome.error is not None
 
     def batch(self, call):
         request = call.request
         function = self.functions[request.function]
-        return work.batch(function, call.body, request.first, request.retries, request.return_exceptions)
+        return work.batch(
+            function, bytes(call.content), request.first, request.retries, request.return_exceptions, request.unpack
+        )
 
     def shell(self, call):
-        return work.shell(call.body.decode(), "")
+        return work.shell(bytes(call.content).decode(), "")
 
 
 class Printed(io.TextIOBase):
@@ -177,13 +180,12 @@ class Served:
 
     async def live(self):
         (self.folder / "work").mkdir(parents=True, exist_ok=True)
-        description = Description(
-            job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work", private=self.folder / "private"
-        )
+        description = Description(job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work")
+        blobs = self.remote.blobs = Blobs(self.folder / "values")
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
         executors = executors_of(self.cells, self.remote)
         emit = self.events.append
-        self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, self.jobs, emit)
+        self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, self.jobs, emit, blobs)
         jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
         self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()

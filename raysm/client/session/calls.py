@@ -9,13 +9,14 @@ import queue
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
 from raysm.client.session.wire import NoSuchCall, Wire
 from raysm.client.units import deadline
 from raysm.contract.loop_thread import LoopThread
+from raysm.contract.parcels import Content, Piece, load
 from raysm.contract.session import DISPLAY, DONE, WAITING, CallRequest, CallStatus, Outcome, RemoteError, unframe
 from raysm.errors import CallCancelled, CallFailed, NotDone, RaysmError
 from raysm.request.codec import from_json
@@ -120,7 +121,7 @@ def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
         out.flush()
 
 
-def value_of(outcome: Outcome, name: str, loads: Callable[[bytes], Any] = pickle.loads) -> Any:
+def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
     """Return the value of a call that did not fail.
 
     Args:
@@ -132,10 +133,10 @@ def value_of(outcome: Outcome, name: str, loads: Callable[[bytes], Any] = pickle
         CallFailed: It cannot be read here.
     """
     # None, which most calls return, is sent as nothing.
-    if not outcome.pickled:
+    if not len(outcome.pickled):
         return None
     try:
-        return loads(outcome.pickled)
+        return load(outcome.pickled, loads)
     except Exception as error:  # unpickling runs the value's own code
         raise CallFailed(
             f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "
@@ -145,7 +146,7 @@ def value_of(outcome: Outcome, name: str, loads: Callable[[bytes], Any] = pickle
 
 
 def error_of(
-    error: RemoteError, pickled: bytes, name: str, session: str, loads: Callable[[bytes], Any] = pickle.loads
+    error: RemoteError, pickled: bytes, name: str, session: str, loads: Callable[..., Any] = pickle.loads
 ) -> BaseException:
     """Return why a call failed: the exception itself where it can be made anew here, with the remote frames as a note.
 
@@ -171,11 +172,11 @@ def error_of(
     return raised
 
 
-def _made_anew(pickled: bytes, loads: Callable[[bytes], Any]) -> Exception | None:
-    if not pickled:
+def _made_anew(pickled: Any, loads: Callable[..., Any]) -> Exception | None:
+    if not len(pickled):
         return None
     try:
-        value = loads(pickled)
+        value = load(pickled, loads)
     except Exception:  # its class may not be here, or want other arguments
         return None
     # SystemExit or KeyboardInterrupt of there would end the program here.
@@ -209,7 +210,7 @@ class Line:
     wire: Wire
     session: str
     """The session's name, for people."""
-    loads: Callable[[bytes], Any] = pickle.loads
+    loads: Callable[..., Any] = pickle.loads
     """Reads a pickle of the session's."""
 
 
@@ -245,7 +246,7 @@ class Call(Generic[T]):
 
     # In the loop of the connection
 
-    async def send(self, request: CallRequest, body: bytes) -> None:
+    async def send(self, request: CallRequest, body: Sequence[Piece]) -> None:
         """Have it executed, once, and wait for its outcome."""
         await self._live(request, body)
 
@@ -253,7 +254,7 @@ class Call(Generic[T]):
         """Wait for the outcome of a call that somebody has sent."""
         await self._live()
 
-    async def _live(self, request: CallRequest | None = None, body: bytes = b"") -> None:
+    async def _live(self, request: CallRequest | None = None, body: Sequence[Piece] = ()) -> None:
         self._is_under_way = True
         try:
             status, outcome = await self._ask(request, body)
@@ -279,7 +280,7 @@ class Call(Generic[T]):
         self._news.put(None)
         self._ended.set_exception(error)
 
-    async def _ask(self, request: CallRequest | None = None, body: bytes = b"") -> tuple[CallStatus, Outcome]:
+    async def _ask(self, request: CallRequest | None = None, body: Sequence[Piece] = ()) -> tuple[CallStatus, Outcome]:
         head, outcome = await self._line.wire.call(self.id, WAIT_S, request, body)
         return _read(head, outcome)
 
@@ -378,6 +379,10 @@ class Call(Generic[T]):
         """Whether it has ended, in whatever way, as far as it is known here."""
         return self._has_ended or self._ended.done()
 
+    def is_over(self) -> bool:
+        """Whether its outcome is here, so that ``result`` does not wait."""
+        return self._ended.done()
+
     def cancelled(self) -> bool:
         """Whether it has ended because somebody interrupted it."""
         if not self._ended.done() or self._ended.exception() is not None:
@@ -410,10 +415,11 @@ class Call(Generic[T]):
         if self._ended.done() and self._ended.exception() is None:
             return self._ended.result()[0]
         try:
-            answer = self._line.loop.run(self._line.wire.request("GET", self._path, params={"outcome": 0}))
+            answer = self._line.loop.run(self._line.wire.request("GET", self._path))
         except NoSuchCall:  # what brings it is still on its way
             return CallStatus(id=self.id, kind="", name=self.name, state=WAITING)
-        return _read(*unframe(answer))[0]
+        status: CallStatus = from_json(CallStatus, unframe(answer)[0]["call"], "call")
+        return status
 
     def logs(self) -> str:
         """Return what it has printed so far; of very much, the end."""
@@ -465,6 +471,6 @@ class Call(Generic[T]):
         return f"<call {self.name} of the session {self._line.session}: {state}>"
 
 
-def _read(head: Any, outcome: bytes) -> tuple[CallStatus, Outcome]:
+def _read(head: Any, outcome: Content) -> tuple[CallStatus, Outcome]:
     status: CallStatus = from_json(CallStatus, head, "call")
-    return status, Outcome.decode(outcome) if outcome else Outcome()
+    return status, Outcome.decode(outcome) if len(outcome) else Outcome()

@@ -8,9 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 from raysm.client.session.arguments import check_instance, check_text, check_whole
 from raysm.client.session.calls import Call, CellResult
 from raysm.client.session.connected import ConnectedSession
+from raysm.client.session.futures import gather
 from raysm.client.session.mapping import MapOptions, Mapped
-from raysm.client.source.function import Function, pickled_call
-from raysm.contract.session import CALL, CELL, DONE, PULL, PUSH, CallRequest
+from raysm.client.source.function import Function, parcel_of_call, pickled_call
+from raysm.contract.parcels import size_of
+from raysm.contract.scattered import Scattered
+from raysm.contract.session import CALL, CELL, DONE, PULL, PUSH, SCATTER, CallRequest
 from raysm.errors import InvalidRequest
 
 __all__ = ["SessionFunctions", "SessionNamespace"]
@@ -40,7 +43,7 @@ class SessionFunctions(ConnectedSession):
         opened.check_python(f"the function {function.title()}")
         opened.check_ray(function.fn, function.args, function.kwargs)
         request = CallRequest(kind=CALL, name=function.title(), python=opened.pickles)
-        return opened.call(request, function.pickled())
+        return opened.call(request, parcel_of_call(function.fn, function.args, function.kwargs))
 
     def run(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Do what ``submit`` does, print here what it prints there, and return its value; Ctrl-C interrupts it.
@@ -54,16 +57,16 @@ class SessionFunctions(ConnectedSession):
 
     def map(
         self,
-        fn: Callable[[Any], R],
+        fn: Callable[..., R],
         items: Iterable[Any],
-        *,
+        *more: Iterable[Any],
         ordered: bool = True,
         retries: int = 0,
         return_exceptions: bool = False,
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,
     ) -> Iterator[R]:
-        """Yield ``fn(item)`` for each of the items, which run on all instances.
+        """Yield ``fn(item)`` for each of the items, which run on all instances; of several, ``fn(item, other, …)``.
 
         Items are taken while there is room, so that any number of them fits into memory; whoever takes no more results
         ends what is under way.
@@ -71,6 +74,7 @@ class SessionFunctions(ConnectedSession):
         Args:
             fn: The function.
             items: Any number.
+            more: Further arguments, one of each for each item; the shortest ends the map.
             ordered: Whether results come in the order of the items; else as they are finished.
             retries: How often an item is tried again whose function raised. One whose process died is tried three times
                 anyhow, and those that shared its process with it.
@@ -90,9 +94,11 @@ class SessionFunctions(ConnectedSession):
             num_gpus=num_gpus,
         )
         opened = self._opened
-        name = Function(fn, None).title()
-        if not isinstance(items, Iterable):
-            raise InvalidRequest(f"map: items must be what a for loop takes, got {items!r}; [{items!r}] is one item")
+        name = Function(fn, None, *([None] * len(more))).title()
+        for each in (items, *more):
+            if not isinstance(each, Iterable):
+                raise InvalidRequest(f"map: items must be what a for loop takes, got {each!r}; [{each!r}] is one item")
+        every = zip(items, *more, strict=False) if more else items
         opened.check_python(f"the function {name}")
         opened.check_ray(fn, (), {})
         # Once for all batches, under its digest: each of them sends only its items.
@@ -103,11 +109,32 @@ class SessionFunctions(ConnectedSession):
         opened.send_function(digest, pickled)
 
         def submit(first: int, items: bytes) -> Call[Any]:
-            return opened.call(options.request(name, opened.pickles, digest, first), items)
+            return opened.call(options.request(name, opened.pickles, digest, first, bool(more)), [items])
 
         # Twice as many as run, so that none waits for a request to arrive.
-        mapped = Mapped(items, options, 2 * slots + 1, submit, name=name, line=opened.line, pickled=opened.pickled_item)
+        mapped = Mapped(every, options, 2 * slots + 1, submit, name=name, line=opened.line, pickled=opened.pickled_item)
         return mapped.results()
+
+    def scatter(self, value: Any) -> Scattered:
+        """Send a value once, into memory that the processes of all instances share; return what stands for it.
+
+        In the arguments of ``run``, ``submit`` and ``push``, and in what a mapped function carries, it is the value
+        itself. Its arrays can only be read. It stays until the session ends.
+
+        Raises:
+            InvalidRequest: It cannot be pickled, or the session runs another Python.
+        """
+        opened = self._opened
+        opened.check_python("what is scattered")
+        opened.check_ray(list, (value,), {})
+        parcel = parcel_of_call(list, (value,), {}, what="what is scattered")
+        request = CallRequest(kind=SCATTER, name="scatter", python=opened.pickles)
+        return Scattered(opened.call(request, parcel).result(), size_of(parcel))
+
+    @staticmethod
+    def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
+        """Return the values of calls, in a list or in a dictionary; see ``raysm.gather``."""
+        return gather(calls, return_exceptions=return_exceptions)
 
     def calls(self, limit: int = 20) -> "list[Call[Any]]":
         """Return the latest calls and cells of all clients, the latest first, also of a client that has died.
@@ -165,7 +192,7 @@ class SessionNamespace(ConnectedSession):
         request = CallRequest(
             kind=CELL, name=filename or "a cell", args=tuple(map(str, args)), filename=filename, host=on or ""
         )
-        return self._opened.call(request, source.encode())
+        return self._opened.call(request, [source.encode()])
 
     def push(self, on: str | None = None, /, **values: Any) -> None:
         """Put values into the namespace, by their names.
@@ -183,7 +210,7 @@ class SessionNamespace(ConnectedSession):
         # Before anything is pickled: another Python reads bytecode wrongly, and not always with an error.
         self._opened.check_python("what is pushed")
         self._opened.check_ray(dict, (), values)
-        pickled = pickled_call(dict, (), values, what="what is pushed")
+        pickled = parcel_of_call(dict, (), values, what="what is pushed")
         name = f"push of {', '.join(values)}"
         request = CallRequest(kind=PUSH, name=name, python=self._opened.pickles, host=on or "")
         self._opened.call(request, pickled).result()
@@ -208,7 +235,7 @@ class SessionNamespace(ConnectedSession):
         name = f"pull of {', '.join(names)}"
         request = CallRequest(kind=PULL, name=name, python=self._opened.pickles, host=on or "")
         # All in one request, so that they are of one moment: between two, another client's cell may run.
-        values: Mapping[str, Any] = self._opened.call(request, json.dumps(names).encode()).result()
+        values: Mapping[str, Any] = self._opened.call(request, [json.dumps(names).encode()]).result()
         return values[names[0]] if len(names) == 1 else tuple(values[name] for name in names)
 
     def complete(self, text: str) -> list[str]:

@@ -206,7 +206,7 @@ class Session(SessionFunctions, SessionNamespace):
         check_instance("shell", on)
         # The beginning of the command is its name: a script of a page would fill every list of calls.
         request = CallRequest(kind=SHELL, name=command[:60], host=on or "")
-        call = self._opened.call(request, command.encode())
+        call = self._opened.call(request, [command.encode()])
         # It prints nothing before its end; but Ctrl-C interrupts it so, as it does a function and a cell.
         call.show()
         done: Mapping[str, Any] = call.result()

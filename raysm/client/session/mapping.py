@@ -56,7 +56,7 @@ class MapOptions:
         for name in ("num_cpus", "num_gpus"):
             check_number(f"map: {name}", getattr(self, name), example=f"{name}=1")
 
-    def request(self, name: str, python: str, function: str, first: int) -> CallRequest:
+    def request(self, name: str, python: str, function: str, first: int, unpack: bool = False) -> CallRequest:
         """Return what is asked for of one batch.
 
         Args:
@@ -64,6 +64,7 @@ class MapOptions:
             python: Who pickled it.
             function: The digest under which it was sent.
             first: The number of the batch's first item.
+            unpack: Whether each item is a tuple of arguments.
         """
         return CallRequest(
             kind=BATCH,
@@ -71,6 +72,7 @@ class MapOptions:
             python=python,
             function=function,
             first=first,
+            unpack=unpack,
             retries=self.retries,
             return_exceptions=self.return_exceptions,
             num_cpus=self.num_cpus,

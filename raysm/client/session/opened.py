@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from raysm.client.source.function import pickled_value
 from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
+from raysm.contract.parcels import Piece
 from raysm.contract.session import CELL, DONE, CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import from_json
@@ -253,7 +254,7 @@ class Opened:
         self.check_ray(list, (item,), {}, first=what)
         return pickled_value(item, what)
 
-    def call(self, request: CallRequest, body: bytes) -> "Call[Any]":
+    def call(self, request: CallRequest, body: Sequence[Piece]) -> "Call[Any]":
         """Have something executed; return the future."""
         # The id is made here, so that a request that is repeated is known as the same call.
         call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line, is_cell=request.kind == CELL)

@@ -45,7 +45,7 @@ def _refuse(item: Any) -> None:
         raise RaysObject
 
 
-def reader(of_caller: str, of_session: str) -> Callable[[bytes], Any]:
+def reader(of_caller: str, of_session: str) -> Callable[..., Any]:
     """Return what reads a session's pickles.
 
     Args:
@@ -68,7 +68,7 @@ def reader(of_caller: str, of_session: str) -> Callable[[bytes], Any]:
                 )
             return super().find_class(module, name)
 
-    return lambda pickled: Unpickler(io.BytesIO(pickled)).load()
+    return lambda pickled, buffers=None: Unpickler(io.BytesIO(pickled), buffers=buffers).load()
 
 
 def _is_of_ray(value: Any) -> bool:

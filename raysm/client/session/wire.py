@@ -7,11 +7,25 @@ import io
 import itertools
 import json
 import math
+import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raysm.contract.connections import checked_connector, connect_proved
+from raysm.contract.parcels import (
+    BULK,
+    SMALL_BYTES,
+    Content,
+    Piece,
+    memory,
+    receive_into,
+    receive_line,
+    send,
+    send_line,
+    size_of,
+)
 from raysm.contract.session import HEARTBEAT_S, MAX_BODY_BYTES, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
 from raysm.request.codec import to_json
@@ -91,9 +105,6 @@ SILENCE_S = 30.0
 """After so long the server is asked for a sign of life, and after half as long again the connection is made anew: TCP
 itself takes a quarter of an hour to see that a laptop has slept meanwhile."""
 
-SMALL_BYTES = 64 << 10
-"""Bodies up to this size go by the WebSocket: a larger one would hold up heartbeats and what others print."""
-
 
 class NoSuchCall(Exception):
     """The session knows no call of that id: the request that was to bring it never arrived."""
@@ -149,6 +160,7 @@ class Wire:
         self._listening: asyncio.Task[None] | None = None
         self._looking: asyncio.Future[str | None] | None = None
         self._exchange: Exchange | None = None
+        self._threads = ThreadPoolExecutor(4, "session-values")
 
     async def open(self) -> None:
         """Begin to listen, and to say that this client is there."""
@@ -164,6 +176,7 @@ class Wire:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         if self._session is not None:
             await self._session.close()
 
@@ -192,14 +205,16 @@ class Wire:
             check_body(len(how["data"]))
         return await self._patiently(lambda: self._read(method, path, how))
 
-    async def call(self, id: str, wait_s: float, request: CallRequest | None, body: bytes) -> tuple[Any, bytes]:
+    async def call(
+        self, id: str, wait_s: float, request: CallRequest | None, body: Sequence[Piece] = ()
+    ) -> tuple[Any, Content]:
         """Have a call executed, unless it is already, and wait for its end, but not for long.
 
         Args:
             id: By which the session knows it.
             wait_s: For which the server holds its answer back.
             request: What is asked for; None asks for a call that was sent before.
-            body: The pickle or the source.
+            body: The pickle or the source, in pieces.
 
         Returns:
             How it is, as JSON, and its outcome; empty while it has none.
@@ -208,27 +223,48 @@ class Wire:
             NoSuchCall: It was never sent.
             RaysmError: As ``request`` says.
         """
-        check_body(len(body))
-        head = {"call": id, "wait": wait_s, "request": None if request is None else to_json(request)}
+        # Large bodies and outcomes would hold up heartbeats and what others print.
+        is_large = size_of(body) > SMALL_BYTES
+        head = {"call": id, "wait": wait_s, "request": None if request is None else to_json(request), "large": is_large}
         return await self._patiently(lambda: self._call(head, body))
 
-    async def _call(self, head: Mapping[str, Any], body: bytes) -> tuple[Any, bytes]:
+    async def _call(self, head: Mapping[str, Any], body: Sequence[Piece]) -> tuple[Any, Content]:
+        if head["large"]:
+            await self._by_own_connection({"put": head["call"], "bytes": size_of(body)}, body)
+        small = b"" if head["large"] else b"".join(body)
         # Where the connection is away just now, the other way tells at once whether the server is.
-        if self._exchange is None or len(body) > SMALL_BYTES:
-            return await self._call_by_http(head, body)
-        reply, outcome = await self._exchange.ask(head, body)
-        _check_status(reply["status"], str(reply.get("error")))
+        exchange = self._exchange
+        reply, outcome = await (self._call_by_http(head, small) if exchange is None else exchange.ask(head, small))
+        _check_status(reply.get("status", 200), str(reply.get("error")))
         if reply["elsewhere"]:
-            return await self._call_by_http({**head, "request": None}, b"")
+            return reply["call"], await self._by_own_connection({"get": head["call"]})
         return reply["call"], outcome
 
     async def _call_by_http(self, head: Mapping[str, Any], body: bytes) -> tuple[Any, bytes]:
-        how: dict[str, Any] = {"params": {"wait": head["wait"]}}
+        how: dict[str, Any] = {"params": {"wait": head["wait"], "large": int(head["large"])}}
         if head["request"] is None:
             return unframe(await self._read("GET", f"/calls/{head['call']}", how))
         return unframe(
             await self._read("POST", f"/calls/{head['call']}", {**how, "data": frame(head["request"], body)})
         )
+
+    async def _by_own_connection(self, head: Mapping[str, Any], body: Sequence[Piece] = ()) -> Content:
+        """Send or fetch one large value; return what was fetched.
+
+        Raises:
+            OSError: The connection broke; it is to be done again.
+        """
+        host, _, port = self._address().rpartition(":")
+        async with asyncio.timeout(CONNECT_S):
+            connection = await self._open_connection(host, int(port))
+        # In a thread, by calls that block: asyncio would copy each part.
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, _exchange, connection, head, body)
+        finally:
+            # Also of a call that is given up: the thread ends with its connection.
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     @contextlib.asynccontextmanager
     async def streamed(self, method: str, path: str, **how: Any) -> AsyncIterator["aiohttp.ClientResponse"]:
@@ -337,6 +373,23 @@ class Wire:
                 # Any message is a sign of life: the server counts the clients that it has heard of lately.
                 await socket.send_str("{}")
                 await asyncio.sleep(HEARTBEAT_S)
+
+
+def _exchange(connection: socket.socket, head: Mapping[str, Any], body: Sequence[Piece]) -> Content:
+    with connection:
+        connection.settimeout(READ_S)
+        send_line(connection, head, BULK)
+        answer = receive_line(connection)
+        if "error" in answer:
+            raise InvalidRequest(answer["error"])
+        if "get" not in head:
+            send(connection, body)
+            receive_line(connection)
+            return b""
+        content = memory(answer["bytes"])
+        with memoryview(content) as view:
+            receive_into(connection, view)
+        return content
 
 
 async def _check(answer: "aiohttp.ClientResponse") -> None:

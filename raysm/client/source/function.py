@@ -12,6 +12,7 @@ from typing import Any
 
 from raysm.client.source.package import culprit_of_call, late_source, own_modules
 from raysm.client.units import PYTHON_VERSION
+from raysm.contract.parcels import Pickled, Piece
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import PickledFunction, TrainLoop, Workload
@@ -170,7 +171,12 @@ def _loop_arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | 
 
 
 def pickled_call(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str | None = None
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    what: str | None = None,
+    into: Pickled | None = None,
 ) -> bytes:
     """Return cloudpickle's bytes of a call; the user's own modules travel by value.
 
@@ -179,6 +185,7 @@ def pickled_call(
         args: Its positional arguments.
         kwargs: Its named arguments.
         what: Its name in messages; None is the function and its arguments.
+        into: Takes the pickle instead, without copies of large values; the result is empty then.
 
     Raises:
         InvalidRequest: Something of it cannot be pickled.
@@ -186,7 +193,7 @@ def pickled_call(
     """
     with pickling(fn) as pickled:
         try:
-            return pickled((fn, args, kwargs))
+            return pickled((fn, args, kwargs)) if into is None else pickled((fn, args, kwargs), into)
         except Exception as error:  # pickling runs the arguments' own code
             culprit = culprit_of_call(fn, args, kwargs, pickled)
             where = "" if culprit is None else f"{culprit[0]} is a {type(culprit[1]).__name__}: "
@@ -197,11 +204,20 @@ def pickled_call(
             ) from error
 
 
+def parcel_of_call(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str | None = None
+) -> list[Piece]:
+    """Return a call as ``pickled_call`` does, as a parcel in pieces: large buffers are not copied."""
+    pickled = Pickled()
+    pickled_call(fn, args, kwargs, what=what, into=pickled)
+    return pickled.parcel()
+
+
 @contextlib.contextmanager
-def pickling(
-    fn: Callable[..., Any], meet: Callable[[Any], None] = lambda item: None
-) -> Iterator[Callable[[object], bytes]]:
-    """Yield a function that pickles a value, with the user's own modules beside ``fn``'s by value.
+def pickling(fn: Callable[..., Any], meet: Callable[[Any], None] = lambda item: None) -> Iterator[Callable[..., bytes]]:
+    """Yield a function that pickles a value, or pickles it into a ``Pickled``.
+
+    The user's own modules beside ``fn``'s are pickled by value meanwhile.
 
     Args:
         fn: The function.
@@ -220,7 +236,7 @@ def pickling(
     for module in modules.values():
         cloudpickle.register_pickle_by_value(module)
     try:
-        yield lambda value: _pickled(value, cloudpickle, meet)
+        yield lambda value, into=None: _pickled(value, cloudpickle, meet, into)
     finally:
         # The registry is the whole process's, and the user may pickle other things.
         for module in modules.values():
@@ -244,7 +260,9 @@ def pickled_value(value: object, what: str = "it") -> bytes:
         raise InvalidRequest(f"{where} cannot be pickled: {type(error).__name__}: {error}") from error
 
 
-def _pickled(value: object, cloudpickle: Any, meet: Callable[[Any], None] = lambda item: None) -> bytes:
+def _pickled(
+    value: object, cloudpickle: Any, meet: Callable[[Any], None] = lambda item: None, into: Pickled | None = None
+) -> bytes:
     """Return ``value`` pickled, with all modules by name and code with the file that it is from.
 
     cloudpickle takes plain modules by name only, and copies ``torch.classes``, an instance of a subclass, with every
@@ -261,6 +279,9 @@ def _pickled(value: object, cloudpickle: Any, meet: Callable[[Any], None] = lamb
                 return rebuild, tuple(item.co_filename if part == _NO_FILE else part for part in parts)
             return super().reducer_override(item)
 
+    if into is not None:
+        Pickler(into, protocol=5, buffer_callback=into.take_buffer).dump(value)
+        return b""
     file = io.BytesIO()
     Pickler(file).dump(value)
     return file.getvalue()

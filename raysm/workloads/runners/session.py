@@ -17,9 +17,10 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SERVING, SHELL, Versions
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SCATTER, SERVING, SHELL, Versions
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
+from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.host import Description, SessionHost
@@ -58,8 +59,9 @@ class SessionRunner(Runner[SessionWorkload]):
         os.chdir(folder)
         sys.path.insert(0, str(folder))
         show_figures_inline()
-        cells = Cells(self.environment.current_host)
-        serving = _Serving(self, cells, folder, private)
+        blobs = Blobs(private / "values")
+        cells = Cells(self.environment.current_host, blobs.keep)
+        serving = _Serving(self, cells, folder, private, blobs)
         try:
             with routed(lambda: serving.output()):
                 serving.start()
@@ -76,9 +78,9 @@ class SessionRunner(Runner[SessionWorkload]):
 class _Serving:
     """The thread of the server."""
 
-    def __init__(self, runner: SessionRunner, cells: Cells, folder: Path, private: Path) -> None:
+    def __init__(self, runner: SessionRunner, cells: Cells, folder: Path, private: Path, blobs: Blobs) -> None:
         self.error: BaseException | None = None
-        self._runner, self._cells, self._folder, self._private = runner, cells, folder, private
+        self._runner, self._cells, self._folder, self._private, self._blobs = runner, cells, folder, private, blobs
         self._host: SessionHost | None = None
         self._thread = threading.Thread(target=self._serve, name=SERVER_THREAD, daemon=True)
 
@@ -112,18 +114,18 @@ class _Serving:
         head = environment.head(payload.request.cluster).name
         printing = Printing(self._private / "s")
         await printing.start()
-        processes = CallProcesses(head, self._folder, printing)
+        processes = CallProcesses(head, self._folder, printing, self._blobs)
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
-        description = Description(job=environment.job_name, hosts=hosts, folder=self._folder, private=self._private)
+        description = Description(job=environment.job_name, hosts=hosts, folder=self._folder)
         jupyters = Jupyters(self._folder, self._private)
         jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
         elsewhere = Elsewhere(jobs, jupyters)
         remote = RemoteCalls(head, self._folder)
         cells = ByInstance(head, self._cells, InstanceCells(head, printing))
-        executors: dict[str, Executor] = {CALL: processes, BATCH: remote, SHELL: remote}
+        executors: dict[str, Executor] = {CALL: processes, BATCH: remote, SHELL: remote, SCATTER: remote}
         executors |= dict.fromkeys((CELL, PUSH, PULL), cells)
         self._host = host = SessionHost(
-            description, self._cells, executors, remote, self._lifetime(), elsewhere, emit_event
+            description, self._cells, executors, remote, self._lifetime(), elsewhere, emit_event, self._blobs
         )
         server = SessionServer(host, payload.token(), jupyters)
         port = await server.start()

@@ -8,19 +8,16 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
+from raysm.contract.parcels import SMALL_BYTES
 from raysm.contract.session import DONE, RUNNING, WAITING, CallRequest, CallStatus, Outcome, Versions
-from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
+from raysm.workloads.session.blobs import Blob, Blobs
 from raysm.workloads.session.outcomes import failed, interrupted, refused
 from raysm.workloads.session.output import Output
 
 __all__ = ["Call", "Calls", "Executor", "Insisting", "NO_SUCH_CALL", "answer", "seconds_of", "status_of"]
-
-IN_MEMORY_BYTES = 64 << 10
-"""Outcomes up to this size stay in memory; larger ones are files until the session ends."""
 
 KEPT_CALLS = 2000
 """Calls whose outcome a client has got are forgotten beyond this many, the oldest first: a map has thousands."""
@@ -32,7 +29,7 @@ class Call:
     Attributes:
         id: As its client named it.
         request: What is asked for.
-        body: The pickle or the source; emptied once it is done.
+        body: The pickle or the source, as bytes or as a Blob; emptied once it is done.
         output: What it prints.
         done: Set when it has its outcome.
         is_cancelled: Whether somebody wants it to end.
@@ -40,7 +37,7 @@ class Call:
         ended_by: Why the session ends, where that is what ends the call.
     """
 
-    def __init__(self, id: str, request: CallRequest, body: bytes, wake: Callable[[], None]) -> None:
+    def __init__(self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None]) -> None:
         self.id, self.request, self.body = id, request, body
         self.output = Output(wake)
         self.done = asyncio.Event()
@@ -49,42 +46,29 @@ class Call:
         self._failed = False
         self._began_s: float | None = None
         self._took_s = 0.0
-        self._outcome: bytes | Path = b""
-        self._bytes = 0
+        self.outcome: bytes | Blob = b""
 
     def begin(self) -> None:
         """It runs from now on."""
         if self._began_s is None:
             self._began_s = time.monotonic()
 
-    def end(self, outcome: bytes, has_failed: bool, file: Path | None = None) -> None:
+    @property
+    def content(self) -> bytes | memoryview:
+        """The pickle or the source. To write to that of a blob changes a copy."""
+        return self.body.content() if isinstance(self.body, Blob) else self.body
+
+    def end(self, outcome: bytes | Blob, has_failed: bool) -> None:
         """Mark it as done.
 
         Args:
             outcome: Encoded.
             has_failed: Whether the outcome is a failure.
-            file: The file that holds a large outcome.
         """
         self._took_s = self._elapsed_s()
         # The body is released: the arguments of a call may be as large as the outcome.
-        self._failed, self._bytes, self.body = has_failed, len(outcome), b""
-        self._outcome = outcome if file is None else file
+        self._failed, self.body, self.outcome = has_failed, b"", outcome
         self.done.set()
-
-    @property
-    def outcome(self) -> bytes:
-        """How it ended, encoded; empty until then."""
-        return self._outcome.read_bytes() if isinstance(self._outcome, Path) else self._outcome
-
-    @property
-    def outcome_file(self) -> Path | None:
-        """The file that has the outcome; None where it is small."""
-        return self._outcome if isinstance(self._outcome, Path) else None
-
-    def forget(self) -> None:
-        """Give up its outcome."""
-        if isinstance(self._outcome, Path):
-            self._outcome.unlink(missing_ok=True)
 
     @property
     def status(self) -> CallStatus:
@@ -98,7 +82,7 @@ class Call:
             failed=self._failed,
             output_end=self.output.end,
             took_s=self._took_s if is_done else self._elapsed_s(),
-            bytes=self._bytes,
+            bytes=len(self.outcome),
         )
 
     def _elapsed_s(self) -> float:
@@ -108,7 +92,7 @@ class Call:
 class Executor(Protocol):
     """Does the calls of some kinds."""
 
-    async def run(self, call: Call) -> "tuple[bytes, bool]":
+    async def run(self, call: Call) -> "tuple[bytes | Blob, bool]":
         """Do one; return its outcome, encoded, and whether it is a failure."""
 
     def interrupt(self, call: Call) -> None:
@@ -118,15 +102,15 @@ class Executor(Protocol):
 class Calls:
     """All calls of the session."""
 
-    def __init__(self, executors: Mapping[str, Executor], folder: Path, active: Callable[[float], None]) -> None:
+    def __init__(self, executors: Mapping[str, Executor], blobs: Blobs, active: Callable[[float], None]) -> None:
         """Begin with none.
 
         Args:
             executors: By kind of call.
-            folder: For large outcomes.
+            blobs: For large outcomes.
             active: Called with the time, by the monotonic clock, whenever a call comes or ends.
         """
-        self._executors, self._folder, self._active = executors, folder, active
+        self._executors, self._blobs, self._active = executors, blobs, active
         self._calls: dict[str, Call] = {}
         # Ids alone: a client that asks late is told that the outcome is gone, and does not send the call again.
         self._forgotten: set[str] = set()
@@ -161,13 +145,13 @@ class Calls:
             raise InvalidRequest(f"the outcome of the call {id} was delivered, and is not kept any more")
         return self._calls.get(id)
 
-    def ask(self, id: str, request: CallRequest, body: bytes, wake: Callable[[Call], None]) -> Call:
+    def ask(self, id: str, request: CallRequest, body: bytes | None, wake: Callable[[Call], None]) -> Call:
         """Return the call of that id, which begins unless it is there already.
 
         Args:
             id: Chosen by the client.
             request: What is asked for.
-            body: The pickle or the source.
+            body: The pickle or the source; None if it came by a connection of its own.
             wake: Called in any thread, when it has printed something.
 
         Raises:
@@ -181,7 +165,7 @@ class Calls:
         if self.closing:
             raise SessionEnded(f"the session is closing ({self.closing}); start another one")
         self._check(request)
-        call = Call(id, request, body, lambda: wake(call))
+        call = Call(id, request, self._blobs.take(id) if body is None else body, lambda: wake(call))
         self._calls[id] = call
         self._active(time.monotonic())
         task = asyncio.create_task(self._carry_out(call))
@@ -205,6 +189,7 @@ class Calls:
     async def _carry_out(self, call: Call) -> None:
         # Checked when it was asked for: a kind that nobody does is refused there.
         executor = self._executors[call.request.kind]
+        outcome: bytes | Blob
         try:
             if call.is_cancelled:
                 outcome, has_failed = interrupted().encode(), True
@@ -220,25 +205,16 @@ class Calls:
             outcome, has_failed = refused(error).encode(), True
         except Exception as error:  # a call that has no outcome would be waited for for ever
             outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
-        if len(outcome) <= IN_MEMORY_BYTES:
-            call.end(outcome, has_failed)
-        else:
-            await self._end_large(call, outcome, has_failed)
+        if isinstance(outcome, bytes) and len(outcome) > SMALL_BYTES:  # it came from another instance
+            try:
+                outcome = await asyncio.to_thread(self._blobs.keep, [outcome])
+            except OSError as error:  # the disk is full
+                message = f"its outcome of {len(outcome):,} bytes cannot be kept on the head: {error}"
+                outcome, has_failed = failed(type(error).__name__, message).encode(), True
+            except asyncio.CancelledError:  # the session ends
+                outcome, has_failed = refused(_too_early(call)).encode(), True
+        call.end(outcome, has_failed)
         self._active(time.monotonic())
-
-    async def _end_large(self, call: Call, outcome: bytes, has_failed: bool) -> None:
-        """Write a large outcome to a file, beside the event loop."""
-        file = self._folder / f"{call.id}.outcome"
-        try:
-            # Other users of the instance may not read what a call returned.
-            await asyncio.to_thread(put, file, outcome, mode=0o600)
-        except asyncio.CancelledError:  # the session ends, and its clients get the outcome from memory
-            call.end(outcome, has_failed)
-        except OSError as error:  # the disk is full
-            message = f"its outcome of {len(outcome):,} bytes cannot be kept on the head: {error}"
-            call.end(failed(type(error).__name__, message).encode(), True)
-        else:
-            call.end(outcome, has_failed, file)
 
     def deliver(self, id: str) -> None:
         """A client has got the outcome of a call; of very many, the oldest are forgotten."""
@@ -249,7 +225,6 @@ class Calls:
         self._delivered.append(call)
         if len(self._delivered) > KEPT_CALLS:
             oldest = self._delivered.popleft()
-            oldest.forget()
             del self._calls[oldest.id]
             self._forgotten.add(oldest.id)
 
@@ -279,8 +254,8 @@ class Calls:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _is_cancelled(outcome: bytes) -> bool:
-    error = Outcome.decode(outcome).error
+def _is_cancelled(outcome: bytes | Blob) -> bool:
+    error = None if isinstance(outcome, Blob) else Outcome.decode(outcome).error
     return error is not None and error.cancelled
 
 
@@ -332,28 +307,21 @@ def seconds_of(wait: object) -> float:
         raise InvalidRequest(f"wait is a number of seconds, got {wait!r}") from error
 
 
-async def answer(call: Call, wait_s: float, *, most_bytes: int | None = None) -> tuple[CallStatus, bytes | None]:
+async def answer(call: Call, wait_s: float) -> tuple[CallStatus, bytes | None]:
     """Wait for a call's end, but not for long; return how it is then, and its outcome.
 
     Args:
         call: Whose.
         wait_s: For so long; then it is answered all the same, and the client asks again.
-        most_bytes: Of an outcome; None is any number.
 
     Returns:
-        Its status, and its outcome: empty while it runs, None where it is larger than ``most_bytes``.
+        Its status, and its outcome: empty while it runs, None if it is large and travels by a connection of its own.
     """
     # Most short calls are done by now: a wait costs a timer and a switch of tasks.
     if not call.done.is_set():
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(call.done.wait(), min(wait_s, MOST_WAIT_S))
-    status = call.status
-    if most_bytes is not None and status.bytes > most_bytes:
-        return status, None
-    if not call.done.is_set():
-        return status, b""
-    # A file of gigabytes, perhaps: it is read beside the event loop, whose heartbeats go on.
-    return status, call.outcome if call.outcome_file is None else await asyncio.to_thread(lambda: call.outcome)
+    return call.status, None if isinstance(call.outcome, Blob) else call.outcome
 
 
 def status_of(error: Exception) -> int:

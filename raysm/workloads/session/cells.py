@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.contract.session import Outcome
+from raysm.workloads.session.blobs import Blob
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.outcomes import interrupted, outcome_of_error
 from raysm.workloads.session.output import Output
@@ -27,15 +28,16 @@ SIGNAL_S = 0.1
 class Cells:
     """The head's namespace, and what is run in it."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, keep: Callable[[list[Any]], bytes | Blob] = b"".join) -> None:
         """Begin with an empty namespace.
 
         Args:
             host: This instance.
+            keep: Joins the pieces of an outcome.
         """
-        self._host = host
+        self._host, self._keep = host, keep
         self._namespace = Namespace(self._show)
-        self._queue: queue.SimpleQueue[tuple[Call, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Call, Callable[[bytes | Blob, bool], None]] | None] = queue.SimpleQueue()
         # Made in the main thread, in which ``live`` runs.
         self._main = threading.get_ident()
         self._current: Call | None = None
@@ -48,18 +50,17 @@ class Cells:
 
     # In the server's loop
 
-    async def run(self, call: Call) -> tuple[bytes, bool]:
+    async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
         """Have one run in its turn; see ``Executor``."""
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Outcome] = loop.create_future()
+        ended: asyncio.Future[tuple[bytes | Blob, bool]] = loop.create_future()
 
-        def tell(outcome: Outcome) -> None:
+        def tell(outcome: bytes | Blob, has_failed: bool) -> None:
             # The future may have been cancelled meanwhile: its call was given up at the session's end.
-            loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(outcome))
+            loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result((outcome, has_failed)))
 
         self._queue.put((call, tell))
-        outcome = await ended
-        return outcome.encode(), outcome.error is not None
+        return await ended
 
     def interrupt(self, call: Call) -> None:
         """Have the call end, if it is the one that runs: others see for themselves that they are not to begin."""
@@ -86,7 +87,8 @@ class Cells:
             with self._namespace.as_main():
                 while (entry := self._queue.get()) is not None:
                     call, tell = entry
-                    tell(self._execute(call))
+                    outcome = self._execute(call)
+                    tell(self._keep(outcome.pieces()), outcome.error is not None)
         finally:
             signal.signal(signal.SIGINT, before)
             self._namespace.close()
@@ -128,7 +130,7 @@ class Cells:
             if call.is_cancelled:
                 raise KeyboardInterrupt
             call.begin()
-            outcome = self._namespace.do(call.request, call.body)
+            outcome = self._namespace.do(call.request, call.content)
             self._current = None
         # SystemExit too: a cell that says exit() ends itself, and not the session of everybody.
         except BaseException as error:

@@ -13,7 +13,7 @@ from aiohttp import WSMsgType, web
 
 from raysm.contract.session import CallRequest, frame, unframe
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.session.calls import IN_MEMORY_BYTES, NO_SUCH_CALL, Call, answer, seconds_of, status_of
+from raysm.workloads.session.calls import NO_SUCH_CALL, Call, answer, seconds_of, status_of
 from raysm.workloads.session.host import SessionHost
 
 __all__ = ["Clients"]
@@ -125,9 +125,10 @@ class _Connection:
             if call is None:
                 return {"status": NO_SUCH_CALL}, b""
         else:
-            call = self._host.calls.ask(id, from_json(CallRequest, head["request"], "call"), body, self._wake)
-        # What is large comes by HTTP, as it goes: this connection has heartbeats and what others print, too.
-        status, outcome = await answer(call, wait_s, most_bytes=IN_MEMORY_BYTES)
+            request = from_json(CallRequest, head["request"], "call")
+            call = self._host.calls.ask(id, request, None if head.get("large") else body, self._wake)
+        # What is large has a connection of its own: this one has heartbeats and what others print, too.
+        status, outcome = await answer(call, wait_s)
         return {"status": 200, "call": to_json(status), "elsewhere": outcome is None}, outcome or b""
 
     async def _tell(self) -> None:

@@ -11,6 +11,7 @@ from raysm.contract.events import State
 from raysm.contract.session import CLOSING, WARNING, SessionState, Versions
 from raysm.errors import InvalidRequest
 from raysm.workloads.report import EmitEvent
+from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Calls, Executor
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.lifetime import End, Lifetime, Looks, duration
@@ -38,8 +39,6 @@ class Description:
     """Its instances, the head first."""
     folder: Path
     """Where its calls and cells run."""
-    private: Path
-    """For large outcomes; nobody else can read it."""
 
 
 class SessionHost:
@@ -49,6 +48,7 @@ class SessionHost:
         calls: All of them.
         cells: The namespace.
         remote: What runs on any instance.
+        blobs: Large values.
         notices: What every client is to know, in the order in which it came up.
         loop: The server's.
     """
@@ -62,6 +62,7 @@ class SessionHost:
         lifetime: Lifetime,
         jobs: Looks,
         emit: EmitEvent,
+        blobs: Blobs,
     ) -> None:
         """Begin; in the server's loop.
 
@@ -73,10 +74,12 @@ class SessionHost:
             lifetime: When it ends by itself.
             jobs: What works in it and is no call: jobs of its Ray, kernels.
             emit: Writes an event into the job's log.
+            blobs: Large values.
         """
         self._description, self._lifetime, self._jobs, self._emit = description, lifetime, jobs, emit
         self.cells, self.remote = cells, remote
-        self.calls = Calls(executors, description.private, lifetime.active)
+        self.blobs = blobs
+        self.calls = Calls(executors, blobs, lifetime.active)
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []
         self._closed = asyncio.Event()

@@ -6,6 +6,7 @@ The process that does the work encodes it; the processes that pass it on never u
 from collections.abc import Callable
 from typing import Any
 
+from raysm.contract.parcels import Pickled, Piece
 from raysm.contract.session import Outcome, RemoteError
 from raysm.errors import RaysmError
 from raysm.workloads.failure import failure_of, is_only_described, pickled_exception, pickled_value
@@ -31,9 +32,20 @@ def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int 
         item: Which item of a batch it is about.
     """
     try:
-        return Outcome(pickled=pickled_value(work(), name))
+        return Outcome(pickled=parcel_of(work(), name))
     except BaseException as error:  # SystemExit too: a function that leaves must not take its process along
         return outcome_of_error(error, host=host, item=item)
+
+
+def parcel_of(value: Any, name: str) -> list[Piece]:
+    """Return a value pickled, in pieces.
+
+    Raises:
+        InvalidRequest: It cannot be pickled.
+    """
+    pickled = Pickled()
+    pickled_value(value, name, pickled)
+    return pickled.parcel()
 
 
 def outcome_of_error(error: BaseException, *, host: str = "", item: int | None = None) -> Outcome:

@@ -22,6 +22,7 @@ from ray.exceptions import RayError
 
 from raysm.contract.names import LABEL_HOST
 from raysm.workloads.session import work
+from raysm.workloads.session.blobs import Blob, Blobs
 from raysm.workloads.session.calls import Call, Insisting
 from raysm.workloads.session.outcomes import death_of, failed, interrupted
 from raysm.workloads.session.relay import Place, Printing
@@ -217,15 +218,16 @@ class _Process:
 class CallProcesses:
     """Runs calls on the head; see ``Executor``."""
 
-    def __init__(self, head: str, folder: Path, printing: Printing) -> None:
+    def __init__(self, head: str, folder: Path, printing: Printing, blobs: Blobs) -> None:
         """Begin without a process.
 
         Args:
             head: Name of this instance.
             folder: In which calls run.
             printing: Takes what they print.
+            blobs: For large values.
         """
-        self._head, self._folder, self._printing = head, folder, printing
+        self._head, self._folder, self._printing, self._blobs = head, folder, printing, blobs
         self._running: dict[str, _Process] = {}
         self._lines: set[CallLine] = set()
         self._watched: set[int] = set()
@@ -245,7 +247,7 @@ class CallProcesses:
         for line in self._lines:
             line.close()
 
-    async def run(self, call: Call) -> tuple[bytes, bool]:
+    async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
         """Run one; see ``Executor``."""
         with self._printing.of(call):
             try:
@@ -260,7 +262,7 @@ class CallProcesses:
             await self._printing.drain(call, messages)
         return outcome, has_failed
 
-    async def _run_in(self, call: Call, process: _Process) -> tuple[bytes, bool, int]:
+    async def _run_in(self, call: Call, process: _Process) -> tuple[bytes | Blob, bool, int]:
         call.begin()
         self._running[call.id] = process
         free = self._lose
@@ -310,7 +312,7 @@ class CallProcesses:
         actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(place, path)
         pid = await actor.pid.remote()
         serving = actor.serve.options(name="calls").remote()
-        line = await CallLine.to(path)
+        line = await CallLine.to(path, self._blobs)
         self._lines.add(line)
         return _Process(actor, pid, line, serving, self._end_of(pid, line))
 

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from raysm.contract.names import LABEL_HOST
-from raysm.contract.session import BATCH, SHELL, Outcome
+from raysm.contract.session import BATCH, SCATTER, SHELL, Outcome
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 from raysm.workloads.nodes import tasks_at_once
 from raysm.workloads.session import work
+from raysm.workloads.session.blobs import Blob
 from raysm.workloads.session.calls import Call, Executor, Insisting
 from raysm.workloads.session.outcomes import death_of, failed, interrupted
 from raysm.workloads.session.relay import Printing
@@ -57,7 +59,7 @@ class ByInstance:
         """
         self._head, self._here, self._elsewhere = head, here, elsewhere
 
-    async def run(self, call: Call) -> tuple[bytes, bool]:
+    async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
         """Run one; see ``Executor``."""
         return await self._of(call).run(call)
 
@@ -115,7 +117,7 @@ class InstanceCells:
         self._running[call.id] = process
         try:
             task = process.actor.do.options(name=f"{call.request.name} on {call.request.host}")
-            outcome: tuple[bytes, bool, int] = await task.remote(call.id, to_json(call.request), call.body)
+            outcome: tuple[bytes, bool, int] = await task.remote(call.id, to_json(call.request), bytes(call.content))
             return outcome
         finally:
             del self._running[call.id]
@@ -165,10 +167,15 @@ class RemoteCalls:
         """
         self._head, self._folder = head, folder
         self._references: dict[str, Any] = {}
+        self._scattered: list[Any] = []
         # By digest, as one object of Ray's: thousands of batches send the function once.
         self._functions: dict[str, Any] = {}
         self._insisting = Insisting()
-        self._kinds: Mapping[str, Callable[[Call], Any]] = {BATCH: self._batch, SHELL: self._shell}
+        self._kinds: Mapping[str, Callable[[Call], Any]] = {
+            BATCH: self._batch,
+            SHELL: self._shell,
+            SCATTER: self._scatter,
+        }
 
     def keep_function(self, digest: str, pickled: bytes) -> None:
         """Keep a function of which batches will come."""
@@ -239,13 +246,21 @@ class RemoteCalls:
         folder = str(self._folder) if host == self._head else ""
         options = self._options(call, {"label_selector": {LABEL_HOST: host}})
         call.begin()
-        return await self._await(call, TASKS["shell"].options(**options).remote(call.body.decode(), folder))
+        return await self._await(call, TASKS["shell"].options(**options).remote(bytes(call.content).decode(), folder))
+
+    async def _scatter(self, call: Call) -> tuple[bytes, bool]:
+        call.begin()
+        # Beside the event loop: Ray copies the parcel. The driver owns it, and so it lasts as long as the session.
+        reference = await asyncio.to_thread(ray.put, pickle.PickleBuffer(call.content))
+        self._scattered.append(reference)
+        return Outcome(pickled=pickle.dumps(cloudpickle.dumps(reference))).encode(), False
 
     async def _batch(self, call: Call) -> tuple[bytes, bool]:
         call.begin()
-        items, first = pickle.loads(call.body), call.request.first
+        body, first = bytes(call.content), call.request.first
+        items = pickle.loads(body)
         try:
-            return await self._await(call, self._submit(call, call.body, first))
+            return await self._await(call, self._submit(call, body, first))
         except RayError as error:
             if isinstance(error, (RayTaskError, TaskCancelledError)) or call.is_cancelled:
                 raise
@@ -278,7 +293,7 @@ class RemoteCalls:
         options = self._options(call, {"scheduling_strategy": "SPREAD"})
         function = self._functions[request.function]
         task = TASKS["batch"].options(**options)
-        return task.remote(function, items, first, request.retries, request.return_exceptions)
+        return task.remote(function, items, first, request.retries, request.return_exceptions, request.unpack)
 
     def _options(self, call: Call, where: Mapping[str, Any]) -> dict[str, Any]:
         request = call.request

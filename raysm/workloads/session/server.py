@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from raysm.contract.connections import HANDSHAKE_S, prove_server
+from raysm.contract.parcels import BULK
 from raysm.contract.session import MAX_BODY_BYTES, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
+from raysm.workloads.session.blobs import Blob
 from raysm.workloads.session.calls import Call, answer, seconds_of, status_of
 from raysm.workloads.session.clients import Clients
 from raysm.workloads.session.files import Transfers, receive, send, size_of
@@ -41,19 +43,27 @@ PAUSE_S = 0.1
 class Door:
     """Listens on the loopback and admits clients; belongs to the running event loop."""
 
-    def __init__(self, protocol: Callable[[], asyncio.Protocol], token: bytes) -> None:
+    def __init__(
+        self,
+        protocol: Callable[[], asyncio.Protocol],
+        token: bytes,
+        large: Callable[[socket.socket], Coroutine[Any, Any, None]],
+    ) -> None:
         """Begin to listen, at a port that the system chooses.
 
         Args:
             protocol: Makes what serves an admitted connection.
             token: The job's.
+            large: Serves an admitted connection that carries one large value, and closes it.
         """
-        self._protocol, self._token = protocol, token
+        self._protocol, self._token, self._large = protocol, token, large
         self._listener = socket.create_server((LOOPBACK, 0), backlog=QUEUE)
         self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])
         # In the order in which they came.
         self._strangers: dict[asyncio.Task[bool], None] = {}
+        # asyncio holds tasks weakly.
+        self._exchanges: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
@@ -86,7 +96,13 @@ class Door:
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 await prove_server(connection, self._token, self.port)
-            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+                is_large = await _first_byte(connection) == BULK
+            if is_large:
+                task = asyncio.create_task(self._large(connection))
+                self._exchanges.add(task)
+                task.add_done_callback(self._exchanges.discard)
+            else:
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
         except OSError:  # also NotProved and TimeoutError
             return False
         return True
@@ -96,6 +112,20 @@ class Door:
         # Here and not in the task: one that is cancelled before its first step does nothing at all.
         if task.cancelled() or not task.result():
             connection.close()
+
+
+async def _first_byte(connection: socket.socket) -> bytes:
+    """Return the first byte that comes, and leave it there."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(BlockingIOError):
+        return connection.recv(1, socket.MSG_PEEK)
+    is_there = asyncio.Event()
+    loop.add_reader(connection, is_there.set)
+    try:
+        await is_there.wait()
+    finally:
+        loop.remove_reader(connection)
+    return connection.recv(1, socket.MSG_PEEK)
 
 
 T = TypeVar("T")
@@ -126,7 +156,7 @@ class SessionServer:
         self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         assert self._runner.server is not None, "it is set up"
-        self._door = Door(self._runner.server, self._token)
+        self._door = Door(self._runner.server, self._token, self._serve_large)
         return self._door.port
 
     async def close(self) -> None:
@@ -138,6 +168,16 @@ class SessionServer:
             await self._door.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        self._host.blobs.close()
+
+    async def _serve_large(self, connection: socket.socket) -> None:
+        def outcome(id: str) -> Blob:
+            call = self._host.calls.get(id)
+            if call is None or not isinstance(call.outcome, Blob):
+                raise InvalidRequest(f"the call {id} has no large outcome")
+            return call.outcome
+
+        await self._host.blobs.serve(connection, outcome)
 
     def application(self) -> web.Application:
         """Return the routes."""
@@ -211,17 +251,19 @@ class SessionServer:
         wait_s = seconds_of(request.query.get("wait", 0))
         head, body = unframe(await request.read())
         call_request = from_json(CallRequest, head, "call")
-        call = self._host.calls.ask(request.match_info["id"], call_request, body, self._clients.wake)
+        is_large = request.query.get("large") == "1"
+        call = self._host.calls.ask(
+            request.match_info["id"], call_request, None if is_large else body, self._clients.wake
+        )
         return await self._answer(call, request, wait_s)
 
     async def _call(self, request: web.Request) -> web.Response:
         return await self._answer(self._known(request), request, seconds_of(request.query.get("wait", 0)))
 
     async def _answer(self, call: Call, request: web.Request, wait_s: float) -> web.Response:
-        # Who wants no outcome is as one for whom every outcome is too large.
-        most_bytes = None if request.query.get("outcome", "1") == "1" else 0
-        status, outcome = await answer(call, wait_s, most_bytes=most_bytes)
-        return web.Response(body=frame(to_json(status), outcome or b""), content_type="application/octet-stream")
+        status, outcome = await answer(call, wait_s)
+        head = {"call": to_json(status), "elsewhere": outcome is None}
+        return web.Response(body=frame(head, outcome or b""), content_type="application/octet-stream")
 
     async def _calls(self, request: web.Request) -> web.Response:
         return web.json_response([to_json(call.status) for call in self._host.calls.every()])

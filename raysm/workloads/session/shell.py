@@ -9,7 +9,6 @@ import base64
 import contextlib
 import json
 import linecache
-import pickle
 import shutil
 import sys
 import tempfile
@@ -30,9 +29,10 @@ from traitlets import Type
 from traitlets.config import Config
 
 from raysm.bootstrap.environment import inherited, tell
+from raysm.contract.parcels import load
 from raysm.contract.session import CELL, PULL, PUSH, CallRequest, Outcome
 from raysm.errors import InvalidRequest
-from raysm.workloads.failure import pickled_value
+from raysm.workloads.session.outcomes import parcel_of
 from raysm.workloads.session.output import refusing_input
 
 __all__ = ["Display", "Namespace", "show_figures_inline"]
@@ -313,7 +313,7 @@ class Namespace:
 
     def _push(self, request: CallRequest, body: Any) -> Outcome:
         # Pickled as a call is, so that the user's own modules travel along with the values.
-        _, _, values = pickle.loads(body)
+        _, _, values = load(body)
         self.names.update(values)
         return Outcome()
 
@@ -324,4 +324,4 @@ class Namespace:
         if missing:
             where = f"{request.host}'s namespace in the session" if request.host else "the session"
             raise NameError(f"{where} has no {', '.join(map(repr, missing))}")
-        return Outcome(pickled=pickled_value({name: self.names[name] for name in names}, ", ".join(names)))
+        return Outcome(pickled=parcel_of({name: self.names[name] for name in names}, ", ".join(names)))

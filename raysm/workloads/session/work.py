@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+from raysm.contract.parcels import SMALL_BYTES, Piece, load, size_of
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
+from raysm.workloads.session.blobs import Blob, Blobs, opened, write_to
 from raysm.workloads.session.outcomes import outcome_of, outcome_of_error
 from raysm.workloads.session.relay import Place, Printed, SocketLine, Standing
 
@@ -36,39 +38,54 @@ __all__ = [
 READ_BYTES = 1 << 20
 """So much of a large outcome may wait in memory for the rest of it to be sent."""
 
-Work = Callable[[str, bytes, str, str], tuple[bytes, bool, int]]
+Work = Callable[[str, bytes | memoryview, str, str], tuple[list[Piece], bool, int]]
 """``CallProcess.call``."""
 
 
 class CallLine:
     """The server's end; one call after the other goes by it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, blobs: Blobs) -> None:
+        self._reader, self._writer, self._blobs = reader, writer, blobs
+        # For the next large outcome, which the process writes there.
+        self._blob = blobs.new()
 
     @classmethod
-    async def to(cls, path: str) -> "CallLine":
+    async def to(cls, path: str, blobs: Blobs) -> "CallLine":
         """Connect with the process that listens there.
 
         Raises:
             OSError: None does.
         """
-        return cls(*await asyncio.open_unix_connection(path, limit=READ_BYTES))
+        return cls(*await asyncio.open_unix_connection(path, limit=READ_BYTES), blobs)
 
-    async def call(self, id: str, pickled: bytes, name: str, host: str) -> tuple[bytes, bool, int]:
-        """Have the process do a call; takes and returns what ``CallProcess.call`` does.
+    async def call(self, id: str, body: bytes | Blob, name: str, host: str) -> tuple[bytes | Blob, bool, int]:
+        """Have the process do a call.
+
+        Args:
+            id: The call's.
+            body: The pickled function with its arguments.
+            name: For people.
+            host: This instance.
+
+        Returns:
+            Its outcome, encoded; whether that is a failure; how many messages with output were sent before.
 
         Raises:
             ConnectionError: The process is gone; whether it has begun the call nobody knows.
         """
-        head = {"id": id, "name": name, "host": host, "bytes": len(pickled)}
+        path = body.path if isinstance(body, Blob) else ""
+        head = {"id": id, "name": name, "host": host, "bytes": len(body), "path": path, "blob": self._blob.path}
         try:
-            self._writer.writelines([_line(head), pickled])
+            self._writer.writelines([_line(head), b"" if isinstance(body, Blob) else body])
             await self._writer.drain()
             answer = json.loads(await self._reader.readuntil())
-            outcome = await self._reader.readexactly(answer["bytes"])
+            outcome: bytes | Blob = await self._reader.readexactly(answer["bytes"])
         except asyncio.IncompleteReadError as error:
             raise ConnectionError("its connection with the session ended") from error
+        if answer["blob"]:
+            outcome, self._blob = self._blob, self._blobs.new()
+            outcome.size = answer["blob"]
         return outcome, answer["failed"], answer["messages"]
 
     def close(self) -> None:
@@ -103,8 +120,15 @@ class Serving:
         with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as file:
             while line := file.readline():
                 head = json.loads(line)
-                outcome, has_failed, messages = work(head["id"], file.read(head["bytes"]), head["name"], head["host"])
-                file.write(_line({"failed": has_failed, "messages": messages, "bytes": len(outcome)}))
+                size, path = head["bytes"], head["path"]
+                body = opened(path, size) if path else file.read(size)
+                pieces, has_failed, messages = work(head["id"], body, head["name"], head["host"])
+                # The arguments of a call are not held while the next one is awaited.
+                del body
+                blob = write_to(head["blob"], pieces) if size_of(pieces) > SMALL_BYTES else 0
+                outcome = b"" if blob else b"".join(pieces)
+                del pieces
+                file.write(_line({"failed": has_failed, "messages": messages, "bytes": len(outcome), "blob": blob}))
                 file.write(outcome)
                 file.flush()
 
@@ -141,22 +165,22 @@ class CallProcess:
         """Do the calls that come by its socket, until the session lets go."""
         self._serving.serve(self.call)
 
-    def call(self, id: str, pickled: bytes, name: str, host: str) -> tuple[bytes, bool, int]:
+    def call(self, id: str, pickled: bytes | memoryview, name: str, host: str) -> tuple[list[Piece], bool, int]:
         """Call a pickled function.
 
         Returns:
-            Its outcome, encoded; whether that is a failure; how many messages with output were sent before.
+            Its outcome in pieces; whether that is a failure; how many messages with output were sent before.
         """
 
         def work() -> Any:
             # Within the outcome: what cannot be read here is the call's failure, with its traceback.
-            function, args, kwargs = pickle.loads(pickled)
+            function, args, kwargs = load(pickled)
             return function(*args, **kwargs)
 
         with self._standing.call(id) as printed:
             outcome = outcome_of(work, name=name, host=host)
         # How many messages: they come by another way, and may be overtaken by this.
-        return outcome.encode(), outcome.error is not None, printed.messages
+        return outcome.pieces(), outcome.error is not None, printed.messages
 
 
 class NamespaceProcess:
@@ -238,7 +262,9 @@ def strike(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def batch(function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool) -> tuple[bytes, bool]:
+def batch(
+    function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool, unpack: bool
+) -> tuple[bytes, bool]:
     """Call a pickled function with each of the items; return the seconds that took, and their outcomes, as one.
 
     Args:
@@ -247,13 +273,14 @@ def batch(function: bytes, items: bytes, first: int, retries: int, return_except
         first: The number of its first item among all.
         retries: How often an item is tried again whose function raised.
         return_exceptions: Whether items behind one that failed are worked on, too.
+        unpack: Whether each item is a tuple of arguments.
     """
     began_s = time.perf_counter()
     fn, args, kwargs = pickle.loads(function)
     outcomes: list[Outcome] = []
     # Each is read when its turn comes: an item that cannot be read fails alone.
     for number, item in enumerate(pickle.loads(items), start=first):
-        work = functools.partial(_apply, fn, item, args, kwargs)
+        work = functools.partial(_apply, fn, item, args, kwargs, unpack)
         outcomes.append(_item(work, number, retries))
         if outcomes[-1].error is not None and not return_exceptions:
             break
@@ -262,8 +289,9 @@ def batch(function: bytes, items: bytes, first: int, retries: int, return_except
     return Outcome(pickled=pickle.dumps((time.perf_counter() - began_s, encoded))).encode(), False
 
 
-def _apply(fn: Callable[..., Any], item: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return fn(pickle.loads(item), *args, **kwargs)
+def _apply(fn: Callable[..., Any], item: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], unpack: bool) -> Any:
+    value = pickle.loads(item)
+    return fn(*(value if unpack else (value,)), *args, **kwargs)
 
 
 def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:

@@ -41,7 +41,7 @@ def begun(line, function, *args, id=None, name="f"):
     call = Call(id, name, line)
     line.wire.calls[id] = call
     request = CallRequest(kind=CALL, name=name, client="me", python=Versions.here().pickles)
-    line.loop.start(call.send(request, cloudpickle.dumps((function, args, {}))))
+    line.loop.start(call.send(request, [cloudpickle.dumps((function, args, {}))]))
     return call
 
 

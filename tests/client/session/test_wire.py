@@ -1,14 +1,14 @@
 """The connection to a session's server."""
 
 import asyncio
-import pickle
 import threading
 import time
 
 import cloudpickle
 import pytest
 
-from raysm.client.session.wire import SMALL_BYTES, NoSuchCall, check_body, require_aiohttp
+from raysm.client.session.wire import NoSuchCall, check_body, require_aiohttp
+from raysm.contract.parcels import SMALL_BYTES, load
 from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions, frame
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import to_json
@@ -57,13 +57,13 @@ def test_what_the_server_says_by_itself_is_heard(server):
 
 def asked(function, *args):
     request = CallRequest(kind=CALL, name="f", client="me", python=Versions.here().pickles)
-    return request, cloudpickle.dumps((function, args, {}))
+    return request, [cloudpickle.dumps((function, args, {}))]
 
 
 def value(answer):
     head, outcome = answer
     assert head["state"] == "done"
-    return pickle.loads(Outcome.decode(outcome).pickled)
+    return load(Outcome.decode(outcome).pickled)
 
 
 async def cut(server):
@@ -80,11 +80,11 @@ def test_a_call_is_answered_whether_the_clients_connection_is_there_or_not(serve
             line.wire._exchange = None
         call = line.wire.call(f"answered-{is_connected}", 20, *asked(abs, -3))
         assert value(line.loop.run(call, 60)) == 3
-        assert value(line.loop.run(line.wire.call(f"answered-{is_connected}", 20, None, b""), 60)) == 3
+        assert value(line.loop.run(line.wire.call(f"answered-{is_connected}", 20, None), 60)) == 3
         with pytest.raises(NoSuchCall):
-            line.loop.run(line.wire.call("unheard", 20, None, b""), 60)
+            line.loop.run(line.wire.call("unheard", 20, None), 60)
         with pytest.raises(InvalidRequest, match="no call of the kind 'dance'"):
-            line.loop.run(line.wire.call("refused", 20, CallRequest(kind="dance", name="f"), b""), 60)
+            line.loop.run(line.wire.call("refused", 20, CallRequest(kind="dance", name="f")), 60)
 
 
 def test_what_is_large_goes_the_other_way_in_both_directions(server):
@@ -135,7 +135,7 @@ class Broken:
 
     async def live(self):
         self.stop, self.loop = asyncio.Event(), asyncio.get_running_loop()
-        door = Door(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self.answer), TOKEN.encode())
+        door = Door(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self.answer), TOKEN.encode(), None)
         self.port = door.port
         self.ready.set()
         await self.stop.wait()

@@ -5,10 +5,12 @@ import pickle
 
 import pytest
 
+from raysm.contract.parcels import SMALL_BYTES
 from raysm.contract.session import CALL, DONE, RUNNING, WAITING, CallRequest, Outcome, Versions
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError, SessionEnded
 from raysm.workloads.session import calls as module
-from raysm.workloads.session.calls import IN_MEMORY_BYTES, Call, Calls, Insisting, answer, status_of
+from raysm.workloads.session.blobs import Blobs
+from raysm.workloads.session.calls import Call, Calls, Insisting, answer, status_of
 from raysm.workloads.session.outcomes import interrupted
 
 WAIT_S = 60.0
@@ -38,7 +40,7 @@ def with_calls(folder, script, **how):
 
     async def go():
         executor, active = Scripted(**how), []
-        await script(Calls({CALL: executor}, folder, active.append), executor, active)
+        await script(Calls({CALL: executor}, Blobs(folder), active.append), executor, active)
 
     asyncio.run(asyncio.wait_for(go(), WAIT_S))
 
@@ -77,33 +79,31 @@ def test_a_call_that_has_not_begun_waits_and_counts_as_work(tmp_path):
     with_calls(tmp_path, script)
 
 
-def test_a_large_outcome_is_a_file_that_nobody_else_reads(tmp_path):
+def test_a_large_outcome_is_a_blob(tmp_path):
     async def script(calls, executor, active):
         executor.go.set()
         call = ask(calls)
         await call.done.wait()
-        assert call.outcome_file.parent == tmp_path
-        assert call.outcome_file.stat().st_mode & 0o077 == 0
-        assert call.outcome == b"x" * (IN_MEMORY_BYTES + 1)
-        call.forget()
-        assert list(tmp_path.iterdir()) == []
+        assert bytes(call.outcome.content()) == b"x" * (SMALL_BYTES + 1)
+        assert call.status.bytes == SMALL_BYTES + 1
+        assert await answer(call, 0) == (call.status, None)
 
-    with_calls(tmp_path, script, size=IN_MEMORY_BYTES + 1)
+    with_calls(tmp_path, script, size=SMALL_BYTES + 1)
 
 
-def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(tmp_path):
+def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(tmp_path, monkeypatch):
     (tmp_path / "full").touch()
+    # No memory, and a file where the folder would have to be, stand for a disk that takes nothing.
+    monkeypatch.setattr("raysm.workloads.session.blobs.MEMORY_SHARE", 0)
 
     async def script(calls, executor, active):
         executor.go.set()
         call = ask(calls)
         await call.done.wait()
-        assert (call.status.failed, call.outcome_file) == (True, None)
         headline = Outcome.decode(call.outcome).error.headline
-        assert f"its outcome of {IN_MEMORY_BYTES + 1:,} bytes cannot be kept on the head: " in headline
+        assert f"its outcome of {SMALL_BYTES + 1:,} bytes cannot be kept on the head: " in headline
 
-    # A file where the folder would have to be stands for a disk that takes nothing.
-    with_calls(tmp_path / "full", script, size=IN_MEMORY_BYTES + 1)
+    with_calls(tmp_path / "full", script, size=SMALL_BYTES + 1)
 
 
 def test_what_goes_wrong_around_a_call_is_its_outcome(tmp_path):
@@ -278,15 +278,6 @@ def test_one_that_ends_meanwhile_is_answered_with_its_outcome(tmp_path):
 
     status, outcome = answered(script)
     assert (status.state, outcome) == (DONE, b"outcome")
-
-
-@pytest.mark.parametrize(("most_bytes", "told"), [(None, b"outcome"), (7, b"outcome"), (6, None), (0, None)])
-def test_an_outcome_that_is_larger_than_is_wanted_is_kept_back(tmp_path, most_bytes, told):
-    async def script(call):
-        call.end(b"outcome", False)
-        return await answer(call, 0, most_bytes=most_bytes)
-
-    assert answered(script)[1] == told
 
 
 @pytest.mark.parametrize(

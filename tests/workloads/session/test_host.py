@@ -8,6 +8,7 @@ import pytest
 
 from raysm.contract.session import CLOSING, SERVING, WARNING
 from raysm.errors import InvalidRequest
+from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
 from tests.support.sessions import Jobs, NoCells, ThreadedCalls, executors_of, served, until
@@ -92,10 +93,12 @@ def test_its_state_is_json(tmp_path):
 
 def test_it_lives_without_a_server_and_tells_its_end_once(tmp_path):
     async def live():
-        description = Description(job="digits-1", hosts=("algo-1",), folder=tmp_path, private=tmp_path)
+        description = Description(job="digits-1", hosts=("algo-1",), folder=tmp_path)
         lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300), time.monotonic(), 0.0)
         executors = executors_of(NoCells(), ThreadedCalls())
-        host = SessionHost(description, NoCells(), executors, ThreadedCalls(), lifetime, Jobs(), events.append)
+        host = SessionHost(
+            description, NoCells(), executors, ThreadedCalls(), lifetime, Jobs(), events.append, Blobs(tmp_path)
+        )
         host.close("it was closed")
         host.close("too late")
         return await host.live(lambda: notices.append(list(host.notices)))

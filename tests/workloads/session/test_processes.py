@@ -13,6 +13,7 @@ import cloudpickle
 import pytest
 
 from raysm.contract.session import CALL, CallRequest, Outcome
+from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.processes import CallProcesses
 from raysm.workloads.session.relay import Printing
@@ -31,7 +32,7 @@ def with_calls(folder, script):
         private = Path(tempfile.mkdtemp(prefix="rc"))
         printing = Printing(private / "s")
         await printing.start()
-        calls = CallProcesses("algo-1", folder, printing)
+        calls = CallProcesses("algo-1", folder, printing, Blobs(private))
         calls.prepare()
         try:
             return await asyncio.wait_for(script(calls), WAIT_S)
@@ -134,7 +135,7 @@ def test_a_sleep_is_interrupted_and_its_process_does_the_next_call(tmp_path):
     async def script(calls):
         before = value(await calls.run(call_of(os.getpid)))
         sleeping = call_of(time.sleep, 600, id="s")
-        ended = await interrupted(calls, sleeping, tmp_path / "spill", lambda: sleeping.status.state == "running")
+        ended = await interrupted(calls, sleeping, lambda: sleeping.status.state == "running")
         return ended, before, value(await calls.run(call_of(os.getpid, id="n")))
 
     ended, before, after = with_calls(tmp_path, script)
@@ -149,7 +150,7 @@ def test_a_call_that_hears_no_signal_is_ended_with_its_process(tmp_path):
         time.sleep(600)
 
     async def script(calls):
-        return await interrupted(calls, call_of(deaf), tmp_path / "spill", (tmp_path / "deaf").exists)
+        return await interrupted(calls, call_of(deaf), (tmp_path / "deaf").exists)
 
     assert with_calls(tmp_path, script).error.cancelled
 

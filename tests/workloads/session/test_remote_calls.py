@@ -98,7 +98,7 @@ class TestInProcessesOfRays:
         async def script(cells, run):
             await run("x = 5")
             sleeping = call(f"import time\nopen({str(tmp_path / 'began')!r}, 'w')\ntime.sleep(600)")
-            ended = await interrupted(cells, sleeping, tmp_path / "spill", (tmp_path / "began").exists)
+            ended = await interrupted(cells, sleeping, (tmp_path / "began").exists)
             return ended, await run("x")
 
         ended, after = with_cells(script)
@@ -220,7 +220,7 @@ def test_a_command_runs_where_it_is_told_to(tmp_path):
 def test_a_command_is_interrupted_by_the_end_of_its_process(tmp_path):
     async def script(calls):
         call = Call("s", CallRequest(kind=SHELL, name="sleep"), b"touch begun; sleep 600", lambda: None)
-        return await interrupted(calls, call, tmp_path / "spill", (tmp_path / "begun").exists)
+        return await interrupted(calls, call, (tmp_path / "begun").exists)
 
     assert with_calls(tmp_path, script).error.cancelled
 

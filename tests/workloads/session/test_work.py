@@ -13,6 +13,7 @@ import pytest
 
 from raysm.contract.session import Outcome
 from raysm.workloads.session import work
+from raysm.workloads.session.blobs import Blob, Blobs
 from raysm.workloads.session.work import CallLine, Serving
 
 WAIT_S = 60.0
@@ -33,7 +34,7 @@ def with_line(path, work, script):
     thread.start()
 
     async def go():
-        line = await CallLine.to(path)
+        line = await CallLine.to(path, Blobs(Path(path).parent))
         try:
             return await asyncio.wait_for(script(line), WAIT_S)
         finally:
@@ -47,7 +48,7 @@ def with_line(path, work, script):
 
 
 def echo(id, pickled, name, host):
-    return pickled + f" {id} {name} {host}".encode(), name == "bad", len(pickled)
+    return [bytes(pickled), f" {id} {name} {host}".encode()], name == "bad", len(pickled)
 
 
 def test_calls_go_one_after_the_other_with_what_they_are(path):
@@ -62,10 +63,13 @@ def test_calls_go_one_after_the_other_with_what_they_are(path):
 
 def test_what_is_large_travels_whole(path):
     async def script(line):
-        return await line.call("1", LARGE, "f", "h")
+        body = Blob(None)
+        body.write([LARGE])
+        return [await line.call("1", each, "f", "h") for each in (body, b"small", body)]
 
-    outcome, _, count = with_line(path, echo, script)
-    assert (outcome, count) == (LARGE + b" 1 f h", len(LARGE))
+    large, small, again = with_line(path, echo, script)
+    assert bytes(large[0].content()) == bytes(again[0].content()) == LARGE + b" 1 f h"
+    assert small == (b"small 1 f h", False, 5)
 
 
 def test_nobody_finds_the_socket_behind_its_session(path):
@@ -98,7 +102,7 @@ def test_what_goes_wrong_around_a_call_is_not_kept_quiet(path):
 
     async def go():
         serves = asyncio.create_task(asyncio.to_thread(serving.serve, lost))
-        line = await CallLine.to(path)
+        line = await CallLine.to(path, Blobs(Path(path).parent))
         with pytest.raises(ConnectionError):
             await line.call("1", b"", "f", "h")
         line.close()
@@ -113,7 +117,9 @@ pytestmark = pytest.mark.usefixtures("by_value")
 
 def batch(function, items, *, first=0, retries=0, return_exceptions=False):
     pickled = pickle.dumps([cloudpickle.dumps(item) for item in items])
-    encoded, failed = work.batch(cloudpickle.dumps((function, (), {})), pickled, first, retries, return_exceptions)
+    encoded, failed = work.batch(
+        cloudpickle.dumps((function, (), {})), pickled, first, retries, return_exceptions, False
+    )
     assert not failed
     took_s, outcomes = pickle.loads(Outcome.decode(encoded).pickled)
     assert took_s >= 0

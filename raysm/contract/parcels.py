@@ -1,0 +1,138 @@
+"""Large values between a session and its clients: pickles whose large buffers travel beside them, without copies.
+
+A *parcel* is a plain pickle, or ``MARK``, one line of JSON with the sizes of the pickle and its buffers, and these,
+each padded to ``ALIGNMENT`` bytes. A connection that carries one large value begins with ``BULK``; its request and its
+answers are lines of JSON.
+"""
+
+import json
+import mmap
+import pickle
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Piece = bytes | memoryview
+Content = bytes | bytearray | mmap.mmap
+"""What was received; all of them find a line, and ``memoryview`` cuts them without copies."""
+
+BULK = b"\0"
+"""First byte of a connection that carries one large value; no request of HTTP begins with it."""
+SMALL_BYTES = 64 << 10
+"""What is larger travels by a connection of its own, and a buffer that is larger beside its pickle."""
+ALIGNMENT = 64
+MARK = b"raysm parcel"
+SEND_BYTES = 8 << 20
+MAX_LINE_BYTES = 4096
+
+
+class Pickled:
+    """A file for a pickler, and its ``buffer_callback``: keeps what comes in pieces, large ones without a copy."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+        self._buffers: list[memoryview] = []
+
+    def write(self, content: Any) -> int:
+        """Take a part of the pickle."""
+        piece = content if isinstance(content, bytes) else memoryview(content).cast("B")
+        self._pieces.append(piece)
+        return len(piece)
+
+    def take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Take a buffer if it is large; return whether it stays in the pickle."""
+        try:
+            view = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if view.nbytes < SMALL_BYTES:
+            return True
+        self._buffers.append(view)
+        return False
+
+    def parcel(self) -> list[Piece]:
+        """Return the parcel in pieces."""
+        if not self._buffers:
+            return self._pieces
+        sizes = [sum(map(len, self._pieces)), *(view.nbytes for view in self._buffers)]
+        return [
+            padded_line(MARK + json.dumps(sizes).encode()),
+            *self._pieces,
+            *_padding(sizes[0]),
+            *(part for view in self._buffers for part in [view, *_padding(view.nbytes)]),
+        ]
+
+
+def padded_line(text: bytes) -> bytes:
+    """Return a line whose length is a multiple of ``ALIGNMENT``, so that what follows is aligned."""
+    return text + b" " * (-(len(text) + 1) % ALIGNMENT) + b"\n"
+
+
+def _padding(size: int) -> list[Piece]:
+    return [b"\0" * (-size % ALIGNMENT)] if size % ALIGNMENT else []
+
+
+def load(content: Any, loads: Any = pickle.loads) -> Any:
+    """Return the value of a parcel. Its arrays lie in ``content``, and can be written to if that can."""
+    view = memoryview(content)
+    if bytes(view[: len(MARK)]) != MARK:
+        return loads(view)
+    start = 0
+    while b"\n" not in (line := bytes(view[start : start + MAX_LINE_BYTES])):
+        start += MAX_LINE_BYTES
+    end = start + line.index(b"\n") + 1
+    position, parts = end, []
+    for size in json.loads(bytes(view[len(MARK) : end])):
+        parts.append(view[position : position + size])
+        position += size + -size % ALIGNMENT
+    return loads(parts[0], buffers=parts[1:])
+
+
+def size_of(pieces: Iterable[Any]) -> int:
+    """Return the bytes of all pieces."""
+    return sum(map(len, pieces))
+
+
+# A connection that carries one value; the socket blocks, with a timeout for each of its calls.
+
+
+def send_line(connection: socket.socket, head: Any, first: bytes = b"") -> None:
+    """Send a line of JSON."""
+    connection.sendall(first + json.dumps(head).encode() + b"\n")
+
+
+def receive_line(connection: socket.socket) -> Any:
+    """Receive a line of JSON, and nothing behind it."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte or len(line) > MAX_LINE_BYTES:
+            raise ConnectionError("the connection of a large value ended")
+        line += byte
+    return json.loads(line)
+
+
+def send(connection: socket.socket, pieces: Sequence[Any]) -> None:
+    """Send all pieces, without copies."""
+    for piece in pieces:
+        view = memoryview(piece)
+        # In parts: the timeout of a socket is that of a whole sendall.
+        for start in range(0, len(view), SEND_BYTES):
+            connection.sendall(view[start : start + SEND_BYTES])
+
+
+def receive_into(connection: socket.socket, view: memoryview) -> None:
+    """Fill a buffer."""
+    position = 0
+    while position < len(view):
+        count = connection.recv_into(view[position : position + SEND_BYTES])
+        if not count:
+            raise ConnectionError("the connection of a large value ended")
+        position += count
+
+
+def memory(size: int) -> mmap.mmap:
+    """Return writable memory for something large, without the time that zeroing it takes."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,0 +1,37 @@
+"""Values that a session keeps once for all of its instances, in Ray's object store."""
+
+from typing import Any
+
+from raysm.contract.parcels import load
+
+
+class Scattered:
+    """Stands for a value in the arguments of a session's calls, which get the value itself.
+
+    Its arrays lie in memory that all processes of an instance share, and can only be read.
+    """
+
+    def __init__(self, reference: bytes, size: int) -> None:
+        """Know of it.
+
+        Args:
+            reference: The pickled reference of Ray's.
+            size: Bytes of the value.
+        """
+        self._reference, self._size = reference, size
+
+    def __reduce__(self) -> Any:
+        return _value, (self._reference,)
+
+    def __repr__(self) -> str:
+        return f"<a value of {self._size:,} bytes in the session's memory>"
+
+
+def _value(reference: bytes) -> Any:
+    """Return the value, in a process of the session."""
+    import ray
+    from ray import cloudpickle
+
+    # It was pickled as the argument of a call.
+    _, (value,), _ = load(ray.get(cloudpickle.loads(reference)))
+    return value
