@@ -47,8 +47,8 @@ if TYPE_CHECKING:
         Similarity,
         TorchScript,
     )
-    from raysm.request.early_stopping import Asha, Median, Pbt
     from raysm.request.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
+    from raysm.request.sweep import Asha, Median, Pbt
     from raysm.views.experiments.table import Jobs, jobs
     from raysm.views.grid.grid import Grid
     from raysm.views.grid.handle import GridHandle, attach_grid
@@ -161,7 +161,7 @@ _HOMES = {
     "raysm.views.grid.handle": ("GridHandle", "attach_grid"),
     "raysm.views.magics.magics": _IPYTHON,
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
-    "raysm.request.early_stopping": ("Asha", "Median", "Pbt"),
+    "raysm.request.sweep": ("Asha", "Median", "Pbt"),
     "raysm.request.space": ("choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"),
     "raysm.workloads.report": ("report", "restored"),
 }

@@ -30,12 +30,12 @@ import cloudpickle
 
 import raysm
 from raysm.bootstrap.variables import DRIVER
-from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, Script, TorchScript
 from raysm.workloads import script_main
 from tests.support.bootstraps import free_ports
 from tests.support.driving import drive
+from tests.support.payloads import pack_payload
 from tests.support.small_ray import small_ray
 from tests.workloads.conftest import environment
 
@@ -283,7 +283,7 @@ def drive_case(case, folder):
         script = str(work / "user.py")
         workload = TorchScript(script, workers_per_instance=2) if case.trains else Script(script)
         function = None
-    payload.pack(JobRequest(name="teardown", workload=workload), paths.payload, function=function)
+    pack_payload(JobRequest(name="teardown", workload=workload), paths.payload, function=function)
     done, failure = drive(paths, work, **DRIVER)
     reason = failure.reason() if failure else ""
     files = tuple(sorted(path.name for path in paths.model.iterdir() if path.name != "manifest.json"))

@@ -13,17 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
 from raysm.contract.connections import has_own_listener
 from raysm.errors import ForeignListener
 
 # The standard library alone, ioctl too: this runs before anything is installed in the instance.
 SIOCGIFADDR = 0x8915
-ROUTES = Path("/proc/net/route")
-IS_UP = 1
-"""Linux's RTF_UP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +52,14 @@ def _address(interface: str) -> str | None:
     return socket.inet_ntoa(answer[20:24])
 
 
-def default_route(routes: Path = ROUTES) -> str | None:
-    """Return the name of the interface of the default route; None without one."""
-    candidates: list[tuple[int, str]] = []
-    with contextlib.suppress(OSError):
-        for line in routes.read_text(encoding="ascii", errors="replace").splitlines()[1:]:
-            columns = line.split()
-            with contextlib.suppress(ValueError, IndexError):
-                destination, flags, metric, mask = columns[1], int(columns[3], 16), int(columns[6]), columns[7]
-                if int(destination, 16) == int(mask, 16) == 0 and flags & IS_UP:
-                    candidates.append((metric, columns[0]))
-    return min(candidates)[1] if candidates else None
+def default_address() -> str | None:
+    """Return the address of the interface of the default route; None without one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with contextlib.suppress(OSError):
+            # Connecting a datagram socket sends nothing; the kernel only chooses the route, and with it the source.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+    return None
 
 
 def choose_interface(
@@ -76,21 +68,19 @@ def choose_interface(
     """Return the interface by which the other instances most likely reach this one; None if there is only loopback.
 
     Args:
-        interfaces: All of this instance, in the kernel's order.
-        named: The one that the service names; a Processing job is told none.
-        own_name: The address that this host's name resolves to here; None if it does not resolve or was not looked up.
-        default: The one of the default route.
+        interfaces: All interfaces of this instance, in the kernel's order.
+        named: The name that the service gives; None in a Processing job.
+        own_name: The address of this host's name; None if it does not resolve or was not looked up.
+        default: The address of the default route's interface.
     """
     reachable = [item for item in interfaces if not item.address.startswith("127.")]
 
     def rank(item: Interface) -> tuple[bool, bool, bool]:
-        return item.name != named, item.address != own_name, item.name != default
+        return item.name != named, item.address != own_name, item.address != default
 
-    # The first of equals: on a machine with many, the kernel numbered the primary one first.
+    # The kernel numbers the primary interface first.
     return min(reachable, key=rank, default=None)
 
-
-T = TypeVar("T")
 
 # The standard library alone: this runs before anything is installed in the instance.
 FIRST_WAIT_S = 0.05
@@ -113,26 +103,14 @@ def backoff(attempt: int) -> float:
 
 
 async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
-    """Return the IPv4 address of ``host``.
+    """Return the IPv4 address of ``host``; raise OSError if it is not known, yet.
 
-    Raises:
-        OSError: It is not known, yet.
-    """
-    return await look_up(host, lookup)
-
-
-async def look_up(host: str, lookup: Callable[[str], T]) -> T:
-    """Return ``lookup(host)``.
-
-    It runs in a daemon thread, because a resolver can hang for longer than the rest of the job.
-
-    Raises:
-        OSError: It is not known, yet.
+    The lookup runs in a daemon thread, because a resolver can hang for longer than the rest of the job.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+    answer: asyncio.Future[str] = loop.create_future()
 
-    def settle(address: T | None, error: OSError | None) -> None:
+    def settle(address: str | None, error: OSError | None) -> None:
         if answer.done():  # the caller has given up
             return
         if address is None:
@@ -190,8 +168,8 @@ async def find_own_address(
 
     Args:
         host: This instance's name.
-        named: The address, or another name, that it was told to have; None where it was told none.
-        shared_interface: The name of the network interface that the service says the instances share.
+        named: The address or another name from ``RAYSM_ADDRESSES``; None if there is none.
+        shared_interface: The network interface that the service names.
         interfaces: Lists this instance's interfaces.
         lookup: Resolves a name.
     """
@@ -199,11 +177,11 @@ async def find_own_address(
         return await _reachable_address(named, lookup)
     all_interfaces = interfaces()
     candidates = {item.name for item in all_interfaces if not is_loopback(item.address)}
-    # Its own name resolves late, to loopback, or to what an address of old was: asked only where it can decide.
+    # Its own name may resolve late, to loopback, or to an old address: it is asked only if it decides.
     undecided = len(candidates) != 1 and shared_interface not in candidates
     own_name = await _reachable_address(host, lookup) if undecided else None
     chosen = choose_interface(
-        all_interfaces, named=shared_interface, own_name=own_name, default=default_route() if undecided else None
+        all_interfaces, named=shared_interface, own_name=own_name, default=default_address() if undecided else None
     )
     # Without a list of interfaces, as on macOS, the name is all that there is.
     return own_name if chosen is None else chosen.address

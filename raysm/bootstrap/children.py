@@ -128,10 +128,10 @@ class Children:
                 os.kill(popen.pid, signal.SIGTERM)
         if self._running and grace_s > 0:
             await asyncio.wait([ended for _, ended in self._running.values()], timeout=grace_s)
-        # What the children started gets the rest of the grace; then everything goes, until nothing is left.
+        # Grandchildren get the rest of the grace; then everything is killed, until nothing is left.
         while (left := descendants(os.getpid())) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        # Elsewhere no /proc tells the descendants: the groups are all that is known of them.
+        # Without /proc only the process groups are known.
         for group in () if sys.platform == "linux" else self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)

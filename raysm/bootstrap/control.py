@@ -31,7 +31,7 @@ from raysm.bootstrap.wire import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """What has to be the same in every instance."""
+    """Versions and digests that must be the same in every instance."""
 
     payload: str
     """Digest of the payload."""
@@ -43,7 +43,7 @@ class Identity:
     """Version of raysm."""
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
-        """Return what ``other``, a worker's identity as it was sent, has otherwise than this one, the head's."""
+        """Return the difference of ``other``, a worker's identity, from this one, the head's; None if there is none."""
         for name, mine in asdict(self).items():
             theirs = other.get(name)
             if theirs == mine:
@@ -239,7 +239,7 @@ class HeadControl:
         if self._server:
             self._server.close()
         for peer in list(self._peers.values()):
-            # Else all of them would be reported as lost, at the end of a job that went well.
+            # Otherwise they would be reported as lost at the end of a successful job.
             peer.leaving = True
             peer.line.close()
         if self._serving:

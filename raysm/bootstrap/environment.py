@@ -4,7 +4,6 @@ This is the only module that reads ``os.environ``. Every process of a job uses i
 workers. Wrong input raises ``InvalidConfig`` with one line.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -65,9 +64,9 @@ class Environment:
     ray_temp_dir: Path
     """Folder of Ray's sessions."""
     failure_record: Path | None
-    """Where the driver writes its Failure; None outside of the driver."""
+    """The file of the driver's Failure; None outside of the driver."""
     began_s: float | None = None
-    """When the first program of this instance began, in seconds since the epoch; None if not known."""
+    """Start of this instance's first program, in seconds since the epoch; None if unknown."""
 
     @property
     def current(self) -> Host:
@@ -135,10 +134,12 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         hyperparameters: Mapping[str, str] = {}
         inputs: Mapping[str, Any] = {}
     else:
-        # Of a Training job no file says it.
+        # A Training job has no file with its name.
         job_name = environ.get("TRAINING_JOB_NAME", "")
-        hyperparameters = _texts(_optional_object(paths.hyperparameters))
-        inputs = _input_data_config(paths)
+        texts = _optional_object(paths.hyperparameters).members()
+        hyperparameters = {key: item.expect(str, "a text, as the service passes it") for key, item in texts.items()}
+        objects = _optional_object(paths.input_data_config).members()
+        inputs = {name: channel.expect(dict, "the object of a channel") for name, channel in objects.items()}
         channels = inputs.keys() if inputs else _folders(paths.channel(""))
     return Environment(
         paths=paths,
@@ -185,48 +186,15 @@ def _optional_object(path: Path) -> ConfigValue:
     return ConfigValue(read_json(path) if path.exists() else {}, str(path))
 
 
-def _texts(config: ConfigValue) -> Mapping[str, str]:
-    texts = {key: item.expect(str, "a text, as the service passes it") for key, item in config.members().items()}
-    for key, text in texts.items():
-        if not (_passable(key) and _passable(text)):
-            raise InvalidConfig(
-                f"{config.file}: {shown(key)} holds NUL or a lone surrogate: no process can be given it"
-            )
-    return texts
-
-
-def _passable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # JSON can hold a lone surrogate
-        return False
-    return "\0" not in text
-
-
-def _input_data_config(paths: Paths) -> Mapping[str, Any]:
-    path = paths.input_data_config
-    channels = _optional_object(path).members()
-    for name in channels:
-        # Each becomes a folder, and a variable's value: a name of another form would lie elsewhere.
-        if not name or not name.isprintable() or "/" in name or name in (".", ".."):
-            raise InvalidConfig(f"{path}: {shown(name)} is no channel's name")
-    return {name: channel.expect(dict, "the object of a channel") for name, channel in channels.items()}
-
-
 def _read_description(file: Path, folder: Path) -> tuple[str, Iterable[str]]:
     """Return the name of a Processing job and its inputs' names, from the file or else from their folder."""
     config = _optional_object(file)
     own_name = config.member("ProcessingJobName")
     name = own_name.expect(str, "a text") if own_name.value else ""
-    if not _passable(name):
-        raise own_name.refusal("a text without NUL or lone surrogates")
     inputs = config.member("ProcessingInputs")
     listed = inputs.items("a list of objects with InputName") if inputs.value else []
     channels = [item.member("InputName", "an object with InputName") for item in listed]
     names = [channel.expect(str, "an input's name") for channel in channels if channel.value]
-    for channel in names:
-        if not channel.isprintable() or "/" in channel:
-            raise InvalidConfig(f"{config.file}: {shown(channel)} is no input's name")
     return name, names or _folders(folder)
 
 
@@ -254,15 +222,8 @@ def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
         "object_store_bytes": _count(environ, names.OBJECT_STORE_BYTES, 1),
         "ray_temp_dir": temp_dir,
         "failure_record": Path(record) if record else None,
-        "began_s": _moment(environ, names.BEGAN),
+        "began_s": float(environ[names.BEGAN]) if names.BEGAN in environ else None,
     }
-
-
-def _moment(environ: Mapping[str, str], name: str) -> float | None:
-    # A figure for people, of a variable that only raysm sets: no reason to end a job by.
-    with contextlib.suppress(ValueError):
-        return float(environ[name]) if name in environ else None
-    return None
 
 
 def _port_overrides(environ: Mapping[str, str]) -> Mapping[str, int]:

@@ -24,10 +24,9 @@ RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How an instance ends."""
+    """The end of an instance."""
 
     exit_code: int
-    """Of the instance's first process."""
     reason: str | None = None
     """At most MAX_REASON characters, the exception first; None if nothing failed."""
     stopped: bool = False

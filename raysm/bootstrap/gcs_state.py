@@ -205,7 +205,7 @@ def _text(bundle: Bundle) -> str:
 
 
 class UnmetRequests:
-    """How long each unmet request has been waiting, and what follows from it."""
+    """Waiting times of unmet requests; decides when to name one and when to fail the job."""
 
     def __init__(self, limit_s: float) -> None:
         """Fail the job when a request has been unmet for ``limit_s`` seconds; infinity never does."""

@@ -53,10 +53,10 @@ END_GRACE_S = 0.6
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
 DIGEST_BYTES_PER_S = 50e6
-"""How fast the slowest worker computes the digests of its files; the head waits for them that long."""
+"""The speed at which the slowest worker computes digests, for the head's timeout."""
 LOOPBACK = "127.0.0.1"
 PROBE_S = 0.05
-"""How often to see whether the GCS answers, and whether the last worker has left: a job ends in a second or two."""
+"""Seconds between checks of the GCS and of the last worker's goodbye."""
 
 
 class Head:
@@ -138,7 +138,7 @@ class Head:
         while self._control.joined and time.monotonic() < self._farewell_until_s:
             await asyncio.sleep(PROBE_S)
 
-    # What happens
+    # Events
 
     def _hear(self, report: Report) -> None:
         match report:
@@ -186,7 +186,7 @@ class Head:
         else:
             self._watcher.stop()
 
-    # What is done about it
+    # Decisions
 
     def _carry_out(self, decision: Decision) -> None:
         match decision:

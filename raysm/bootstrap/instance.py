@@ -42,7 +42,7 @@ class Instance:
     identity: Identity
     """Versions that must be the same in every instance."""
     capacity: Capacity
-    """What this instance offers to Ray."""
+    """The resources that this instance offers to Ray."""
     commands: Commands
     """The commands that it runs."""
     inherited: Mapping[str, str]

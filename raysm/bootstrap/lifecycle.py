@@ -17,12 +17,12 @@ class Node:
     """A Ray node that is alive."""
 
     node_id: str
-    """Ray's name of it, hex; a restarted raylet gets a new one."""
+    """Ray's id, hex; a restarted raylet gets a new one."""
     address: str
     """Its IP address, as Ray's other nodes use it."""
 
 
-# What happens, to the head and to workers
+# Events of the head and of workers
 
 
 # The service sends it to all instances at once, so they do not wait for the head.
@@ -36,12 +36,12 @@ class RayEnded:
     """A Ray process of this instance has ended, and the others with it."""
 
     why: str
-    """What Ray said of it, on one line."""
+    """Ray's message, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing has happened but time."""
+    """Only time has passed."""
 
     silent: frozenset[str] = frozenset()
     """Workers whose last heartbeats are missing, but which are not lost yet."""
@@ -49,14 +49,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The other end of a control connection is gone, or says itself that it fails."""
+    """The other end of a control connection is gone, or reports its own failure."""
 
     host: str
     reason: str
-    """What follows its name: ``closed its connection``."""
+    """A phrase that follows the host's name: ``closed its connection``."""
 
 
-# What happens to the head
+# Events of the head
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class GcsAnswers:
 
 @dataclass(frozen=True, slots=True)
 class NodesChanged:
-    """Other Ray nodes are registered and alive than before."""
+    """The set of registered Ray nodes has changed."""
 
     nodes: Mapping[str, Node]
     """All of them, by host."""
@@ -106,15 +106,15 @@ class NodesChanged:
 
 @dataclass(frozen=True, slots=True)
 class DriverEnded:
-    """The driver has ended, by itself or told to."""
+    """The driver has ended."""
 
     status: int
     """Its exit code, or minus the signal that killed it."""
     failure: Failure | None = None
-    """What it has recorded of its own failure."""
+    """The failure that it recorded."""
 
 
-# What happens to a worker
+# Events of a worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Invited:
     """The head says that its Ray answers."""
 
     port: int
-    """Where its GCS listens."""
+    """The port of the head's GCS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class JobEnded:
     """The head says that the job is over."""
 
     reason: str
-    """Why it failed, on one line; empty where it did not."""
+    """The reason of its failure, on one line; empty if it did not fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +162,14 @@ class OutputsTaken:
     """The head says which of the outputs that this instance has asked about the job has from another one."""
 
     keys: frozenset[str]
-    """As ``outputs.read_outputs`` makes them."""
+    """Keys of ``outputs.read_outputs``."""
     undescribed: frozenset[str] = frozenset()
     """Those of its other outputs that the manifest does not list yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something that this instance does beside has failed for good."""
+    """A background task of this instance has failed."""
 
     error: Exception
 
@@ -196,7 +196,7 @@ Happening = (
 )
 
 
-# What is decided
+# Decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,15 +269,15 @@ class TellHead:
 
     reason: str
     for_good: bool = False
-    """Whether it is not started again, and the instance leaves."""
+    """True if it is not restarted, and the instance leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The end was asked for."""
+    """The service asked for the end."""
 
     in_time: bool = False
-    """Whether user code has ended well before its grace was over."""
+    """True if user code ended with 0 before its grace was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class End:
     """This instance ends, and if it is the head, the job with it; nothing is decided after this."""
 
     cause: Cause
-    """What came first."""
+    """The first cause."""
 
 
 Decision = (
@@ -325,7 +325,7 @@ class Inbox:
 
     async def take(self, until_s: float | None) -> Happening | None:
         """Wait for what happens next; return None if that is nothing before ``until_s`` (None: wait for ever)."""
-        # What is there already counts, also when the time has passed: wait_for with nothing left would not even look.
+        # An event that is there counts also after the deadline: wait_for with no time left would not take it.
         if not self._events.empty():
             return self._events.get_nowait()
         if until_s is None:

@@ -41,14 +41,12 @@ SERVICE_GRACE_S = 118.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerRules:
-    """What was asked for, as far as it decides."""
+    """The parts of the request that the policy uses."""
 
     name: str
-    """This worker's host name."""
     head: str
-    """The head's."""
+    """The head's host name."""
     cluster: Cluster
-    """How long to try to join, and whether the job may begin without this instance."""
     grace_s: float
     """Seconds that user code has after SIGTERM."""
 
@@ -58,13 +56,13 @@ Step = tuple["Member", tuple[Decision, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """All that a worker knows of its own membership; ``begin`` makes the first, ``take`` each next one."""
+    """A worker's knowledge of its membership; ``begin`` returns the first value, ``take`` each next one."""
 
     rules: WorkerRules
     wakes_at_s: float | None
-    """When time itself will decide something: a ``Tick`` is due then; None waits for events alone."""
+    """The time of the next ``Tick``; None waits for events only."""
     is_connected: bool = False
-    """Whether the head has taken this worker."""
+    """True after the head has accepted this worker."""
     head_address: str = ""
     """The head's IP address; known with the connection."""
     gcs_address: str = ""
@@ -72,13 +70,12 @@ class Member:
     obstacle: str = ""
     """Why this worker has not joined yet, for people."""
     restarts: int = 0
-    """How often Ray was started here again."""
+    """Number of times that Ray was restarted here."""
     is_stopping: bool = False
-    """Whether the service has asked for the end."""
+    """True after SIGTERM."""
     head_lost: bool = False
-    """Whether the head is gone."""
     has_ended: bool = False
-    """Whether the end is decided, after which nothing is."""
+    """True once the end is decided; then nothing else is."""
 
     @classmethod
     def begin(cls, rules: WorkerRules, now_s: float) -> "Member":
@@ -144,7 +141,7 @@ class Member:
         return replace(self, obstacle=obstacle), (ReachGcs(port),)
 
     def _join_ray(self, address: str) -> Step:
-        # Whether Ray's node registers in time is the head's to see; who is to stop keeps that deadline.
+        # The head checks whether Ray's node registers in time; only a stopping worker keeps its deadline.
         wakes_at_s = self.wakes_at_s if self.is_stopping else None
         return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (JoinRay(address),)
 
@@ -155,7 +152,7 @@ class Member:
         text = f"{rules.name} did not join the head {rules.head} within {cluster.join_timeout_s:g} s: {self.obstacle}"
         if cluster.min_instances is None:
             return self._end(ClusterNotFormed(text))
-        # Whether the job goes on without this instance is the head's to say, and one that fails would fail it.
+        # The head decides whether the job goes on without this instance; an instance that fails would fail the job.
         return self._end(
             Done(), Remark(f"{text}; leaving it to the others, as min_instances={cluster.min_instances} says")
         )

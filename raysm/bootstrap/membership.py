@@ -55,16 +55,15 @@ MAX_NAMED = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What was asked for, as far as it decides."""
+    """The parts of the request that the policy uses."""
 
     hosts: tuple[str, ...]
     """Every instance by rank: the head first."""
     cluster: Cluster
-    """How many are needed, for how long they are waited for, and what a loss does."""
     grace_s: float
     """Seconds that user code has after SIGTERM."""
     starts_ahead: bool = False
-    """Whether the driver is started before the cluster is formed."""
+    """Start the driver before the cluster is formed."""
 
     @property
     def head(self) -> str:
@@ -79,7 +78,7 @@ class Rules:
 
 
 class Phase(Enum):
-    """How far the job is; see the module's picture."""
+    """The phases of a job; see the module's diagram."""
 
     FORMING = auto()
     WORKING = auto()
@@ -93,12 +92,12 @@ Step = tuple["Membership", tuple[Decision, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Membership:
-    """All that the head knows of its cluster; ``begin`` makes the first, ``take`` each next one."""
+    """The head's knowledge of its cluster; ``begin`` returns the first value, ``take`` each next one."""
 
     rules: Rules
     phase: Phase = Phase.FORMING
     wakes_at_s: float | None = None
-    """When time itself will decide something: a ``Tick`` is due then; None waits for events alone."""
+    """The time of the next ``Tick``; None waits for events only."""
     connected: frozenset[str] = frozenset()
     """Workers on the control channel."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -110,11 +109,10 @@ class Membership:
     unawaited: frozenset[str] = frozenset()
     """Those without whom the job began: they may come later, or never."""
     formed: bool = False
-    """Whether the job has begun to work."""
     gcs_answers: bool = False
-    """Whether workers can be invited to join Ray."""
+    """True once workers can be invited to join Ray."""
     driver_end: DriverEnded | None = None
-    """How the driver has ended, while its cause is looked for."""
+    """The end of the driver, while its cause is not known yet."""
 
     @classmethod
     def begin(cls, rules: Rules, now_s: float) -> Step:
@@ -125,7 +123,7 @@ class Membership:
 
     @property
     def watches_nodes(self) -> bool:
-        """Whether it matters now which Ray nodes are registered; who asks polls the GCS."""
+        """True while the registration of Ray nodes matters, so that the GCS is polled."""
         awaited = self.phase is Phase.FORMING or bool(self.restarting)
         return self.gcs_answers and awaited and self.phase is not Phase.ENDED
 
@@ -270,7 +268,7 @@ class Membership:
     def _count_left(self) -> int:
         left = [host for host in self.rules.hosts if host not in self.lost]
         if self.formed:
-            # Of those that had not joined in time, only those that came later work.
+            # Instances that had not joined in time count once they have come.
             left = [host for host in left if self._is_connected(host)]
         return len(left)
 

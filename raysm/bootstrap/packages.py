@@ -7,19 +7,22 @@ the job. Packages that the image has already are not installed again.
 import importlib.metadata
 import importlib.util
 import json
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from raysm.bootstrap.environment import child_environment, warm_pool_cache
 from raysm.bootstrap.log import remark
 from raysm.contract.packages import NEEDS, RAY_RANGE, default_index, name_of, ray_will_do, without_credentials
 from raysm.contract.payload import Payload
+from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.external import CodeArtifact
 
@@ -40,14 +43,14 @@ MAX_ERROR = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MissingPackages:
-    """What has to be installed before this instance can start."""
+    """Packages to install before this instance can start."""
 
     requirements: tuple[str, ...]
     """The user's requirements."""
     needs: tuple[str, ...] = ()
     """Packages that raysm needs and the image lacks."""
     remarks: Mapping[str, str] = field(default_factory=dict)
-    """What the image has instead of one of ``needs``: ``this image has Ray 2.56.0``."""
+    """Remarks about ``needs``: ``this image has Ray 2.56.0``."""
 
     def __bool__(self) -> bool:
         return bool(self.requirements or self.needs)
@@ -256,9 +259,6 @@ def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) 
     Raises:
         InvalidRequest: It does not.
     """
-    # Imported here: few jobs have anything to install.
-    from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
-
     index = payload.request.pip_index or environ.get(TOOLKIT_INDEX)
     if not index:
         pip = Pip(folder, environ)
@@ -271,3 +271,108 @@ def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) 
     url = index if repository is None else credentials_of(repository)
     check_reachable(url)
     return Pip(folder, child_environment(pip_config(folder, url), INDEX_VARIABLES, environ))
+
+
+PATIENCE_S = 12.0
+CONNECT_S = 4.0
+RETRY_S = 0.2
+TOKEN_S = 8
+"""Seconds for each of the two calls that CodeArtifact needs."""
+
+
+def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:
+    """Return as soon as the index, or the proxy to it, accepts a connection.
+
+    In a VPC without NAT, packets to an index are dropped. pip would try for a minute and a half for each package, on
+    every instance that the user pays for.
+
+    Args:
+        url: The index; a folder of this instance is reachable.
+        patience_s: Seconds to try.
+
+    Raises:
+        InvalidRequest: Nothing answers; one sentence with the remedies.
+    """
+    # Imported here: few jobs have anything to install.
+    import urllib.request
+
+    parts = urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and parts.hostname and not urllib.request.proxy_bypass(parts.hostname):
+        # A proxy may be written without its scheme.
+        parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+    host, port = parts.hostname, parts.port or (80 if parts.scheme == "http" else 443)
+    deadline_s = time.monotonic() + patience_s
+    while host:
+        try:
+            socket.create_connection((host, port), timeout=min(CONNECT_S, patience_s)).close()
+            return
+        except socket.gaierror:
+            reason = f"the name {host} does not resolve"
+        except OSError:
+            reason = f"{host} does not answer on port {port}"
+        if time.monotonic() >= deadline_s:
+            raise InvalidRequest(
+                f"there is no way from this instance to the package index {_without_credentials(url)}: {reason} (tried "
+                f"for {patience_s:g} s); give the subnets a NAT, name an index that they reach (pip_index), let the "
+                "packages travel (wheels), or take an image that has them"
+            )
+        # A network that has just come up needs a moment, and a resolver too.
+        time.sleep(RETRY_S)
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def pip_config(folder: Path, url: str) -> Mapping[str, str]:
+    """Return the variables that tell pip to take packages from ``url``, by a file that only its owner can read.
+
+    Neither an argument nor a variable: others may see those, and the address may hold a token.
+    """
+    path = folder / "pip.conf"
+    # Both: of the files of an image the command's own section would count more than this file's common one.
+    put(path, f"[global]\nindex-url = {url}\n[install]\nindex-url = {url}\n", mode=0o600)
+    return {"PIP_CONFIG_FILE": str(path)}
+
+
+def credentials_of(repository: CodeArtifact, connect: "Callable[[str], Any] | None" = None) -> str:
+    """Return the address of a CodeArtifact repository as pip takes it, with a token that the job's role is given.
+
+    Args:
+        repository: Which one.
+        connect: Returns a client of CodeArtifact in a region; None is boto3's.
+
+    Raises:
+        InvalidRequest: The image has no boto3, or the role may not; one sentence.
+    """
+    client = (connect or _connect)(repository.region)
+    owner = {"domain": repository.domain, "domainOwner": repository.account}
+    try:
+        token = str(client.get_authorization_token(**owner)["authorizationToken"])
+        place = {"repository": repository.name, "format": "pypi"}
+        endpoint = str(client.get_repository_endpoint(**owner, **place)["repositoryEndpoint"])
+    except Exception as error:  # boto3's own kinds are made at run time
+        raise InvalidRequest(
+            f"the job's role gets no token for the CodeArtifact repository {repository.arn}: "
+            f"{type(error).__name__}: {error}; it needs codeartifact:GetAuthorizationToken, "
+            "codeartifact:GetRepositoryEndpoint, codeartifact:ReadFromRepository and sts:GetServiceBearerToken, and "
+            "its subnets a way to CodeArtifact"
+        ) from error
+    parts = urlsplit(endpoint.rstrip("/") + "/simple/")
+    return urlunsplit(parts._replace(netloc=f"aws:{quote(token, safe='')}@{parts.netloc}"))
+
+
+def _connect(region: str) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise InvalidRequest(
+            "this image has no boto3, by which the job's role would get a token for CodeArtifact; take an image that "
+            "has it, or another pip_index"
+        ) from error
+    # botocore's own minute, five times over, would be paid for on every instance.
+    config = Config(connect_timeout=TOKEN_S, read_timeout=TOKEN_S, retries={"total_max_attempts": 1})
+    return boto3.client("codeartifact", region_name=region, config=config)

@@ -24,9 +24,9 @@ class Internal:
     name: str
     """Its name in the module, with dots if it is in a class."""
     purpose: str
-    """What raysm does with it, and leaves out without it."""
+    """The feature that is left out without it."""
     is_needed: bool = False
-    """Whether raysm cannot work without it."""
+    """True if raysm cannot work without it."""
 
     def find(self) -> Any:
         """Return what has this name; None, with one warning, if it is missing and not needed.
@@ -100,7 +100,7 @@ ALL_NODES = Internal(
 ALIVE = 0
 """``GcsNodeInfo.ALIVE``: the state of a registered node."""
 
-# What ``ray start`` does otherwise
+# Adapted by ``ray_start``
 
 RAY_CLIENT = Internal(
     module="ray._private.utils",
@@ -171,7 +171,7 @@ END_OF_LOG = "----- END {} tail (exit code(s)={}) -----"
 LOGGER = "ray._private.worker"
 """The logger of Ray's greeting."""
 
-# What workloads use
+# Used by workloads
 
 RESOURCE_STATE = Internal(
     module="ray.autoscaler.v2.sdk",
@@ -196,25 +196,3 @@ BACKPRESSURE = Internal(
     name="task_options",
     purpose="bound the pieces of a model that are under way at a time",
 )
-
-INTERNALS = (
-    COMMAND,
-    GCS_CLIENT,
-    ALL_NODES,
-    RAY_CLIENT,
-    START_PROCESS,
-    KILL_ALL,
-    GET_NODE,
-    INITIALIZE,
-    START_MONITOR,
-    START_DASHBOARD,
-    DASHBOARD_ADDRESS,
-    DASHBOARD_NAMESPACE,
-    NODE_CLIENT,
-    RESOURCE_STATE,
-    TRAIN_CALLBACKS,
-    SCALING_POLICY,
-    FAILURE_LIMITS,
-    BACKPRESSURE,
-)
-"""All names; a test looks for each in the installed Ray."""

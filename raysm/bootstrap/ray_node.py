@@ -31,21 +31,18 @@ SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
 TAIL_BYTES = 4096
 LOG_OF_ENDED = re.compile(re.escape(END_OF_LOG).replace(r"\{\}", r"(\S+)\.(?:out|err)", 1).replace(r"\{\}", "(.*)"))
-"""What Ray prints behind the log of each process that ended."""
+"""The line that Ray prints after the log of each process that ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """What a node offers to Ray."""
+    """The resources of a node."""
 
     cpus: int
-    """Whole CPUs."""
     gpus: int
-    """GPUs."""
     memory_bytes: int
     """Memory of the instance, the object store included."""
     object_store: resources.ObjectStore
-    """Where the object store lies, and its size."""
 
 
 def detect_capacity(environment: Environment, inherited: Mapping[str, str], root: Path = Path("/")) -> Capacity:

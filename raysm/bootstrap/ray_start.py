@@ -68,7 +68,7 @@ DASHBOARD_S = 60.0
 ANSWER_S = 5.0
 ANSWER_POLL_S = 0.2
 HEAD_S = 30.0
-"""How long a node looks for the head's before Ray looks itself, and says what is wrong."""
+"""Seconds to look for the head's node before Ray looks itself and reports an error."""
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def _read_address() -> str:
     address = sys.stdin.readline().strip()
     if not address:
         sys.exit("raysm: stdin was closed before the address of the cluster arrived")
-    # What Ray starts inherits it: none of that is to hold a pipe of the bootstrap's.
+    # Ray's processes inherit stdin, and must not hold a pipe of the bootstrap's.
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     return address

@@ -1,4 +1,4 @@
-"""Choose the folder for an instance's temporary files: writable, private, and on the disk with the most room.
+"""Choose the folder for an instance's temporary files: writable, private, and preferably below ``/tmp``.
 
 The first program of the instance chooses it, logs the choice, and passes it on to every later process in a variable.
 """
@@ -8,8 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from raysm.bootstrap.environment import base_paths
@@ -65,35 +64,9 @@ def _is_private(path: Path) -> bool:
 TEMP = Path("/tmp")
 
 IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems whose room is the memory that the job computes in."""
+"""File systems whose room is the memory that the job computes in: the last choice."""
 
 MOUNTS = Path("/proc/self/mounts")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Disk:
-    """A disk that could hold the scratch folder, with its size and free space."""
-
-    folder: Path
-    """A folder of the disk, ``/tmp``."""
-    scratch: Path
-    """The scratch folder on it."""
-    device: str = ""
-    """The mounted device, ``/dev/nvme1n1``; empty if not known."""
-    in_memory: bool = False
-    """Whether it is a file system in memory."""
-    size_bytes: int = 0
-    """Size of the file system."""
-    free_bytes: int = 0
-    """Free space for this user."""
-    obstacle: str = ""
-    """Why it cannot be written; empty if it can."""
-
-    def __str__(self) -> str:
-        if self.obstacle:
-            return f"{self.folder} cannot be written ({self.obstacle})"
-        on = f" on {self.device}" if self.device else ""
-        return f"{self.folder} has {self.free_bytes / 1e9:.1f} of {self.size_bytes / 1e9:.1f} GB free{on}"
 
 
 def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, str]:
@@ -109,106 +82,59 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
     if environ.get(names.SCRATCH):
         return dict(environ)
     paths = base_paths(environ)
-    places = {paths.base: paths.scratch}
-    # A folder that plays /opt/ml plays it for one of several instances of a machine, and they all have one /tmp.
+    folders = [paths.scratch]
+    # A folder in place of /opt/ml belongs to one of several instances of a machine, which share one /tmp.
     if paths.base == DEFAULT_BASE:
-        places = {temp: temp / "raysm", **places}
-    disks = [look_at(folder, scratch) for folder, scratch in places.items()]
-    disk = choose(disks)
-    scratch = Path(_private_tempdir(disks)) if disk is None else disk.scratch
-    if len(disks) > 1 or disk is None:
-        remark(f"{'; '.join(map(str, disks))}; what raysm writes for itself goes to {scratch}")
-    return {**_ray_variables(disks, scratch, temp), **environ, names.SCRATCH: str(scratch)}
+        folders = sorted([temp / "raysm", paths.scratch], key=lambda folder: _is_in_memory(folder.parent))
+    variables: dict[str, str] = {}
+    obstacles = []
+    for scratch in folders:
+        try:
+            empty_scratch(scratch)
+        except OSError as error:
+            obstacles.append(f"{scratch.parent} cannot be written ({error.strerror or error})")
+            continue
+        if len(folders) > 1:
+            free_gb = shutil.disk_usage(scratch).free / 1e9
+            remark("; ".join([*obstacles, f"{scratch} has {free_gb:.1f} GB free for raysm's temporary files"]))
+            if scratch == paths.scratch:
+                # Ray spills objects there. Below /tmp Ray's own tools look for a cluster.
+                variables = {names.RAY_TEMP_DIR: str(scratch / "ray")} | ({"TMPDIR": str(scratch)} if obstacles else {})
+        break
+    else:
+        try:
+            # The system's own place for temporary files, for example TMPDIR.
+            scratch = Path(tempfile.mkdtemp(prefix="raysm-"))
+        except OSError as error:
+            raise InvalidConfig(
+                f"{' and '.join(obstacles)}, and there is no other place for temporary files: raysm needs one that "
+                f"the container's user ({os.geteuid()}) can write; run the image as root, or mount one"
+            ) from error
+        remark(f"{'; '.join(obstacles)}; raysm's temporary files go to {scratch}")
+    return {**variables, **environ, names.SCRATCH: str(scratch)}
 
 
-def choose(disks: Sequence[Disk]) -> Disk | None:
-    """Return the disk with the most free space, the first of equals; None if none can be written.
-
-    A file system in memory is the last choice, because filling it ends the job.
-    """
-    usable = [disk for disk in disks if not disk.obstacle]
-    rooms: dict[str, int] = {}
-    for disk in usable:
-        # Of one device the first look counts: between two, others write on it, and chance would decide.
-        rooms.setdefault(_device_of(disk), disk.free_bytes)
-    return max(usable, key=lambda disk: (not disk.in_memory, rooms[_device_of(disk)]), default=None)
-
-
-def _device_of(disk: Disk) -> str:
-    # Every file system in memory has the same name.
-    return disk.device if disk.device and not disk.in_memory else str(disk.folder)
-
-
-def look_at(folder: Path, scratch: Path, mounts: Path = MOUNTS) -> Disk:
-    """Return the disk of ``folder``, and create ``scratch`` on it, empty, if possible.
-
-    Args:
-        folder: A folder of the disk.
-        scratch: The folder to create; files of an earlier job in it are removed.
-        mounts: The system's list of mounts.
-    """
-    device, kind = _mounted_at(folder, mounts)
-    try:
-        _empty(scratch)
-        usage = shutil.disk_usage(scratch)
-    except OSError as error:
-        return Disk(folder=folder, scratch=scratch, device=device, obstacle=error.strerror or str(error))
-    return Disk(
-        folder=folder,
-        scratch=scratch,
-        device=device,
-        in_memory=kind in IN_MEMORY,
-        size_bytes=usage.total,
-        free_bytes=usage.free,
-    )
-
-
-def _empty(scratch: Path) -> None:
+def empty_scratch(scratch: Path) -> None:
     """Create the folder, empty, for this user alone.
 
     Raises:
         OSError: It cannot be created or written, or belongs to another user.
     """
-    # A warm pool may keep what an earlier job left. rmtree follows no link, and fails on what is another user's.
+    # A warm pool may keep files of an earlier job. rmtree follows no link, and fails on another user's files.
     if scratch.is_dir():
         shutil.rmtree(scratch)
     scratch.mkdir(mode=0o700, parents=True)
-    # Written to, not asked about: a read-only mount says so only then.
+    # A read-only mount reports an error only when it is written to.
     with tempfile.TemporaryFile(dir=scratch) as file:
         file.write(b"raysm")
 
 
-def _mounted_at(folder: Path, mounts: Path) -> tuple[str, str]:
-    """Return the device and the type of the file system of ``folder``; two empty texts if not known."""
-    device, kind, longest = "", "", -1
-    try:
-        lines = mounts.read_text(errors="replace").splitlines()
-    except OSError:
-        return device, kind
-    real = folder.resolve()
-    for line in lines:
-        source, point, type_, *_ = [word.replace("\\040", " ") for word in line.split(" ")]
-        # Of two at one place, the later one lies over the other.
-        if real.is_relative_to(point) and len(Path(point).parts) >= longest:
-            device, kind, longest = source, type_, len(Path(point).parts)
-    return device, kind
-
-
-def _private_tempdir(disks: Sequence[Disk]) -> str:
-    """Return a new folder in the system's place for temporary files, such as TMPDIR."""
-    try:
-        return tempfile.mkdtemp(prefix="raysm-")
-    except OSError as error:
-        raise InvalidConfig(
-            f"{' and '.join(map(str, disks))}, and there is no other place for temporary files: raysm needs one that "
-            f"the container's user ({os.geteuid()}) can write; run the image as root, or mount one"
-        ) from error
-
-
-def _ray_variables(disks: Sequence[Disk], scratch: Path, temp: Path) -> dict[str, str]:
-    """Return variables that place Ray's sessions and temporary files on the chosen disk; the user's own win."""
-    # Ray spills objects there. Below /tmp it is where Ray's own tools look for a cluster.
-    if len(disks) == 1 or scratch.is_relative_to(temp):
-        return {}
-    values = {names.RAY_TEMP_DIR: str(scratch / "ray")}
-    return values if not disks[0].obstacle else values | {"TMPDIR": str(scratch)}
+def _is_in_memory(folder: Path) -> bool:
+    kind, longest = "", -1
+    with contextlib.suppress(OSError):
+        for line in MOUNTS.read_text(errors="replace").splitlines():
+            _, point, type_, *_ = [word.replace("\\040", " ") for word in line.split(" ")]
+            # The later one of two at one place lies over the other.
+            if folder.resolve().is_relative_to(point) and len(Path(point).parts) >= longest:
+                kind, longest = type_, len(Path(point).parts)
+    return kind in IN_MEMORY

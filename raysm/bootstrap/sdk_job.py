@@ -36,7 +36,7 @@ class Options:
     init: bool = False
     """``Script.ray_init``."""
     head: str | None = None
-    """As in ``Cluster``; the others too."""
+    """As in ``Cluster``, like the options below."""
     coordinator_only: bool = False
     min_instances: int | None = None
     join_timeout_s: float = 600.0

@@ -23,12 +23,12 @@ from collections.abc import Sequence
 UNTIL_RUNG = "until-rung"
 UNTIL_CALLED = "until-called"
 OUT_OF_USE = -1
-"""What Ray's own agent says of a service that it does not have."""
+"""The port by which Ray's agent says that it lacks a service."""
 CALLED_PORT = "--runtime-env-agent-port"
 SHOWN_PORT = "--listen-port"
 HANDED_SOCKET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "handed_socket.py")
 LOOK_S = 1.0
-"""How often to see whether the raylet lives; Ray's own agents look every 2 s."""
+"""Seconds between checks that the raylet lives; Ray's own agents check every 2 s."""
 QUEUE = 128
 """Callers that wait for the agent, as aiohttp has it."""
 

@@ -40,7 +40,7 @@ def _why_not(folder: str) -> str:
         # Told through the API, where who changed the payload in its bucket cannot have changed it. The SDK tells none.
         # Nor does a framework image, whose arguments are the hyperparameters: --lr 0.1.
         if len(sys.argv) > 4 and not sys.argv[1].startswith("-") and hashlib.sha256(digests).hexdigest() != sys.argv[4]:
-            return "the payload is not the one that was sent: somebody changed " + DIGESTS + " in its bucket"
+            return "the payload is not the one that was sent: someone changed " + DIGESTS + " in its bucket"
         # Only of what is imported next: it verifies the rest.
         expected = json.loads(digests.decode())[LIBRARY]
         with open(os.path.join(folder, LIBRARY), "rb") as file:

@@ -23,59 +23,44 @@ MAX_VARIABLE = 128 * 1024 - 1
 """Bytes of one ``NAME=value`` that Linux takes (MAX_ARG_STRLEN, with its NUL); a longer one fails the whole exec."""
 
 RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
-"""Types whose EFA needs to be told to use RDMA by older libfabric; newer ones find out."""
+"""Types on which an older libfabric does not detect that EFA has RDMA."""
 
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-"""Where the network interface is told: to NCCL, to GLOO, and to TensorPipe, by which torch's RPC goes."""
+"""Variables with the network interface for NCCL, GLOO, and TensorPipe, which torch's RPC uses."""
 
 RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Which Ray gives to the program of each job that was submitted to itself: ``ray job submit``."""
+"""The variable that Ray sets for programs submitted to its Jobs API."""
 
 SERVICE_PREFIX = "sagemaker_"
-"""How hyperparameters begin that the SDK adds to those of the user; scripts find them in ``SM_FRAMEWORK_PARAMS``."""
+"""Prefix of the SDK's own hyperparameters; scripts find them in ``SM_FRAMEWORK_PARAMS``."""
 
-SERVICE_HYPERPARAMETERS = tuple(
-    f"{SERVICE_PREFIX}{name}"
-    for name in (
-        "program",
-        "submit_directory",
-        "enable_cloudwatch_metrics",
-        "region",
-        "container_log_level",
-        "job_name",
-        "s3_output",
-    )
-)
-"""Those of them that say where the script is, and not how a framework runs it."""
+_NAMES = "program submit_directory enable_cloudwatch_metrics region container_log_level job_name s3_output"
+SERVICE_HYPERPARAMETERS = tuple(f"{SERVICE_PREFIX}{name}" for name in _NAMES.split())
+"""Hyperparameters of the SDK that do not concern the framework."""
 
 DISTRIBUTIONS = (
-    "mpi",
-    "parameter_server",
-    "distributed_dataparallel",
-    "pytorch_ddp",
-    "pytorch_xla_multi_worker",
-    "multi_worker_mirrored_strategy",
-    "torch_distributed",
-)
-"""Ways of the SDK to spread a script over instances: ``sagemaker_NAME_enabled`` among the hyperparameters."""
+    "mpi parameter_server distributed_dataparallel pytorch_ddp pytorch_xla_multi_worker multi_worker_mirrored_strategy "
+    "torch_distributed"
+).split()
+"""The SDK's distributions of a script over instances: the hyperparameter ``sagemaker_NAME_enabled``."""
 
 MASTER_PORT = 7777
 """The port that the SDK's drivers name to scripts."""
 
 DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", RAYS_JOB)
-"""Variables of another cluster, or of another token: they would win over what raysm says."""
+"""Variables that would override those of raysm with another cluster or token."""
 
 
 DRIVER: Mapping[str, str] = {
-    # Its output is a pipe, and what it says should be seen when it is said.
+    # Its output is a pipe, and should be seen at once.
     "PYTHONUNBUFFERED": "1",
     # Otherwise Ray colors its output even in a log file.
     "RAY_COLOR_PREFIX": "0",
-    # Else SIGTERM, which every stop begins with, prints a stack of C++ calls. What a crash needs remains: Python's own
+    # Otherwise SIGTERM, which begins every stop, prints a stack of C++ calls. A crash still has one: Python's own
     # handler, which Ray enables, prints the stack of Python calls.
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
 }
-"""What the driver is told; where the user's environment says otherwise, that counts."""
+"""Variables of the driver, unless the user's environment sets them."""
 
 
 def ray_variables(token_file: Path) -> dict[str, str]:
@@ -99,7 +84,7 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         # apart, and of many nodes one loses that second nearly always. As long, at shorter intervals.
         "RAY_raylet_client_connect_timeout_milliseconds": "20",
         "RAY_raylet_client_num_connect_attempts": "500",
-        # Elsewhere than on Linux, Ray refuses several nodes unless it is told that they are wanted.
+        # On other systems than Linux, Ray refuses several nodes without this.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }
 
@@ -111,7 +96,7 @@ def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def workload_variables(workload: Workload) -> dict[str, str]:
-    """Return what Ray is told for one workload."""
+    """Return Ray's variables for one workload."""
     values = dict(workload.ray_variables)
     if workload.wants_all_cpus_at_once:
         # On each instance as soon as it has joined; else on the head alone, once the driver is there.
@@ -242,7 +227,7 @@ def _distribution_groups(framework_params: Mapping[str, Any], current: str) -> A
 def _only_in_training_env(
     environment: Environment, values: Mapping[str, Any], channels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what ``SM_TRAINING_ENV`` has beside the other variables."""
+    """Return the keys that only ``SM_TRAINING_ENV`` has."""
     groups = values["distribution_instance_groups"]
     distribution_hosts = [host.name for host in environment.hosts if host.group in groups]
     master = (distribution_hosts or values["hosts"])[0]

@@ -152,7 +152,7 @@ async def _greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     answer = _object(await _read_line(reader, MAX_GREETING))
     if "refused" in answer:
         raise TokenRefused("the head refuses this instance's token: their payloads are not of the same job")
-    # What is no text is as wrong as a wrong text: it is no HMAC in hex.
+    # A value that is no text is wrong too.
     if not hmac.compare_digest(_bytes(str(answer.get("proof"))), _mac(token, b"head", *parts)):
         raise TokenRefused("what calls itself the head does not know this job's token")
     return Line(reader, writer, _mac(token, b"key", *parts), b"worker")
@@ -250,7 +250,7 @@ class OutputsClaimed:
 
     host: str
     keys: tuple[str, ...]
-    """As ``outputs.read_outputs`` makes them."""
+    """Keys of ``outputs.read_outputs``."""
     size_bytes: int
     """Size of all outputs of this worker, of which it may have to compute digests."""
 

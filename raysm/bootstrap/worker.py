@@ -121,7 +121,7 @@ class Worker:
     async def _give_way(self, line: WorkerControl) -> None:
         """Leave out of this instance's outputs what the job has from another one, and describe the others."""
         paths = self._instance.environment.paths
-        # Of what was written here for the job's result, as the head's driver removes it there.
+        # The head's driver removes unfinished files there.
         remove_unfinished(paths.model)
         files = read_outputs(paths)
         size_bytes = sum(path.lstat().st_size for path in files.values())
@@ -221,7 +221,7 @@ class Worker:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         head, addresses = self._instance.head, self._instance.environment.addresses
-        # Where addresses are told, instances may share one machine, and its loopback is meant.
+        # Instances with given addresses may share one machine, and its loopback is meant.
         address = await (resolve(addresses[head]) if head in addresses else resolve_peer(head))
         connection = asyncio.open_connection(address, self._instance.ports.control, limit=MAX_LINE)
         return await asyncio.wait_for(connection, CONNECT_TIMEOUT_S)

@@ -1,7 +1,6 @@
 """``raysm similarity --estimate``: what the job would take and cost, measured on a few tiles; nothing is sent."""
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable
@@ -17,10 +16,9 @@ from raysm.cli.config import read_settings
 from raysm.cli.sending import cluster
 from raysm.client.account.images import Processor, processor_of
 from raysm.client.checks import check_instance_type
-from raysm.client.costs.bill import Forecast, forecast
-from raysm.client.costs.prices import price_of, price_of_user
+from raysm.client.costs.bill import dollars
+from raysm.client.costs.prices import Price, price_of, price_of_user
 from raysm.client.settings import Settings
-from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
 from raysm.request.cluster import LOCAL_TYPE
@@ -67,7 +65,6 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         if name != LOCAL_TYPE:
             # Cores follow from any name: those of a misspelt type would look as good.
             check_instance_type(name)
-    sizes = _size_bytes(path), _left(workload, path)
     answers: list[dict[str, Any]] = []
     rows: list[tuple[str, str]] = []
     measured: dict[int, Estimate] = {}
@@ -82,16 +79,24 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
                 path, workload, slots, instances=instances, shared_out=_is_shared_out(settings)
             )
         expected = measured[slots]
-        billed = _forecast(arguments, settings, one, expected.total_s, sizes)
         is_billed = of_type is not None or arguments.price_per_hour is not None
+        price = _price(arguments, settings, name) if is_billed else None
+        usd = None if price is None else shape.count * price.usd_per_hour * expected.total_s / 3600
         answers.append(
             {
                 **({"instance_type": name} if shape.alternatives else {}),
-                **_as_json(expected, billed if is_billed else None),
+                **_as_json(expected),
+                "usd": usd,
+                "price": price and str(price),
             }
         )
         rows += [("or", name)] if rows else []
-        rows += _rows(expected, one, of_type, billed if is_billed else None)
+        rows += _rows(expected, one, of_type)
+        if price is not None and usd is not None:
+            money = f"{dollars(usd)} while it computes: {shape.count} x {price}; starts and transfers are billed too"
+            rows.append(("money", money))
+        elif is_billed:
+            rows.append(("money", f"unknown: no price of {name} is at hand; give --price-per-hour"))
     if arguments.json:
         # The wanted one as it is without a choice.
         first, *others = answers
@@ -101,14 +106,13 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True, highlight=False)
 
 
-def _rows(expected: "Estimate", shape: Cluster, of_type: str | None, billed: Forecast | None) -> list[tuple[str, str]]:
+def _rows(expected: "Estimate", shape: Cluster, of_type: str | None) -> list[tuple[str, str]]:
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
     return [
         ("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"),
         ("result", _result(expected)),
         *([("rows", _travelling(expected))] if expected.coming_bytes else []),
         ("cores", _cores(expected, shape, of_type)),
-        *([] if billed is None else billed.lines(shape.instance_type)),
     ]
 
 
@@ -134,53 +138,20 @@ def _matrix(settings: Settings) -> Path:
     return Path(path)
 
 
-def _forecast(
-    arguments: Arguments, settings: Settings, shape: Cluster, computing_s: float, sizes: tuple[int, int | None]
-) -> Forecast:
-    """Return what is billed, of so many bytes that are read and left."""
-    aws, usd_per_hour = settings.table("aws"), arguments.price_per_hour
-    region = aws.get("region", DEFAULT_REGION)
-    return forecast(
-        shape,
-        region=region,
-        price=price_of(shape.instance_type, region) if usd_per_hour is None else price_of_user(usd_per_hour),
-        computing_s=computing_s,
-        input_bytes=math.ceil(sizes[0] / shape.count) if _is_shared_out(settings) else sizes[0],
-        output_bytes=sizes[1],
-        # The images of AWS that are taken where none is named have none.
-        lacks_ray="image" not in aws,
-    )
+def _price(arguments: Arguments, settings: Settings, instance_type: str) -> Price | None:
+    if arguments.price_per_hour is not None:
+        return price_of_user(arguments.price_per_hour)
+    return price_of(instance_type, settings.table("aws").get("region", DEFAULT_REGION))
 
 
 def _is_shared_out(settings: Settings) -> bool:
     return bool(settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key")
 
 
-def _size_bytes(path: Path) -> int:
-    """Return the size of a file, or of all files of a folder."""
-    return sum(file.stat().st_size for file in files_below(path))
-
-
-def _left(workload: Similarity, path: Path) -> int | None:
-    """Return the size of the result, about; None where only the computing tells."""
-    from raysm.workloads.similarity.reading.columns import Selection
-    from raysm.workloads.similarity.reading.files import peek
-
-    rows = peek(path, Selection.of(workload)).rows
-    if rows is None or workload.threshold is not None:
-        return None
-    # Of each neighbor its number and its score; of the full matrix its type.
-    return rows * 12 * workload.top_k if workload.top_k else rows**2 * (2 if workload.dtype == "float16" else 4)
-
-
-def _as_json(expected: "Estimate", billed: Forecast | None) -> dict[str, Any]:
+def _as_json(expected: "Estimate") -> dict[str, Any]:
     answer: dict[str, Any] = {"engine": expected.engine, "slots": expected.slots, "tasks": expected.tasks}
     answer |= {"parts": expected.parts, "coming_bytes": expected.coming_bytes}
-    answer |= {"phases_s": expected.phases_s, "total_s": expected.total_s, "usd": None}
-    if billed is not None:
-        answer["billed_s"] = {name: [span.least_s, span.most_s] for name, span in billed.phases.items()}
-        answer |= {"usd": billed.usd, "warm_usd": billed.warm_usd, "price": billed.price and str(billed.price)}
-    return answer
+    return answer | {"phases_s": expected.phases_s, "total_s": expected.total_s}
 
 
 def _cores(expected: "Estimate", shape: Cluster, of_type: str | None) -> str:

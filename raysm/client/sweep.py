@@ -14,10 +14,9 @@ from raysm.client.sweep_result import SweepResult
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest
-from raysm.request.early_stopping import Rule
 from raysm.request.programs import Script
 from raysm.request.space import Parameter, space_of
-from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, Search, SweepWorkload, swept_script
+from raysm.request.sweep import Earlier, FunctionSweep, Rule, ScriptSweep, Search, SweepWorkload, swept_script
 
 Space = Mapping[str, Parameter | str] | Callable[[Any], Any]
 

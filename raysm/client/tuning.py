@@ -84,7 +84,7 @@ def _category(text: str) -> Value:
 NAME = "HyperParameterTuningJobName"
 FINAL = ("Completed", "Failed", "Stopped")
 TRIALS: Mapping[str, str] = {"Completed": "done", "Stopped": "stopped", "Failed": "failed"}
-"""By the status of a training job; all others run."""
+"""A trial's status by that of its training job; all other trials run."""
 
 
 class Tuning:
@@ -248,7 +248,7 @@ KEPT = (
 MIN_TIME_S = 120
 """The service's lower limit of MaxRuntimeInSeconds."""
 NUMBER = r"-?[0-9][0-9.e+-]*"
-"""As JSON writes a finite number."""
+"""A finite number in JSON."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,1 +1,1 @@
-"""What both halves agree on: paths, names, the payload that travels, events, results."""
+"""Formats that clients and instances share: paths, names, payloads, events, results."""

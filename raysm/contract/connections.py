@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
 
 
-# Of the thread, not of the process: a thread may have entered the network namespace of an instance.
+# The thread's, not the process's: a thread may have entered the network namespace of an instance.
 TABLES = Path("/proc/thread-self/net")
 LISTENS = "0A"
 """TCP_LISTEN, as the tables write it."""
@@ -188,7 +188,7 @@ def _hex(family: int, address: str) -> str:
 
 
 TURNS = 3
-"""Of the loop, from a connection that it takes to the transport that it makes of it."""
+"""Iterations of the event loop between accepting a connection and creating its transport."""
 
 
 class Listening(Protocol):
@@ -220,7 +220,7 @@ def checked_connector(open_connection: OpenConnection) -> "aiohttp.BaseConnector
     import aiohttp
 
     class Connector(aiohttp.BaseConnector):
-        # What aiohttp's own connectors implement; it has no public name.
+        # aiohttp's own connectors implement this method; it has no public name.
         async def _create_connection(
             self, req: aiohttp.ClientRequest, traces: object, timeout: aiohttp.ClientTimeout
         ) -> "ResponseHandler":

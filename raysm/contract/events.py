@@ -1,4 +1,4 @@
-"""Events: what a job says of itself while it runs, one JSON object on one line of its log.
+"""Events of a running job: one JSON object on one line of its log.
 
 The log is the one stream that leaves an instance on every kind of service. ``parse`` skips all lines that are not
 events. ``ProgressLines`` thins out progress bars in the same log.
@@ -16,9 +16,8 @@ from raysm.contract.store import put, read_json
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
 
-# The number is in the mark, so that lines of a later version are passed over and not misread.
 MARK = '{"raysm": 1, '
-"""How every event's line begins; the number is the format's version."""
+"""The beginning of every event's line. The number is the format's version, so that later ones are skipped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,17 +27,16 @@ class State:
     kind: ClassVar[str] = "state"
 
     name: str
-    """``joined`` (one more instance), ``formed``, ``dashboard`` (it is started when it is first asked), ``running``,
-    ``gathering``, ``lost`` (an instance), ``rejoined``, ``stopping``, ``done``, ``failed``; an unknown one is a state
-    too."""
+    """``joined`` (one more instance), ``formed``, ``dashboard`` (its port is open), ``running``, ``gathering``,
+    ``lost`` (an instance), ``rejoined``, ``stopping``, ``done``, ``failed``; readers must accept unknown names."""
     host: str = ""
-    """The instance that it is about."""
+    """The instance of the event."""
     detail: str = ""
-    """For people."""
+    """Text for people."""
     count: int | None = None
     """Instances joined so far, for ``joined`` and ``formed``."""
     total: int | None = None
-    """Instances asked for, for ``joined`` and ``formed``."""
+    """Instances requested, for ``joined`` and ``formed``."""
     address: str | None = None
     """The dashboard's URL, for ``dashboard``."""
     time_s: float = field(default_factory=time.time)
@@ -47,20 +45,17 @@ class State:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """So much of a phase is done."""
+    """Progress of a phase."""
 
     kind: ClassVar[str] = "progress"
 
     phase: str
     """``similarity``, ``gather`` …; each has a bar of its own."""
     done: int
-    """In ``unit``."""
     total: int
-    """In ``unit``."""
     unit: str = "blocks"
     """``rows``, ``blocks``, ``bytes`` …"""
     time_s: float = field(default_factory=time.time)
-    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,35 +65,33 @@ class Metric:
     kind: ClassVar[str] = "metric"
 
     name: str
-    """As the user or the workload names it, its unit at the end: ``peak_memory_bytes``."""
+    """The name, with the unit at the end: ``peak_memory_bytes``."""
     value: float
-    """Finite."""
+    """A finite number."""
     host: str = ""
-    """The instance that it is about; empty for the job."""
+    """The instance that it describes; empty for the job."""
     step: int | None = None
-    """Training step, where there is one."""
+    """Training step; None if there is none."""
     time_s: float = field(default_factory=time.time)
-    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """How a trial of a sweep is."""
+    """The status of a trial of a sweep."""
 
     kind: ClassVar[str] = "trial"
 
     number: int
-    """From 0, in the order in which they began."""
+    """From 0, in the order of their starts."""
     status: str
-    """``running``, ``done``, ``stopped`` (ended early), ``failed``; an unknown one is a status too."""
+    """``running``, ``done``, ``stopped`` (ended early), ``failed``; readers must accept unknown ones."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """What it tries."""
     value: float | None = None
-    """The metric that counts, as reported last; None where it was not, or is not finite."""
+    """The last report of the sweep's metric; None if there is none, or if it is not finite."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What it reported last, by name; finite."""
+    """The last report of each metric; finite numbers."""
     reports: int = 0
-    """How often it reported; what it repeats from a checkpoint counts once."""
+    """Number of reports; those that a checkpoint repeats count once."""
     reason: str = ""
     """Why it failed."""
     host: str = ""
@@ -106,7 +99,6 @@ class Trial:
     seconds: float = 0.0
     """How long it took."""
     time_s: float = field(default_factory=time.time)
-    """Seconds since the epoch."""
 
 
 Event: TypeAlias = State | Progress | Metric | Trial
@@ -114,20 +106,20 @@ Event: TypeAlias = State | Progress | Metric | Trial
 
 @dataclass(frozen=True, slots=True)
 class _Envelope:
-    """Gives ``from_json`` a field that admits every event."""
+    """A field that admits every event, for ``from_json``."""
 
     event: Event
 
 
 def line(event: Event) -> str:
     """Return the event as one line, without its newline."""
-    # Not by one dumps: the mark has to stand at the begin, byte for byte, for ``parse`` to find it.
+    # ``parse`` looks for the mark byte for byte, so one dumps of the whole would not do.
     return MARK + json.dumps(to_json(event))[1:]
 
 
 def parse(text: str) -> Event | None:
-    """Return the event that ``text``, one line of a log, holds; None if it holds none."""
-    # Anywhere in the line: a log may have put a host or a time before what was written.
+    """Return the event in ``text``, one line of a log; None if there is none."""
+    # Anywhere in the line: a log may put a host or a time first.
     start = text.find(MARK)
     if start < 0:
         return None
@@ -140,13 +132,13 @@ def parse(text: str) -> Event | None:
 
 
 TRIALS = "trials.json"
-"""Name of the file, in the result's folder."""
+"""Name of the file of a sweep's ``Trials`` in the result's folder."""
 
 TABLE = "trials.parquet"
-"""Name of the same as a table: a column for each parameter and metric."""
+"""Name of the same as a table, with a column for each parameter and metric."""
 
 BEST = "best"
-"""Folder of what the best trial left: its last checkpoint, or what it wrote into $SM_MODEL_DIR."""
+"""Folder with the output of the best trial: its last checkpoint, or its files in $SM_MODEL_DIR."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,25 +146,23 @@ class Trials:
     """All trials of a sweep."""
 
     metric: str
-    """What counts."""
     mode: Literal["min", "max"]
-    """Whether less of it is better, or more."""
     trials: tuple[Trial, ...]
-    """By their numbers."""
+    """Ordered by their numbers."""
     best: int | None
-    """Number of the best one; None where none has a value."""
+    """Number of the best trial; None if none has a value."""
     notes: tuple[str, ...] = ()
-    """What to know of how it went: which wish the cluster could not fulfil, what the time was too short for."""
+    """Messages about the run: requests that the cluster could not fulfil, trials that the time was too short for."""
 
     def write(self, folder: Path) -> Path:
-        """Write it into ``folder``."""
+        """Write it into ``folder``; return the file."""
         path = folder / TRIALS
         put(path, json.dumps(to_json(self), indent=1) + "\n")
         return path
 
     @staticmethod
     def read(folder: Path) -> "Trials":
-        """Read what ``write`` wrote."""
+        """Read it from ``folder``."""
         return from_json(Trials, read_json(folder / TRIALS), TRIALS)
 
 
@@ -185,9 +175,9 @@ def own_trials(folder: Path) -> Trials | None:
 
 
 def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
-    """Return the trial whose last value is best, of equal ones the first; None where none has a value.
+    """Return the trial with the best last value, the first of equal ones; None if none has a value.
 
-    Trials that were ended early count: what they had reached is a result like others.
+    Trials that were ended early count too.
     """
     having = [trial for trial in trials if trial.value is not None and trial.status in ("done", "stopped")]
     sign = 1 if mode == "min" else -1
@@ -223,7 +213,7 @@ class ProgressLines:
         return lines
 
     def rest(self) -> bytes:
-        """Return the last line, once nothing more comes; it has no line end."""
+        """Return the last line, which has no line end."""
         last = self._held.rstrip(b"\r") or self._frame
         self._held = self._frame = b""
         return last
@@ -233,12 +223,12 @@ class ProgressLines:
         position = 0
         for match in LINE.finditer(data):
             text, end = match.groups()
-            # What follows a last \r decides whether it belongs to a \r\n.
+            # The next byte decides whether a last \r belongs to a \r\n.
             if end == b"\r" and match.end() == len(data):
                 break
             position = match.end()
             if end != b"\r":
-                # A line end alone closes the bar, whose last state is then what counts.
+                # A line end alone closes the bar and keeps its last state.
                 lines.append((text or self._frame) + b"\n")
                 self._frame = b""
             elif text.strip():

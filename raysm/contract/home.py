@@ -20,21 +20,21 @@ from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 
 VARIABLE = "RAYSM_HOME"
-"""The variable that names the home, unless the caller does."""
+"""The environment variable that names the home."""
 
 RECORD = "server.json"
 
 
 def home(explicit: str | os.PathLike[str] | None = None) -> Path:
-    """Return the home, absolute: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``; it need not be there."""
-    # The one variable that the laptop's half reads by itself: boto3 reads AWS's.
+    """Return the home, absolute: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``; it need not exist."""
+    # The only variable that raysm itself reads on the laptop: boto3 reads AWS's.
     chosen = explicit or os.environ.get(VARIABLE) or "~/.raysm"  # noqa: TID251
     return Path(chosen).expanduser().absolute()
 
 
 def lock_file(folder: Path) -> Path:
     """Return the file that the server of the home ``folder`` locks."""
-    # A file of its own: the record is replaced by renaming, which would leave the lock with the old file.
+    # Not the record, which is replaced by renaming: the lock would stay with the old file.
     return folder / "server.lock"
 
 
@@ -44,7 +44,7 @@ def log_file(folder: Path) -> Path:
 
 
 def scenario_file(folder: Path) -> Path:
-    """Return the file that every server of the home ``folder`` reads its scenario from; it need not be there."""
+    """Return the scenario of every server of the home ``folder``; it need not exist."""
     return folder / "scenario.toml"
 
 
@@ -55,16 +55,16 @@ def sdk_config_file(folder: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clock:
-    """Seconds since the epoch, as one service tells them.
+    """A clock that may run faster than the machine's.
 
     Raises:
-        InvalidRequest: It would stand still, or run backwards.
+        InvalidRequest: The speed is not above 0.
     """
 
     speed: float = 1.0
-    """Of its seconds, how many pass in one second."""
+    """Seconds of this clock in one second."""
     begun_s: float = 0.0
-    """When it began to run at this speed, in seconds since the epoch; before, it was everybody's."""
+    """When it began to run at this speed, in seconds since the epoch."""
 
     def __post_init__(self) -> None:
         if not self.speed > 0:
@@ -73,43 +73,41 @@ class Clock:
             )
 
     def now(self) -> float:
-        """Return the moment, in seconds since the epoch."""
+        """Return the time, in seconds since the epoch."""
         now_s = time.time()
-        # Exactly the machine's own where it runs no faster: a sum of floats would differ in its last digits.
+        # At speed 1 exactly the machine's time: a sum of floats would differ in its last digits.
         return now_s if self.speed == 1.0 else self.begun_s + (now_s - self.begun_s) * self.speed
 
     def takes_s(self, seconds: float) -> float:
-        """Return how many seconds of this machine so many of the clock's take."""
+        """Return the real seconds of so many of the clock's."""
         return seconds / self.speed
 
     def sleep(self, seconds: float) -> None:
-        """Let so many of the clock's seconds pass."""
+        """Sleep for so many of the clock's seconds."""
         time.sleep(max(0.0, self.takes_s(seconds)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerRecord:
-    """Where a server listens."""
+    """The record of a server that listens on 127.0.0.1."""
 
     pid: int
-    """Its process."""
     port: int
-    """On 127.0.0.1."""
     started_s: float
-    """Since the epoch."""
+    """Seconds since the epoch."""
     version: str
-    """Of raysm; a client of another version may not understand it."""
+    """Version of raysm; a client of another version may not understand the server."""
     speed: float = 1.0
-    """How many seconds of its clock pass in one, by its scenario."""
+    """Speed of its clock, by its scenario."""
 
     @property
     def clock(self) -> Clock:
-        """The server's."""
+        """The server's clock."""
         return Clock(speed=self.speed, begun_s=self.started_s)
 
     @property
     def url(self) -> str:
-        """Its endpoint."""
+        """The server's endpoint."""
         # By number: localhost may be ::1, where it does not listen.
         return f"http://127.0.0.1:{self.port}"
 
@@ -117,7 +115,7 @@ class ServerRecord:
     def read(cls, folder: Path) -> "ServerRecord | None":
         """Return the record in the home ``folder``; None if there is none that can be read.
 
-        A record tells that a server was there, not that it still is: a killed one leaves it behind.
+        A server that was killed leaves its record behind: the lock says whether it lives.
         """
         try:
             fields = read_json(folder / RECORD)
@@ -126,18 +124,18 @@ class ServerRecord:
                 port=int(fields["port"]),
                 started_s=float(fields["started_s"]),
                 version=str(fields["version"]),
+                # The record of an older server lacks this; it must be found, to report its version.
                 speed=float(fields.get("speed", 1.0)),
             )
         except (InvalidConfig, KeyError, TypeError, ValueError):
-            # Torn, or of another version: whether a server lives is for the lock to say, not for this file.
             return None
 
     def write(self, folder: Path) -> None:
-        """Leave the record in the home ``folder``, whole from its first moment."""
+        """Write the record into the home ``folder``, atomically."""
         put(folder / RECORD, json.dumps(asdict(self)) + "\n", mode=0o600, within=folder)
 
     @staticmethod
     def remove(folder: Path) -> None:
-        """Remove the record from the home ``folder``; harmless if it is not there."""
+        """Remove the record from the home ``folder``, if it is there."""
         with contextlib.suppress(FileNotFoundError):
             (folder / RECORD).unlink()

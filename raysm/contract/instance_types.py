@@ -26,45 +26,30 @@ GPUS: Mapping[str, Mapping[str, int]] = {
 
 
 def gpu_count(instance_type: str) -> int:
-    """Return the GPUs of one instance; 0 where it has none, or where it is not known here."""
+    """Return the GPUs of one instance; 0 also for unknown types."""
     form = TYPE.fullmatch(instance_type)
     return 0 if form is None else GPUS.get(form[1], {}).get(form[2], 0)
 
 
-FAMILY = re.compile(r"ml\.([a-z]+\d+[a-z0-9-]*)\.(.+)")
-
-# By EC2's rule of naming a d behind the generation says it (m5d, g4dn, p4de); these have disks without saying so.
+# EC2 names types with disks by a d after the generation (m5d, g4dn, p4de); these have disks without it.
 WITH_DISKS = ("g5", "g6", "g6e", "gr6", "i3", "i3en", "i4i", "p5", "p5e", "p5en", "trn1", "trn1n", "trn2")
 
+_G4DN = {"xlarge": 125, "2xlarge": 225, "4xlarge": 225, "8xlarge": 900, "12xlarge": 900, "16xlarge": 900}
+# In AWS's table the 16xlarge has half of the 12xlarge's.
+_G5 = {"xlarge": 250, "2xlarge": 450, "4xlarge": 600, "8xlarge": 900, "12xlarge": 3800, "16xlarge": 1900}
+
 GB: Mapping[str, Mapping[str, int]] = {
-    "g4dn": {
-        "xlarge": 125,
-        "2xlarge": 225,
-        "4xlarge": 225,
-        "8xlarge": 900,
-        "12xlarge": 900,
-        "16xlarge": 900,
-    },
-    "g5": {
-        "xlarge": 250,
-        "2xlarge": 450,
-        "4xlarge": 600,
-        "8xlarge": 900,
-        "12xlarge": 3800,
-        # No slip: in the table this type has half of the 12xlarge's.
-        "16xlarge": 1900,
-        "24xlarge": 3800,
-        "48xlarge": 7600,
-    },
+    "g4dn": _G4DN,
+    "g5": {**_G5, "24xlarge": 3800, "48xlarge": 7600},
     "p4d": {"24xlarge": 8000},
     "p4de": {"24xlarge": 8000},
 }
-"""Of the types that people take most: all disks of one instance together. Of others nothing is said."""
+"""Size of all disks of one instance, for the most common types."""
 
 
 def has_local_storage(instance_type: str) -> bool:
-    """Whether instances of this type have disks of their own in place of a volume."""
-    form = FAMILY.fullmatch(instance_type)
+    """Return whether instances of this type have disks of their own in place of a volume."""
+    form = TYPE.fullmatch(instance_type)
     if form is None:
         return False
     _, _, behind = re.split(r"(\d+)", form[1], maxsplit=1)
@@ -72,6 +57,6 @@ def has_local_storage(instance_type: str) -> bool:
 
 
 def local_storage_gb(instance_type: str) -> int | None:
-    """Return the size of all disks of an instance, in GB; None where it has none, or where it is not known here."""
-    form = FAMILY.fullmatch(instance_type)
+    """Return the size of all disks of an instance, in GB; None if it has none or the size is unknown."""
+    form = TYPE.fullmatch(instance_type)
     return None if form is None else GB.get(form[1], {}).get(form[2])

@@ -6,7 +6,7 @@ with its call in ``raysm.client`` and its server in ``raysm.local``.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from raysm.errors import InvalidInput, InvalidRequest
@@ -17,134 +17,96 @@ class Layout:
     """Where the instances of an API find their files: paths below ``/opt/ml``."""
 
     config: str
-    """Folder of the configuration files."""
     description: str | None = None
-    """The file in which the whole job stands; None where each part has a file of its own beside it."""
+    """The file that describes the whole job; None if each part has a file of its own in ``config``."""
     channels: str
-    """Folder of the channels."""
     model: str
     """Folder of the result."""
     output_data: str
-    """Folder of what else is kept."""
+    """Folder of other outputs that are kept."""
     failure: str
     """File with the reason of a failure."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class JobApi:
-    """One API that runs jobs."""
+    """One API that runs jobs.
+
+    The names of its operations and keys follow from ``kind``; a test compares them with botocore's model.
+    """
 
     kind: str
     """How a request names it, ``training``; a job's ARN, and its folder on the embedded SageMaker, begin with it."""
     console_page: str
     """The part of the console's address that lists its jobs."""
     cluster_keys: tuple[str, ...]
-    """The way to the instances' types and counts, in a request as in Describe's answer."""
-    # Each API has a list of its own: what trains need not be there for processing.
+    """The path to the instances' types and counts, in a request and in the answer of Describe."""
     instance_type_shape: str
-    """How the service model calls the values of an instance type."""
+    """The service model's name of the enum of instance types, which each API has for itself."""
     layout: Layout
-    """Where its instances find their files."""
     reason_keys: tuple[str, ...] = ("FailureReason",)
-    """Where Describe says why a job failed, the job's own words first."""
+    """Keys of Describe that say why a job failed, the job's own words first."""
     has_exit_message: bool = False
-    """Whether what a job leaves as its message is told also where it did not fail."""
+    """True if a job's message is shown also when it did not fail."""
     can_update: bool = False
-    """Whether a job that runs can be changed."""
+    """True if a running job can be changed."""
     has_groups: bool = False
-    """Whether its instances may be of several types."""
+    """True if the instances may be of several types."""
     has_checkpoints: bool = False
-    """Whether state survives a job, so that a follow-up or a later run can go on from it."""
+    """True if state survives a job, so that a follow-up or a later run can continue from it."""
     filters_status_late: bool = False
-    """Whether List, where a page's size is given, takes the page first and then those of the wanted status: what the
-    API's model says of ListTrainingJobs (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html)."""
+    """True if List with a page size takes the page first and then filters by status, as the API's model says of
+    ListTrainingJobs (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html)."""
     has_secondary_status: bool = False
-    """Whether the service tells what a job that is InProgress does just now."""
+    """True if the service says what an InProgress job does at the moment."""
 
-    @property
-    def title(self) -> str:
-        """As names and sentences begin with it, ``Training``."""
-        # All names follow from this one word, by a rule that a test holds against botocore's model.
-        return self.kind.capitalize()
+    def __post_init__(self) -> None:
+        title = self.kind.capitalize()
+        names = {
+            "title": title,
+            "create": f"Create{title}Job",
+            "describe": f"Describe{title}Job",
+            "stop": f"Stop{title}Job",
+            "delete": f"Delete{title}Job",
+            "list": f"List{title}Jobs",
+            "update": f"Update{title}Job" if self.can_update else None,
+            "name_key": f"{title}JobName",
+            "arn_key": f"{title}JobArn",
+            "status_key": f"{title}JobStatus",
+            "start_time_key": f"{title}StartTime",
+            "end_time_key": f"{title}EndTime",
+            "summary_shape": f"{title}JobSummary",
+            "summaries_key": f"{title}JobSummaries",
+            "arn_part": f"{self.kind}-job",
+            "log_group": f"/aws/sagemaker/{title}Jobs",
+        }
+        for name, value in names.items():
+            object.__setattr__(self, name, value)
 
-    @property
-    def create(self) -> str:
-        """The operation that makes a job."""
-        return f"Create{self.title}Job"
-
-    @property
-    def describe(self) -> str:
-        """The operation that tells how a job is."""
-        return f"Describe{self.title}Job"
-
-    @property
-    def stop(self) -> str:
-        """The operation that ends a job."""
-        return f"Stop{self.title}Job"
-
-    @property
-    def delete(self) -> str:
-        """The operation that removes what the service knows of a job."""
-        return f"Delete{self.title}Job"
-
-    @property
-    def list(self) -> str:
-        """The operation that lists jobs."""
-        return f"List{self.title}Jobs"
-
-    @property
-    def update(self) -> str | None:
-        """The operation that changes a job that runs; None where there is none."""
-        return f"Update{self.title}Job" if self.can_update else None
-
-    @property
-    def name_key(self) -> str:
-        """The key of a job's name, in requests, answers and dimensions of metrics."""
-        return f"{self.title}JobName"
-
-    @property
-    def arn_key(self) -> str:
-        """The key of a job's ARN."""
-        return f"{self.title}JobArn"
-
-    @property
-    def status_key(self) -> str:
-        """The key of a job's status."""
-        return f"{self.title}JobStatus"
-
-    @property
-    def start_time_key(self) -> str:
-        """The key of when a job's instances were started."""
-        return f"{self.title}StartTime"
-
-    @property
-    def end_time_key(self) -> str:
-        """The key of when a job ended."""
-        return f"{self.title}EndTime"
-
-    @property
-    def summary_shape(self) -> str:
-        """How the service model calls one job of a list."""
-        return f"{self.title}JobSummary"
-
-    @property
-    def summaries_key(self) -> str:
-        """The key of the jobs of a list."""
-        return f"{self.title}JobSummaries"
-
-    @property
-    def arn_part(self) -> str:
-        """What stands before a job's name in its ARN."""
-        return f"{self.kind}-job"
-
-    @property
-    def log_group(self) -> str:
-        """The log group of its jobs, which is the namespace of their metrics too."""
-        return f"/aws/sagemaker/{self.title}Jobs"
+    title: str = field(init=False)
+    create: str = field(init=False)
+    describe: str = field(init=False)
+    stop: str = field(init=False)
+    delete: str = field(init=False)
+    list: str = field(init=False)
+    update: str | None = field(init=False)
+    """None if the API has no such operation."""
+    name_key: str = field(init=False)
+    arn_key: str = field(init=False)
+    status_key: str = field(init=False)
+    start_time_key: str = field(init=False)
+    """Key of the time when the instances were started."""
+    end_time_key: str = field(init=False)
+    summary_shape: str = field(init=False)
+    """The service model's name of one job of a list."""
+    summaries_key: str = field(init=False)
+    arn_part: str = field(init=False)
+    """The part of an ARN before the job's name."""
+    log_group: str = field(init=False)
+    """Log group of the jobs, and namespace of their metrics."""
 
     def arn(self, *, region: str, account: str, name: str) -> str:
-        """Return the ARN of the job ``name``."""
-        # Of no other partition: only the embedded SageMaker and the fake make ARNs, and AWS tells its own.
+        """Return the ARN of the job ``name``, as the embedded SageMaker makes it."""
         return f"arn:aws:sagemaker:{region}:{account}:{self.arn_part}/{name}"
 
 
@@ -166,7 +128,6 @@ TRAINING = JobApi(
     has_secondary_status=True,
     filters_status_late=True,
 )
-"""Training jobs: what raysm sends unless the request says otherwise."""
 
 PROCESSING = JobApi(
     kind="processing",
@@ -176,28 +137,26 @@ PROCESSING = JobApi(
     layout=Layout(
         config="config",
         description="config/processingjobconfig.json",
-        # The service has no fixed places for these: the client asks for them by LocalPath.
+        # The service has no fixed paths for these: the client requests them by LocalPath.
         channels="processing/input",
         model="processing/output/result",
         output_data="processing/output/data",
         failure="output/message",
     ),
-    # The failure file's words arrive as ExitMessage; FailureReason says it in the service's own.
+    # The content of the failure file arrives as ExitMessage; FailureReason is the service's own text.
     reason_keys=("ExitMessage", "FailureReason"),
     has_exit_message=True,
 )
-"""Processing jobs. What else they lack stands at the options of a request."""
 
-# Training first: a name does not tell its API, and each API that is asked in vain costs a call.
+# A job that is known by its name only is looked for in this order.
 APIS = (TRAINING, PROCESSING)
-"""All of them, in the order in which a job is looked for by its name alone."""
 
 
 def api_of(kind: str) -> JobApi:
     """Return the API of a kind, ``training``.
 
     Raises:
-        InvalidRequest: There is none of that kind.
+        InvalidRequest: There is no API of that kind.
     """
     for api in APIS:
         if api.kind == kind:
@@ -206,11 +165,11 @@ def api_of(kind: str) -> JobApi:
 
 
 Resources: TypeAlias = Mapping[str, Any]
-"""What a request, or Describe, has as ResourceConfig."""
+"""ResourceConfig of a request or of Describe."""
 
 
 def preferred(resources: Resources) -> tuple[tuple[str, int], ...]:
-    """Return the types in order, each with its number of instances; empty where there is no choice."""
+    """Return the preferred types in order, each with its number of instances; empty if there is no choice."""
     return tuple(
         (each["InstanceType"], each.get("InstanceCount") or resources.get("InstanceCount") or 0)
         for each in resources.get("InstancePreferences") or ()
@@ -218,12 +177,12 @@ def preferred(resources: Resources) -> tuple[tuple[str, int], ...]:
 
 
 def selected(resources: Resources, instance_type: str, count: int) -> dict[str, Any]:
-    """Return what Describe tells once the service has chosen a type."""
+    """Return the ResourceConfig of Describe once the service has chosen a type."""
     return {**resources, "SelectedInstanceType": instance_type, "SelectedInstanceCount": count}
 
 
 def settled(resources: Resources) -> Resources:
-    """Return the same with one type and its number of instances: that which was chosen, the first of all before."""
+    """Return the same with one type and count: those that the service has chosen, before that the first."""
     choices = preferred(resources)
     if not choices:
         return resources
@@ -240,17 +199,13 @@ class InputManifest:
     """Some of the objects below a prefix."""
 
     prefix: str
-    """URI with which all begin."""
+    """The URI that all objects begin with."""
     names: Sequence[str]
-    """What each has behind it."""
+    """The rest of the URI of each object."""
 
     @classmethod
     def of(cls, content: bytes, uri: str) -> "InputManifest":
-        """Return what the file at ``uri`` says.
-
-        Raises:
-            InvalidInput: It is no manifest.
-        """
+        """Parse the manifest at ``uri``; raise InvalidInput if it is not one."""
         try:
             head, *names = json.loads(content)
             prefix = head["prefix"]
@@ -264,5 +219,5 @@ class InputManifest:
         return cls(prefix=prefix, names=names)
 
     def content(self) -> bytes:
-        """Return the file."""
+        """Return the content of the file."""
         return json.dumps([{"prefix": self.prefix}, *self.names]).encode()

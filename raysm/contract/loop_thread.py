@@ -29,7 +29,7 @@ class LoopThread:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing runs there any more."""
+        """True if the thread has ended."""
         return not self._thread.is_alive()
 
     def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":

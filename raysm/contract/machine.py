@@ -23,7 +23,7 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
         if len(parts) == 3:
             group = parts[2].lstrip("/")
             if parts[1] == "":
-                # Where a system has both versions, systemd mounts the second below unified.
+                # On systems with both versions, systemd mounts version 2 below unified.
                 candidates += [base / group / name, base / "unified" / group / name]
             elif controller in parts[1].split(","):
                 # Controllers that share a tree are mounted under their list; a link of the single name may be missing.

@@ -9,7 +9,7 @@ BASE_DIR = "SAGEMAKER_BASE_DIR"
 """Root of the SageMaker layout; the SageMaker training toolkit's name for it. Default ``/opt/ml``."""
 
 BEGAN = "RAYSM_BEGAN"
-"""When the first program of this instance began, in seconds since the epoch: it tells those that it becomes."""
+"""Start of this instance's first program, in seconds since the epoch, for the programs that it becomes."""
 
 PORTS = "RAYSM_PORTS"
 """JSON object of ports that replace those of the request, for instances that share one address."""

@@ -107,7 +107,7 @@ NEEDS = {
     "mlflow": "mlflow-skinny>=3.17",
     "sagemaker_mlflow": "sagemaker-mlflow>=0.5",
 }
-"""What instances import, and the pyproject's requirement of each."""
+"""Requirements by the module that instances import, as in pyproject.toml."""
 
 NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 
@@ -138,7 +138,7 @@ class DefaultIndex:
     """The public index of Python packages."""
 
     url: str
-    """What pip takes for ``--index-url``."""
+    """The value of pip's ``--index-url``."""
     hosts: tuple[str, ...]
     """The index, and where its files lie."""
 

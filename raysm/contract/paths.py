@@ -26,21 +26,20 @@ class Paths:
     """The SageMaker layout under one base folder."""
 
     base: Path = DEFAULT_BASE
-    """``/opt/ml``, or the folder that plays it."""
+    """``/opt/ml``, or the folder in its place."""
     api: JobApi = TRAINING
     """The API whose jobs have this layout."""
     scratch_root: Path | None = None
-    """Where this instance has room for its own things; None is ``scratch`` below the base folder."""
+    """The folder for raysm's temporary files; None is ``scratch`` below the base folder."""
 
     @classmethod
     def found_in(cls, base: Path) -> "Paths":
-        """Return the layout that the service has made under ``base``; a Training job's where it has made none yet."""
-        # First, and by its own file: a Processing job may well have a folder input/config of the user's.
+        """Return the layout that the service has made under ``base``; a Training job's if there is none yet."""
+        # By its file: a Processing job may have a folder input/config of the user's.
         training = cls(base)
         if training.resource_config.exists():
             return training
         layouts = (cls(base, api) for api in APIS)
-        # A layout in any case: what fails before any file is there leaves its reason in one too.
         return next((paths for paths in layouts if paths.description and paths.description.exists()), training)
 
     @property
@@ -50,7 +49,7 @@ class Paths:
 
     @property
     def resource_config(self) -> Path:
-        """Which hosts there are, and which one this is."""
+        """The file that lists the hosts and names this one."""
         return self.config / "resourceconfig.json"
 
     @property
@@ -65,7 +64,7 @@ class Paths:
 
     @property
     def checkpoint_config(self) -> Path:
-        """Present where the job has a checkpoint URI (training only)."""
+        """Exists if the job has a checkpoint URI (training only)."""
         return self.config / "checkpointconfig.json"
 
     @property
@@ -85,33 +84,31 @@ class Paths:
 
     @property
     def payload(self) -> Path:
-        """Folder of the payload, which travels as a channel of its own."""
+        """Folder of the payload, a channel of its own."""
         return self.channel(PAYLOAD_CHANNEL)
 
     @property
     def model(self) -> Path:
-        """Where the result goes: uploaded as ``model.tar.gz``; of a Processing job, its output ``raysm-result``."""
+        """Folder of the result: uploaded as ``model.tar.gz``, or as a Processing job's output ``raysm-result``."""
         return self.base / self.api.layout.model
 
     @property
     def output_data(self) -> Path:
-        """What else is kept: uploaded as ``output.tar.gz``; of a Processing job, its output ``raysm-data``."""
+        """Folder of other outputs: uploaded as ``output.tar.gz``, or as a Processing job's output ``raysm-data``."""
         return self.base / self.api.layout.output_data
 
     @property
     def failure(self) -> Path:
-        """Its first 1024 characters become FailureReason (of a Processing job, ExitMessage)."""
+        """The file whose first 1024 characters become FailureReason (a Processing job's ExitMessage)."""
         return self.base / self.api.layout.failure
 
     @property
     def checkpoints(self) -> Path:
-        """Synchronised with the checkpoint URI where the job has one; all hosts share one prefix there."""
-        # In no layout: only Training has checkpoints.
+        """Folder that is synchronised with the checkpoint URI (training only); all hosts share one prefix there."""
         return self.base / "checkpoints"
 
     def state(self, host: str) -> Path:
-        """Folder of ``host`` among the checkpoints: hosts that write under one name would overwrite each other."""
-        # A folder for each host: SageMaker brings the files of all instances to one prefix.
+        """Folder of ``host`` among the checkpoints: SageMaker brings the files of all instances to one prefix."""
         return self.checkpoints / host
 
     @property
@@ -120,9 +117,9 @@ class Paths:
         return self.scratch / "training"
 
     def records(self, *, lasting: bool) -> Path:
-        """Folder of what is finished of a similarity: with ``lasting`` among the checkpoints, else lost with the job.
+        """Folder of a similarity's finished parts: with ``lasting`` among the checkpoints, else lost with the job.
 
-        Never in the result: a driver that is killed would leave it there.
+        It is never in the result: a driver that is killed would leave it there.
         """
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "similarity"
 
@@ -137,7 +134,7 @@ class Paths:
 
     @property
     def warm_pool_cache(self) -> Path:
-        """What the next job of a warm pool finds again; there in jobs that keep their instances warm.
+        """Folder that the next job of a warm pool finds again.
 
         https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
         """
@@ -145,15 +142,14 @@ class Paths:
 
     @property
     def scratch(self) -> Path:
-        """What this instance needs for itself while the job runs: never uploaded, lost with the instance.
+        """Folder of raysm's temporary files: never uploaded, lost with the instance.
 
-        Its first program chooses: of ``/tmp/raysm`` and this one, the folder that can be written and has most room.
+        The instance's first program chooses between ``/tmp/raysm`` and this one (``bootstrap.scratch``).
         """
-        # The base folder comes last: on AWS what is no documented folder below it lies on the small disk of the root.
         return self.scratch_root or self.base / "scratch"
 
 
 def kernels_folder() -> Path:
-    """Return this user's folder; it may not be there yet."""
-    # By the user's number: what another one could write would be loaded into this one's processes.
+    """Return this user's folder of compiled kernels; it may not exist yet."""
+    # By the user's number: another user's files would be loaded into this one's processes.
     return Path(tempfile.gettempdir()) / f"raysm-kernels-{os.getuid()}"

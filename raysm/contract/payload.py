@@ -62,7 +62,7 @@ class Contents:
     """A payload before it is written: what is in it is decided, and with it what an instance will accept."""
 
     files: Mapping[str, bytes | Path]
-    """By name, but for DIGESTS: the content, or the file of this machine that has it."""
+    """Content or local file by name, without DIGESTS."""
 
     @functools.cached_property
     def digests(self) -> bytes:
@@ -72,7 +72,7 @@ class Contents:
 
     @property
     def seal(self) -> Seal:
-        """What is told of it through the API."""
+        """The digests that the API call carries."""
         return Seal(start=sha256_of_content(self.files[START]), digests=sha256_of_content(self.digests))
 
     def write(self, folder: Path) -> None:
@@ -103,9 +103,8 @@ class Payload:
     """A payload that was found whole."""
 
     folder: Path
-    """Where it lies."""
     request: JobRequest
-    """What was asked for; a script's path is relative to ``source``."""
+    """The user's request; a script's path is relative to ``source``."""
     token_file: Path
     """The file of the job's secret: pass its path on, never its content."""
     digest: str
@@ -123,43 +122,19 @@ class Payload:
 
     @property
     def requirements(self) -> Path | None:
-        """What pip installs; None where that is nothing."""
+        """The requirements file; None if there is none."""
         path = self.folder / REQUIREMENTS
         return path if path.exists() else None
 
     @property
     def wheels(self) -> Path | None:
-        """Folder of the packages that travelled; None where none did."""
+        """Folder of the packages that travelled; None if there are none."""
         path = self.folder / WHEELS
         return path if path.is_dir() else None
 
     def token(self) -> bytes:
         """Read the job's secret."""
         return self.token_file.read_bytes()
-
-
-def pack(
-    request: JobRequest,
-    folder: Path,
-    *,
-    source: Source | None = None,
-    function: bytes | None = None,
-    wheels: Sequence[Path] = (),
-) -> None:
-    """Write the payload of ``request``.
-
-    Args:
-        request: What is asked for.
-        folder: Must not exist yet.
-        source: What travels of the user's source; of a script None is what ``source_of`` finds.
-        function: Where the workload says that it was pickled, and nowhere else: the pickle of ``(function, args,
-            kwargs)``.
-        wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
-
-    Raises:
-        InvalidRequest: The source cannot travel, as ``source_of`` says, or a wheel is not there.
-    """
-    contents_of(request, source=source, function=function, wheels=wheels).write(folder)
 
 
 def contents_of(
@@ -170,9 +145,17 @@ def contents_of(
     wheels: Sequence[Path] = (),
     token: bytes | None = None,
 ) -> Contents:
-    """Return the payload of ``request``; takes and raises what ``pack`` does.
+    """Return the payload of ``request``.
 
-    Its token is one of its own, or ``token``, where the same payload may have to be written once more.
+    Args:
+        request: The user's request.
+        source: The user's source; None is the result of ``source_of`` for a script.
+        function: The pickle of ``(function, args, kwargs)``, if the workload says that it was pickled.
+        wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
+        token: The job's secret; None creates one.
+
+    Raises:
+        InvalidRequest: The source cannot travel, as ``source_of`` says, or a wheel is not there.
     """
     is_pickled = request.workload.pickled_by is not None
     assert (function is not None) == is_pickled, "a function goes with its pickle"
@@ -320,7 +303,7 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
 
 
 JOB = "job.json"
-"""Of the job's own part: start.py reads it too, before anything of raysm can be imported."""
+"""File of the job's own part; start.py reads it too, before raysm can be imported."""
 
 # The pickle contains the arguments, so each row has another one; in the shared part they would never be removed.
 OWN = (REQUEST, TOKEN, FUNCTION)

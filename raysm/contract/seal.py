@@ -27,7 +27,7 @@ CHECKED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seal:
-    """What is told of a payload through the API, so that an instance knows whether it is the one that was sent."""
+    """Digests that the API call carries, so that an instance can check its payload."""
 
     start: str
     """SHA-256 of START."""
@@ -61,7 +61,7 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
         actual = digests_of(folder)
     except OSError as error:
         raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
-    # What is needed also where the digests do not list it: they travelled with the files, and may be torn as well.
+    # Needed files are checked even if the digests lack them: the digests may be torn too.
     for name in sorted({*needed, *expected, *actual}):
         if name not in actual:
             raise InvalidPayload(f"the payload's file {name!r} is missing")

@@ -1,4 +1,4 @@
-"""What SageMaker refuses although its service model does not say so, with the page that documents it.
+"""Rules of SageMaker that its service model lacks, each with the page that documents it.
 
 The client checks these rules before it uploads anything, and the embedded SageMaker refuses what breaks them. Each rule
 takes the parameters of a Create call that follows the model, and yields what is wrong, in AWS's words.
@@ -36,13 +36,12 @@ class Breach:
     """One place of a request that breaks a rule."""
 
     message: str
-    """What is wrong."""
     source: str
     """URL of the page that has the rule."""
     remedy: str
-    """What to do, in raysm's options; empty if the rule says it."""
+    """A remedy in raysm's options; empty if the message says it."""
     is_quota: bool
-    """Whether it is a limit of the account, which AWS can raise, and not one of the API."""
+    """True for a limit of the account, which AWS can raise."""
 
 
 RULES: Mapping[JobApi, list[_Rule]] = {api: [] for api in APIS}

@@ -1,4 +1,4 @@
-"""What a session's two ends agree on: the routes of its server, and the values that travel.
+"""The protocol of a session: calls, their answers, and how they travel.
 
 A request for a call, and the answer, are each a *frame*: one line of JSON and, behind it, bytes that only their
 receiver reads: a pickle, or the source of a cell. Every request is made under an id of the client's choosing and
@@ -21,19 +21,20 @@ from raysm.errors import InvalidConfig
 from raysm.request.codec import from_json, to_json
 
 SERVING = "session"
-"""State of a job: its session takes calls, at the event's address, which is on the head's loopback."""
+"""State of a job: its session takes calls at the event's address, which is on the head's loopback."""
 WARNING = "warning"
-"""State of a job: its session will end soon, and why."""
+"""State of a job: its session will end soon; the detail says why."""
 CLOSING = "closing"
-"""State of a job: its session ends, and why."""
+"""State of a job: its session ends; the detail says why."""
 
-# Six of them within lifetime.ATTACHED_S: one or two that are lost detach nobody.
+# Six of them within lifetime.ATTACHED_S: one or two lost ones detach no client.
 HEARTBEAT_S = 5.0
-"""How often a client says that it is there."""
+"""Seconds between the heartbeats of a client."""
 
 MAX_BODY_BYTES = 2 << 30
 """Bytes of one request that the session holds in memory; files that are transferred have no limit."""
 
+# Kinds of calls
 CALL = "call"
 """A pickled function with its arguments, in a process of its own on the head."""
 BATCH = "batch"
@@ -43,13 +44,13 @@ SHELL = "shell"
 SCATTER = "scatter"
 """A parcel that becomes an object of Ray's, whose pickled reference is the outcome."""
 CELL = "cell"
-"""Source, in the namespace of the session."""
+"""Source code, in the namespace of the session."""
 PUSH = "push"
 """Pickled values by name, into the namespace."""
 PULL = "pull"
 """Names of the namespace, whose values come back by name."""
 
-# The states of a call; a client that does not know one of them waits on.
+# States of a call; a client keeps waiting in a state that it does not know.
 WAITING = "waiting"
 RUNNING = "running"
 DONE = "done"
@@ -61,28 +62,26 @@ DISPLAY = "display"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versions:
-    """What one end runs."""
+    """Versions of the software at one end."""
 
     python: str
     """``3.11.9``."""
     ray: str
-    """Empty where it is not installed."""
+    """Empty if it is not installed."""
     cloudpickle: str
-    """Empty where it is not installed."""
+    """Empty if it is not installed."""
     raysm: str
-    """raysm's own."""
 
     @property
     def pickles(self) -> str:
-        """What decides whether another end reads this one's pickles: the first two numbers of Python's."""
+        """The version that both ends must share to read each other's pickles: the first two numbers of Python's."""
         # cloudpickle sends functions as bytecode, which changes from one minor version to the next and within none.
         return ".".join(self.python.split(".")[:2])
 
     @staticmethod
     @functools.cache
     def here() -> "Versions":
-        """Return those of this process; nothing is imported."""
-        # Read of the installed packages' records: Ray alone would take seconds to be imported.
+        """Return the versions of this process, by pip's records: importing Ray alone would take seconds."""
         from importlib import metadata
 
         import raysm
@@ -103,122 +102,117 @@ class Versions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRequest:
-    """What is asked of the session."""
+    """A request for a call."""
 
     kind: str
     """``CALL``, ``CELL`` …"""
     name: str
-    """For people: ``train``."""
+    """Name for messages: ``train``."""
     client: str = ""
-    """Who asks, and sees what it prints."""
+    """The client that sees what the call prints."""
     python: str = ""
-    """``Versions.pickles`` of who pickled it; empty where nothing is pickled."""
+    """``Versions.pickles`` of the client that pickled the call; empty if nothing is pickled."""
     num_cpus: float = 0.0
-    """CPUs that each of its processes takes."""
+    """CPUs of each of its processes."""
     num_gpus: float = 0.0
-    """GPUs that each of its processes takes."""
+    """GPUs of each of its processes."""
     function: str = ""
-    """Of a batch: the digest under which its function was sent."""
+    """For a batch: the digest under which its function was sent."""
     first: int = 0
     """Of a batch: the number of its first item among all."""
     unpack: bool = False
     """Whether each item of a batch is a tuple of arguments."""
     retries: int = 0
-    """How often an item of a batch is tried again."""
+    """For a batch: how often an item is tried again."""
     return_exceptions: bool = False
-    """Whether a batch goes on behind an item that failed."""
+    """For a batch: continue after an item that failed."""
     host: str = ""
-    """The instance it runs on; empty: its kind chooses."""
+    """The instance to run on; empty leaves the choice to the kind."""
     args: tuple[str, ...] = ()
-    """``sys.argv[1:]`` of a cell."""
+    """For a cell: ``sys.argv[1:]``."""
     filename: str = ""
-    """What tracebacks call the source of a cell; empty: the session numbers it."""
+    """For a cell: the name of its source in tracebacks; empty lets the session number it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallStatus:
-    """How a call is."""
+    """The status of a call."""
 
     id: str
-    """As its client named it."""
+    """Chosen by the client."""
     kind: str
-    """``CALL``, ``CELL`` …"""
     name: str
-    """For people."""
     state: str
     """``WAITING``, ``RUNNING`` or ``DONE``."""
     failed: bool = False
-    """Whether it is done, and has failed."""
     output_end: int = 0
     """Characters that it has printed."""
     took_s: float = 0.0
-    """Seconds since it began to run, or that it ran."""
+    """Seconds since its start, or that it ran."""
     bytes: int = 0
-    """Of its outcome."""
+    """Size of its outcome."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionState:
-    """How a session is."""
+    """The state of a session."""
 
     job: str
-    """The job that it is."""
+    """Name of the session's job."""
     versions: Versions
-    """What it runs."""
     hosts: tuple[str, ...]
     """Its instances, the head first."""
     cpus: float
-    """Of all instances together, for Ray."""
+    """CPUs of all instances together, for Ray."""
     gpus: float
-    """Of all instances together, for Ray."""
+    """GPUs of all instances together, for Ray."""
     busy: int
-    """Calls that wait or run, and jobs that were submitted to its Ray."""
+    """Number of calls that wait or run, and of jobs that were submitted to its Ray."""
     clients: int
-    """Clients that are attached."""
+    """Number of attached clients."""
     uptime_s: float
-    """Since the head began."""
+    """Seconds since the start of the head."""
     ends_in_s: float | None
-    """Until it ends if nothing happens; None while it is busy, or until its budget is spent."""
+    """Seconds until it ends if nothing happens; None while it is busy, unless a budget ends it."""
     ends_why: str
-    """What then ends it, for people."""
+    """The reason of that end."""
     closing: str
-    """Why it is ending just now; empty while it is not."""
+    """The reason why it is ending now; empty if it is not."""
     usd: float | None
-    """What its instances have cost; None where no price is known."""
+    """Costs so far; None if no price is known."""
     usd_per_hour: float | None
-    """What all instances together cost."""
+    """Costs of all instances together; None if no price is known."""
     budget_usd: float | None
-    """What it may cost."""
+    """Maximum costs; None is no limit."""
     folder: str
-    """Where its calls and cells run, on the head, and relative paths lead."""
+    """The folder on the head where its calls and cells run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteError:
-    """An exception, as far as every Python can read it."""
+    """An exception in a form that every Python can read."""
 
     type: str
-    """Its class."""
+    """Name of its class."""
     message: str
-    """Its text."""
     traceback: str = ""
     """As Python prints it, without raysm's own frames."""
     host: str = ""
-    """Where it was raised."""
+    """The instance where it was raised."""
     cancelled: bool = False
-    """Whether it is how an interrupted call ends."""
+    """True for the end of an interrupted call."""
     item: int | None = None
-    """Of a batch: which item."""
+    """For a batch: the number of the item."""
 
     @property
     def headline(self) -> str:
-        """Class and text; the class alone where it has no text."""
+        """Class and text; the class alone if it has no text."""
         return f"{self.type}: {self.message}".strip().removesuffix(":")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a call ended."""
+    """The result of a call."""
 
     error: RemoteError | None = None
     """Why it failed; None where it did not."""

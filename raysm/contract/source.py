@@ -21,13 +21,13 @@ from raysm.errors import InvalidConfig, InvalidRequest, option
 from raysm.request.workload import EntryScript
 
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
-"""Of modules, in the order in which Python looks for them."""
+"""Suffixes of modules, in Python's order."""
 
 CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
-"""Of files that are code whatever their size."""
+"""Suffixes of files that are code, whatever their size."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-"""What is not run when its module is imported."""
+"""Nodes whose bodies do not run when the module is imported."""
 
 CALLS = ("import_module", "__import__")
 """Functions that import the module that their first argument names."""
@@ -84,14 +84,14 @@ class _Names:
     all: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()
     is_late_by_dots: bool = False
-    """Whether a function imports ``from . import …``: of which package, the file does not say."""
+    """True if a function imports ``from . import …``."""
 
 
 def _names_in(path: Path) -> _Names:
     try:
         is_now = path.stat()
         return _names_read(path, is_now.st_mtime_ns, is_now.st_size)
-    except (SyntaxError, OSError):  # a template, or Python 2: whoever imports it will hear it
+    except (SyntaxError, OSError):  # a template, or Python 2: its import will fail in the job
         return _Names()
 
 
@@ -134,18 +134,18 @@ def _is_installed(name: str, folder: Path) -> bool:
     """Return whether a package or module of that name lies elsewhere: it wins over a folder without ``__init__.py``."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder.resolve()]
     spec = importlib.machinery.PathFinder.find_spec(name, places)
-    # Of folders without __init__.py the first wins, which is that of the script.
+    # Among folders without __init__.py the first one wins: the script's.
     return spec is not None and spec.origin is not None
 
 
 MAX_BYTES = 50_000_000
-"""Of what travels with a script that names no source folder: more is not likely to be code."""
+"""Limit for a script without a source folder: more is unlikely to be code."""
 
 MANY_FILES = 1_000
-"""Of what is sent: a project of code has fewer, a forgotten folder of pictures or packages tens of thousands."""
+"""Number of files from which on a warning is printed: a project of code has fewer."""
 
 MAX_DATA_BYTES = 1_000_000
-"""Of a file inside a package that is no code: word lists and configurations, not weights."""
+"""Limit for a data file of a package: word lists and configurations, not weights."""
 
 MAX_NAMED = 3
 """Files, and folders, that a sentence names."""
@@ -154,7 +154,7 @@ OWN = "raysm"
 """Travels with every payload."""
 
 MISSING = re.compile(r"No module named '([\w.]+)'")
-"""How Python says that it found no module."""
+"""Python's message about a missing module."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,15 +162,15 @@ class Source:
     """The files that travel."""
 
     script: str | None
-    """The script among them; None where they are modules that a function imports."""
+    """The script's name; None for modules that a function imports."""
     folder: Path
-    """Where script or function import from."""
+    """The folder from which the script or function imports."""
     files: Mapping[str, Path]
-    """By the name below the source folder of the instance, POSIX: where it lies here."""
+    """Local paths by the name below the source folder of the instance, POSIX."""
     left_behind: Mapping[str, Path] = field(default_factory=dict)
     """Files of the packages that are too large to be code."""
     outside: Mapping[str, Path] = field(default_factory=dict)
-    """Links in the folder that lead out of it, and to where: what lies there travels too."""
+    """Files that travel although a link leads out of the folder to them: their real paths by name."""
 
     def __post_init__(self) -> None:
         for name in self.files:
@@ -183,7 +183,7 @@ class Source:
 
     @property
     def summary(self) -> str:
-        """What travels, and how much it is, for people: ``train.py, model.py and 3 files of pkg/, 12 kB``."""
+        """The files and their size as text: ``train.py, model.py and 3 files of pkg/, 12 kB``."""
         names = sorted(self.files, key=lambda name: (name != self.script, name))
         named = [name for name in names if name == self.script or "/" not in name][:MAX_NAMED] or names[:1]
         rest = [name for name in names if name not in named]
@@ -191,24 +191,18 @@ class Source:
         text = f"{_listed(named, rest)}, {size}"
         if self.outside:
             links = [f"{name} -> {target}" for name, target in self.outside.items()]
-            more = f" and {len(links) - MAX_NAMED} more" if len(links) > MAX_NAMED else ""
-            count = sum(1 for name in self.files if any(f"{name}/".startswith(f"{link}/") for link in self.outside))
-            text += (
-                f"; {count:,} of the files lie outside of {self.folder}, through links: {', '.join(links[:MAX_NAMED])}"
-                f"{more}"
-            )
+            text += f"; {len(links):,} of the files lie outside of {self.folder}, through links: {_first(links)}"
         if self.left_behind:
             large = [f"{name} ({_text_of(path.stat().st_size)})" for name, path in self.left_behind.items()]
-            more = f" and {len(large) - MAX_NAMED} more" if len(large) > MAX_NAMED else ""
             text += (
-                f"; not {', '.join(large[:MAX_NAMED])}{more}, which is no code: make it an input"
+                f"; not {_first(large)}, which is no code: make it an input"
                 f"{'' if self.script is None else ', or send the folder with ' + option('source_dir')}"
             )
         return text
 
     @property
     def warning(self) -> str | None:
-        """What is to be said before so much is sent, for people; None where it looks like code."""
+        """A warning before large sources are sent; None if they look like code."""
         sizes = {name: path.stat().st_size for name, path in self.files.items()}
         if len(sizes) <= MANY_FILES and sum(sizes.values()) <= MAX_BYTES:
             return f"{self.folder} sends {self.summary}" if self.outside else None
@@ -220,11 +214,11 @@ class Source:
         )
 
     def remedy_for(self, failure: str) -> str | None:
-        """Return what to do where a job failed for want of a module that lies beside the script; None otherwise."""
+        """Return the remedy for a failure that lacks a module which is beside the script; None for other failures."""
         missing = MISSING.search(failure)
-        # By its first part: what lies beside the script is the package, and Python names the submodule.
+        # Python names the submodule, and the package is beside the script.
         module = find_module(missing[1].partition(".")[0], self.folder) if missing else None
-        # What travelled and was not found all the same has another cause, which this remedy would hide.
+        # A module that travelled is missing for another reason.
         if module is None or any(path == module or module in path.parents for path in self.files.values()):
             return None
         shown = f"{module.name}/" if module.is_dir() else module.name
@@ -251,10 +245,13 @@ def source_of(workload: EntryScript) -> Source:
         folder = Path(workload.source_dir)
         files = {path.relative_to(folder).as_posix(): path for path in _below(folder)}
         script_name = Path(workload.script).as_posix()
-        return Source(script=script_name, folder=folder, files=files, outside=_links_outside(folder, files))
+        real_folder = folder.resolve()
+        real = {name: path.resolve() for name, path in files.items()}
+        outside = {name: path for name, path in real.items() if not path.is_relative_to(real_folder)}
+        return Source(script=script_name, folder=folder, files=files, outside=outside)
     script = Path(workload.script)
     try:
-        # For its error alone: what cannot be parsed imports nothing, so the script would travel alone and fail later.
+        # For its error only: a script that cannot be parsed would travel without its imports and fail later.
         read_tree(script)
     except SyntaxError as error:
         raise InvalidRequest(
@@ -283,7 +280,7 @@ def _check_there(workload: EntryScript) -> None:
     folder = Path(workload.source_dir)
     if not folder.is_dir():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} is not there, or is no folder")
-    # Where '..' leads out of the folder, nothing travels.
+    # A script outside of the folder would not travel.
     if script.is_absolute() or not (folder / script).resolve().is_relative_to(folder.resolve()):
         raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
     if not (folder / script).is_file():
@@ -297,7 +294,7 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
     for path in (file for module in modules for file in _files_of(module)):
         name = path.relative_to(folder).as_posix()
         is_small = is_code(path) or path.stat().st_size <= MAX_DATA_BYTES
-        # Where a link named the script, a module beside the real file may have the link's name: the script stays.
+        # If a link names the script, a module beside the real file may have the link's name: the script wins.
         (files if is_small else left_behind).setdefault(name, path)
     name_of_script = None if script is None else script.name
     source = Source(script=name_of_script, folder=folder, files=files, left_behind=left_behind)
@@ -316,15 +313,11 @@ def _neighbours(names: Iterable[str], folder: Path) -> list[Path]:
             continue
         modules[name] = module
         waiting += imported_modules(path for path in _files_of(module) if path.suffix == ".py") - {OWN}
-    # By name: they were found in the order of sets, which is another one in each process.
     return [modules[name] for name in sorted(modules)]
 
 
-def _files_of(module: Path) -> Iterator[Path]:
-    if module.is_dir():
-        yield from _below(module)
-    else:
-        yield module
+def _files_of(module: Path) -> Iterable[Path]:
+    return _below(module) if module.is_dir() else (module,)
 
 
 def _below(folder: Path, inside: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -342,41 +335,19 @@ def _below(folder: Path, inside: tuple[Path, ...] = ()) -> Iterator[Path]:
             yield path
 
 
-def _links_outside(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Return the links in ``folder`` that lead out of it, on the way to the files ``names``, and their targets."""
-    real_folder = folder.resolve()
-    outside: dict[str, Path] = {}
-    seen: set[Path] = set()
-    for name in names:
-        path = folder
-        for part in Path(name).parts:
-            path = path / part
-            if path in seen:
-                continue
-            seen.add(path)
-            if path.is_symlink() and not path.resolve().is_relative_to(real_folder):
-                outside[path.relative_to(folder).as_posix()] = path.resolve()
-    # The outermost ones: what lies behind a link may have links of its own.
-    return {
-        name: target
-        for name, target in outside.items()
-        if not any(parent.as_posix() in outside for parent in Path(name).parents)
-    }
-
-
 def _is_no_source(folder: Path) -> bool:
     """Return whether a folder is a virtual environment, or an earlier result of raysm."""
     if (folder / "pyvenv.cfg").is_file() or (folder / MARK).is_file():
         return True
     try:
-        # Read, not only looked for: others call a file of theirs manifest.json, too.
+        # Others may have a manifest.json too.
         Manifest.read(folder)
     except (InvalidConfig, InvalidRequest):
         return False
     return True
 
 
-# Not of a folder that the user named: of that the size is a warning.
+# A folder that the user named may be larger, with a warning.
 def _check_size(source: Source) -> None:
     sizes = {name: path.stat().st_size for name, path in source.files.items()}
     if sum(sizes.values()) > MAX_BYTES:
@@ -400,6 +371,11 @@ def _listed(named: list[str], rest: list[str]) -> str:
         where = f" of {', '.join(folders[:MAX_NAMED])}{', …' if len(folders) > MAX_NAMED else ''}"
     more = "" if where else " more"
     return f"{', '.join(named)} and {len(rest)}{more} file{'s'[: len(rest) > 1]}{where}"
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def _text_of(size: int) -> str:

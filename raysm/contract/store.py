@@ -18,33 +18,32 @@ from raysm.errors import InvalidConfig
 
 
 def make_folder(folder: Path, within: Path | None) -> None:
-    """Make ``folder``, and what lacks between it and ``within``.
+    """Create ``folder`` and its missing parents.
 
     Args:
-        folder: Is ``within``, or lies below it; may be there.
-        within: Is never made; None makes all that lacks.
+        folder: The folder; it may exist.
+        within: A parent that is never created; None creates all parents.
 
     Raises:
         FileNotFoundError: ``within`` does not exist; not checked if ``folder`` is ``within``.
-        ValueError: ``folder`` does not lie there.
+        ValueError: ``folder`` is not below ``within``.
     """
     if within is None:
         folder.mkdir(parents=True, exist_ok=True)
         return
     for name in folder.relative_to(within).parts:
         within = within / name
-        # One by one, and no look before: what is removed between the look and the making would be made after all.
+        # One by one without a check before: a folder that was removed meanwhile must not be created again.
         within.mkdir(exist_ok=True)
 
 
 def files_below(root: Path) -> Iterator[Path]:
-    """Yield the files below a folder, in an order that is the same on every machine, or the one file that ``root`` is.
+    """Yield the files below a folder, in the same order on every machine; or ``root`` itself if it is a file.
 
-    Those behind a link are among them, of a file as of a folder, as ``aws s3 cp`` has it: a folder of data often is
-    links to where there was room. Sockets and links that lead nowhere are none.
+    Links to files and folders are followed, as ``aws s3 cp`` does. Sockets and broken links are skipped.
 
     Raises:
-        OSError: A folder cannot be read for another reason than that it is closed to this user, or gone.
+        OSError: A folder cannot be read, although it exists and this user may read it.
     """
     if root.is_file():
         yield root
@@ -57,14 +56,13 @@ def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Pa
         status = os.stat(folder)
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
-    # Removed meanwhile, or closed to this user, as os.walk has it. Of no other error: a folder that cannot be read for
-    # want of file descriptors would be one without files, and what is missing there be removed elsewhere.
+    # As os.walk does. Other errors are raised: a folder that cannot be read for lack of file descriptors would look
+    # empty, and its files be removed elsewhere.
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
-    # A link to a folder that it lies in would be followed for ever.
+    # A link to a parent folder would be followed for ever.
     if (status.st_dev, status.st_ino) in above:
         return
-    # Of most the folder itself says what they are; only a link has to be looked behind.
     yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False) or os.path.isfile(entry))
     for entry in entries:
         if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry)):
@@ -74,17 +72,17 @@ def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Pa
 CHUNK_BYTES = 1 << 20
 
 PARTIAL = ".partial"
-"""Suffix of a file that is still being written; readers pass over it."""
+"""Suffix of a file that is still being written; readers skip it."""
 
 UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
-"""The names that ``replacing`` gives; a user's own ``download.partial`` does not match."""
+"""The names that ``replacing`` chooses; a user's own ``download.partial`` does not match."""
 
 OPEN = 0o666
-"""Mode of a file that is no secret, less what the umask takes away, as of any file that a program makes."""
+"""Mode of a file that is no secret, before the umask."""
 
 
 class Unfinished:
-    """A new file beside ``path``, which takes its place once it is whole.
+    """A new file beside ``path``, which replaces it once it is complete.
 
     Attributes:
         beside: The file that is written.
@@ -95,23 +93,22 @@ class Unfinished:
         make_folder(path.parent, within)
         self._path = path
         self.beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-        # Not by tempfile, whose files are 0600 whatever the umask says: colleagues could not read a result.
+        # Not by tempfile, whose files are 0600: colleagues could not read a result.
         os.close(os.open(self.beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
 
     def place(self) -> None:
-        """Bring it to the disk and rename it: a crash leaves what was there before, or the new file."""
+        """Flush it to the disk and rename it: a crash leaves the old file or the new one."""
         self._settle()
         self.beside.replace(self._path)
 
     def place_first(self) -> None:
-        """Bring it to the disk, and to its place unless another process was first, whose file stays."""
+        """Flush it to the disk and link it to its place, unless another process was first."""
         self._settle()
         # No rename: it would replace a file that another process placed meanwhile.
         with contextlib.suppress(FileExistsError):
             os.link(self.beside, self._path)
 
     def _settle(self) -> None:
-        # A read handle is enough: fsync is about the file, and the writer has closed its handle.
         with self.beside.open("rb") as written:
             os.fsync(written.fileno())
 
@@ -125,26 +122,22 @@ def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Itera
     """Yield a new file beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
 
     Args:
-        path: The file that is made or replaced.
-        mode: Its mode, from the first byte on; of a secret ``0o600``. The umask may take bits away.
-        within: A folder above it that is never made: without it there is a FileNotFoundError. None makes all that lack.
+        path: The file to create or replace.
+        mode: Its mode from the first byte on, before the umask; ``0o600`` for a secret.
+        within: A parent folder that is never created, see ``make_folder``.
     """
     unfinished = Unfinished(path, mode, within)
     try:
         yield unfinished.beside
         unfinished.place()
     except BaseException:
-        # On Ctrl-C too: it would never be removed otherwise.
         unfinished.remove()
         raise
 
 
 @contextlib.contextmanager
 def removed_if_torn(path: Path) -> Iterator[None]:
-    """Remove ``path`` if the body, which writes it, raises; its readers know by its content whether it is whole.
-
-    What kills the process leaves it torn.
-    """
+    """Remove ``path`` if the body, which writes it, raises. A killed process leaves it torn: readers check this."""
     try:
         yield
     except BaseException:
@@ -153,7 +146,7 @@ def removed_if_torn(path: Path) -> Iterator[None]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what processes that were killed left below ``folder`` of files that they were writing."""
+    """Remove the unfinished files that killed processes left below ``folder``."""
     for at, _, names in os.walk(folder):
         for name in names:
             if UNFINISHED.fullmatch(name):
@@ -169,7 +162,7 @@ def put(path: Path, content: bytes | str, mode: int = OPEN, within: Path | None 
 
 
 def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
-    """Write ``content`` to ``path`` atomically, unless it is there: of several processes the first one's stays."""
+    """Write ``content`` to ``path`` atomically, unless it exists: the first of several processes wins."""
     unfinished = Unfinished(path, mode)
     try:
         unfinished.beside.write_bytes(content.encode() if isinstance(content, str) else content)

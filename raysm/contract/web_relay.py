@@ -48,10 +48,10 @@ def open_relay(way: str | OpenConnection) -> "aiohttp.ClientSession":
     import aiohttp
 
     return aiohttp.ClientSession(
-        # Of a kernel that computes nothing comes for hours, over as many WebSockets as there are notebooks.
+        # A computing kernel sends nothing for hours, and each notebook has its WebSocket.
         connector=aiohttp.UnixConnector(way, limit=0) if isinstance(way, str) else checked_connector(way),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-        # What the other server compressed is passed on as it is.
+        # Compressed content is passed on as it is.
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
     )

@@ -12,7 +12,7 @@ from raysm.contract.job_api import TRAINING, JobApi
 from raysm.contract.names import LOCAL_REGION
 from raysm.errors import InvalidRequest
 from raysm.local.checkpoints import CheckpointStore
-from raysm.request.channels import Distribution
+from raysm.request.cluster import Distribution
 
 ACCOUNT = "000000000000"
 """AWS has no such account."""

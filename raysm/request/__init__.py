@@ -1,7 +1,6 @@
-"""WHAT is asked for: frozen dataclasses, checked as they are made, without any I/O."""
+"""Requests: frozen dataclasses that check their fields, without any I/O."""
 
-from raysm.request.channels import Distribution, Input
-from raysm.request.cluster import Cluster, InstanceGroup, Ports
+from raysm.request.cluster import Cluster, Distribution, Input, InstanceGroup, Ports
 from raysm.request.job import JobRequest
 from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.programs import PickledFunction, Script, TorchScript, TrainLoop

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from raysm.errors import InvalidRequest
-from raysm.request.channels import Input
+from raysm.request.cluster import Input
 from raysm.request.options import decides
 from raysm.request.programs import PickledWorkload
 from raysm.request.workload import Wrapper
 
 READ = ("images", "text", "csv", "jsonl", "parquet", "npy", "files")
-"""How files can be read; ``raysm.workloads.batch.formats`` has the class of each."""
+"""Formats of files; ``raysm.workloads.batch.formats`` has the class of each."""
 
 TYPES = (
     "string",
@@ -45,7 +45,7 @@ class BatchInference(PickledWorkload):
     batch_size: int
     """Records of one call; the last one of a piece may have fewer."""
     channel: str | None = None
-    """Which channel is read; None is the only one."""
+    """The channel that is read; None is the only one."""
     read: str | None = None
     """One of ``READ``; None goes by the names of the files."""
     keep: tuple[str, ...] = ()
@@ -56,9 +56,9 @@ class BatchInference(PickledWorkload):
     """About how many records are one part of the result, and are predicted again after a loss; None is 16 batches."""
     # On whatever a record is predicted, the prediction is the same.
     cpus: float | None = field(default=None, metadata=decides(result=False))
-    """Of one process that predicts; None is 1, and of one with a GPU its share of the instance's."""
+    """CPUs of one process that predicts; None is 1, or with a GPU its share of the instance's."""
     gpus: float | None = field(default=None, metadata=decides(result=False))
-    """The same; None is 1 where an instance has any, else 0."""
+    """GPUs of one process that predicts; None is 1 if an instance has any, else 0."""
 
     def __post_init__(self) -> None:
         # A text can be walked over, too: keep="id" would be the columns i and d.
@@ -87,7 +87,7 @@ class BatchInference(PickledWorkload):
 
     @property
     def rows_of_a_piece(self) -> int:
-        """``piece_rows``, also where nobody said it: it may not depend on the cluster, or the parts would."""
+        """``piece_rows`` or its default, which must not depend on the cluster: the parts would."""
         return self.piece_rows or 16 * self.batch_size
 
     def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
@@ -101,7 +101,7 @@ class BatchInference(PickledWorkload):
             inputs: Names of the job's.
 
         Raises:
-            InvalidRequest: There is none of that name, or several and none is named.
+            InvalidRequest: There is no such channel, or several and none is named.
         """
         names = sorted(inputs)
         if self.channel is not None and self.channel not in names:

@@ -1,4 +1,4 @@
-"""The cluster of a job: instances, their types, the head, the ports, and what the loss of an instance does."""
+"""The cluster of a job, its ports, and the channels that its instances read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -80,7 +80,7 @@ class InstanceGroup:
     name: str
     """1 to 64 characters."""
     instance_type: str
-    """As SageMaker names it, ``ml.g5.12xlarge``."""
+    """SageMaker's name, ``ml.g5.12xlarge``."""
     count: int
     """Number of instances, at least 1."""
 
@@ -147,7 +147,7 @@ class Cluster:
     )
     """Types, the best first, of which the service takes one where the region has no ``instance_type``; not on spot."""
     on_instance_loss: Literal["fail", "continue"] = field(default="fail", metadata=decides(result=True))
-    """What the loss of an instance other than the head does to the job."""
+    """The effect of the loss of an instance other than the head."""
     silence_s: float = field(default=30.0, metadata=decides(result=False))
     """Seconds for which an instance may say nothing before it is lost, 3 to 86,400; one whose connection closes is lost
     at once."""
@@ -227,3 +227,56 @@ class Cluster:
     def size(self) -> int:
         """Number of instances in all."""
         return sum(group.count for group in self.groups) if self.groups else self.count
+
+
+Distribution = Literal["FullyReplicated", "ShardedByS3Key"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """One channel: where its data lies, and how the instances share it.
+
+    Raises:
+        InvalidRequest: The URI is empty, or what is asked for excludes itself.
+    """
+
+    uri: str = field(kw_only=False, metadata=decides(result=True, create="InputDataConfig"))
+    """``s3://bucket/key``, ``file:///path`` or a local path; a file, or a folder of files."""
+    distribution: Distribution = field(
+        default="FullyReplicated", metadata=decides(result=True, create="InputDataConfig")
+    )
+    """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by key."""
+
+    mode: Literal["File", "FastFile"] = field(
+        default="File", metadata=decides(result=True, create="InputDataConfig", processing_lacks="FastFile channels")
+    )
+    """File: downloaded before the job starts. FastFile: streamed as it is read."""
+    content_type: str | None = field(
+        default=None,
+        metadata=decides(result=True, create="InputDataConfig", processing_lacks="content types of channels"),
+    )
+    """MIME type, told to the job."""
+    groups: tuple[str, ...] = field(
+        default=(),
+        metadata=decides(result=True, create="InputDataConfig", processing_lacks="instance groups"),
+    )
+    """Instance groups that get it; all channels name groups, or none does."""
+    manifest: bool = field(default=False, metadata=decides(result=True, create="InputDataConfig"))
+    """Whether the URI is that of a manifest: a JSON list of a prefix and the names of some objects below it,
+    ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``, which are all that the channel has."""
+
+    def __post_init__(self) -> None:
+        # A list alone: of a text, tuple() would make its letters, where the codec refuses it by its name.
+        if isinstance(self.groups, list):
+            object.__setattr__(self, "groups", tuple(self.groups))
+        if not self.uri:
+            raise InvalidRequest("Input: the uri is empty; give s3://…, file://… or a path")
+        # The codec would refuse it only in the instances.
+        if self.distribution not in ("FullyReplicated", "ShardedByS3Key"):
+            raise InvalidRequest(
+                f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"
+            )
+        if self.manifest and self.mode == "FastFile":
+            raise InvalidRequest(
+                f"Input: the manifest {self.uri!r} cannot be streamed; drop mode='FastFile', or give a prefix"
+            )

@@ -24,18 +24,18 @@ NAMES: Mapping[type, str] = {
     list: "a list",
     dict: "an object",
 }
-"""What the classes of JSON values are called in messages."""
+"""Names of the classes of JSON values in messages."""
 
 TAG = "kind"
 """The key that names the class where a field admits several; the class states its value as ``kind``."""
 
 CHOOSE = "named"
-"""Of a field's type that is no dataclass: its classmethod that returns the class by that name."""
+"""Name of a classmethod by which a field's type returns the class of that kind."""
 
 
 def to_json(value: Any) -> Any:
     """Turn a dataclass into values that ``json.dumps`` takes: fields to keys, tuples to lists."""
-    # Of its class, because is_dataclass says yes to a class too, which is no value that could travel.
+    # is_dataclass is also true for a class, which could not travel.
     if dataclasses.is_dataclass(type(value)):
         tag = {TAG: getattr(value, TAG)} if hasattr(value, TAG) else {}
         return tag | {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -107,7 +107,7 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
 
 
 def _tag_of(data: Any) -> Any:
-    # What is no object has no tag: the message that follows lists those that there are.
+    # A value that is no object has no tag; the error lists the tags.
     return data.get(TAG) if isinstance(data, dict) else None
 
 

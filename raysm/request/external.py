@@ -20,13 +20,10 @@ class CodeArtifact:
     arn: str
     """``arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME``."""
     region: str
-    """Where it is."""
     account: str
     """Number of the account that owns the domain."""
     domain: str
-    """Of the repository."""
     name: str
-    """Of the repository."""
 
     @classmethod
     def of(cls, index: str) -> "CodeArtifact | None":
@@ -69,13 +66,13 @@ class TrackingPlace:
     form: re.Pattern[str]
     """The whole URI."""
     example: str
-    """How it is written, for people."""
+    """An example for messages."""
     is_here: bool
-    """Whether the client that follows the job writes it, on its machine; otherwise the head does."""
+    """True if the client that follows the job writes it on its machine; otherwise the head does."""
     packages: tuple[str, ...] = ()
     """Modules that the head imports for it."""
     is_of_service: bool = False
-    """Whether the service itself is told of it (``MlflowConfig``), and shows the run with the job."""
+    """True if the API call names it (``MlflowConfig``), so that the console shows the run with the job."""
 
 
 SQLITE = TrackingPlace(
@@ -108,7 +105,7 @@ PLACES = (SQLITE, SERVER, MANAGED)
 """All of them."""
 
 USER = re.compile(r"[\w+.-]+://[^/?#]*@")
-"""How an address begins that says who opens it: a token may stand alone where a name does."""
+"""The beginning of an address with credentials: a user, or a token in its place."""
 
 
 def place_of(tracking: str) -> TrackingPlace:

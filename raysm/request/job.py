@@ -8,8 +8,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from raysm.errors import InvalidRequest
-from raysm.request.channels import Input
-from raysm.request.cluster import Cluster, Ports
+from raysm.request.cluster import Cluster, Input, Ports
 from raysm.request.external import check_index, check_tracking, place_of
 from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.options import decides
@@ -68,7 +67,7 @@ PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
 """A project is a folder of the bucket."""
 
 RESERVED_TAGS = ("aws:", "raysm:")
-"""How the tags of others begin: AWS's own, and those by which raysm finds a job again."""
+"""Prefixes of AWS's tags and of those by which raysm finds a job again."""
 
 GRACE_S = 100.0
 """Not all of the 120: afterwards Ray has to end, and the reason to be written."""
@@ -81,7 +80,7 @@ PAYLOAD_CHANNEL = "raysm"
 """The channel that the payload travels on: users cannot give theirs this name."""
 
 OWN_PREFIX = "raysm-"
-"""How the names of what else is raysm's own begin: inputs and outputs of a Processing job share one set of names."""
+"""Prefix of raysm's other inputs and outputs: a Processing job has one set of names for both."""
 
 JOB_CHANNEL = f"{OWN_PREFIX}job"
 """The channel of a job's own part of the payload, where many jobs share the rest of it."""
@@ -102,7 +101,7 @@ class JobRequest:
     )
     """The job's name, 1 to 63 letters, digits and inner hyphens."""
     workload: Workload = field(metadata=decides(result=True))
-    """What runs on the formed cluster."""
+    """The workload that runs on the formed cluster."""
     cluster: Cluster = field(default_factory=Cluster)
     """The instances."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
@@ -111,10 +110,10 @@ class JobRequest:
     """Seconds that user code has after SIGTERM, at most the 120 after which SageMaker kills; None is 100, on spot
     capacity 60."""
     ports: Ports = field(default_factory=Ports, metadata=decides(result=False))
-    """Where the cluster listens."""
+    """The cluster's ports."""
     # Not a key of the call, but which call.
     kind: Literal["training", "processing"] = field(default="training", metadata=decides(result=True))
-    """Which of the two APIs runs it; Processing has no groups, spot, warm pools, checkpoints or metrics."""
+    """The API that runs it; Processing has no groups, spot, warm pools, checkpoints or metrics."""
     project: str = field(
         default="default",
         metadata=decides(
@@ -138,7 +137,7 @@ class JobRequest:
     """True gives a script its hyperparameters as arguments too, before its own: ``--epochs 3``."""
     # A follow-up's are asked of the service by themselves: Describe does not tell them.
     tags: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=False, create="Tags"))
-    """Of the job."""
+    """Tags of the job."""
     metrics: tuple[MetricDefinition, ...] = field(
         default=(),
         metadata=decides(
@@ -198,7 +197,7 @@ class JobRequest:
                 raise InvalidRequest(f"the tag {tag!r} begins like those of AWS or raysm; rename it")
         for name in ("checkpoint_uri", "output_uri"):
             uri = getattr(self, name)
-            # Whether file:/// will do depends on the target, which a request does not know; the plan asks it.
+            # The plan checks whether the target takes file:///.
             if uri is not None and not uri.startswith(("s3://", "file:///")):
                 raise InvalidRequest(f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)")
         if self.tracking is not None:
@@ -218,7 +217,7 @@ class JobRequest:
 
     @property
     def is_tracked_by_head(self) -> bool:
-        """Whether the head mirrors the metrics; otherwise the client that follows the job may."""
+        """True if the head mirrors the metrics; otherwise the client that follows the job may."""
         return self.tracking is not None and not place_of(self.tracking).is_here
 
     @property
@@ -231,7 +230,7 @@ class JobRequest:
 
     @property
     def hides_hyperparameters(self) -> bool:
-        """Whether a script has hyperparameters that its arguments do not show."""
+        """True if a script has hyperparameters that its arguments do not show."""
         is_script = self.workload.entry_script is not None
         return is_script and bool(self.hyperparameters) and not self.hyperparameters_as_args
 

@@ -1,4 +1,4 @@
-"""How long a job may run and wait, what it may cost, and how it is shut off from others."""
+"""Time limits, spot capacity, networks and keys of a job."""
 
 import re
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Limits:
             processing_lacks="spot capacity",
         ),
     )
-    """Whether to run on spot capacity, which can be interrupted at any time."""
+    """Run on spot capacity, which can be interrupted at any time."""
     max_wait_s: int | None = field(
         default=None,
         metadata=decides(
@@ -45,12 +45,12 @@ class Limits:
             result=False, create="RetryStrategy.MaximumRetryAttempts", processing_lacks="a retry strategy"
         ),
     )
-    """How often the service starts the job again after an InternalServerError, 1 to 30; None is never."""
+    """Number of times that the service restarts the job after an InternalServerError, 1 to 30; None is never."""
     # raysm's own tag tells a follow-up how many more there may be; see raysm.client.tags.
     max_restarts: int = field(
         default=0, metadata=decides(result=False, processing_lacks="checkpoints, so nothing to restart from")
     )
-    """How often a job that exceeded ``max_runtime_s`` goes on from its checkpoint in a follow-up job."""
+    """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``."""
 
     def __post_init__(self) -> None:
         # A Processing job may have less, which the service model says where the call is made.
@@ -79,11 +79,11 @@ class Security:
     """
 
     subnets: tuple[str, ...] = field(default=(), metadata=decides(result=False, create="VpcConfig.Subnets"))
-    """Of the VPC that the instances join."""
+    """Subnets of the VPC that the instances join."""
     security_groups: tuple[str, ...] = field(
         default=(), metadata=decides(result=False, create="VpcConfig.SecurityGroupIds")
     )
-    """Of the VPC; they must let the instances reach each other on raysm.Ports."""
+    """Security groups of the VPC; they must let the instances reach each other on raysm.Ports."""
     volume_kms_key: str | None = field(
         default=None, metadata=decides(result=False, create="ResourceConfig.VolumeKmsKeyId")
     )

@@ -19,16 +19,16 @@ KEY = "raysm"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decides:
-    """What one option decides."""
+    """The effects of one option."""
 
     result: bool
-    """Whether a job's result depends on it: then it is part of the digest that ``if_done`` compares."""
+    """True if a job's result depends on it: then it is part of the digest that ``if_done`` compares."""
     create: tuple[str, ...]
     """Keys of CreateTrainingJob that it becomes, ``ResourceConfig.VolumeSizeInGB``; none where the payload has it."""
     taken_over: bool
-    """Whether a follow-up job has the same of these keys."""
+    """True if a follow-up job has the same values of these keys."""
     processing_lacks: str | None
-    """What a Processing job does not have, for people: the option is refused there; None where it has it."""
+    """The feature that a Processing job lacks, so that it refuses the option; None if it has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,15 +38,15 @@ class Option:
     path: str
     """``limits.spot``, ``inputs['train'].mode``."""
     value: Any
-    """As the user chose it, or the default."""
+    """The user's choice, or the default."""
     default: Any
-    """Where nothing was chosen; ``dataclasses.MISSING`` where it has to be."""
+    """``dataclasses.MISSING`` if a choice is required."""
     decides: Decides
-    """What stands at its field."""
+    """The metadata of its field."""
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether the user chose something other than the default, and other than False, empty or None."""
+        """True if the user chose something other than the default, and other than False, empty or None."""
         return self.value != self.default and bool(self.value)
 
 

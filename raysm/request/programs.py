@@ -34,7 +34,7 @@ class Pickled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptWorkload(Workload):
-    """What every script says.
+    """The options of every script.
 
     Raises:
         InvalidRequest: The script has no name, or its arguments are one text.
@@ -53,7 +53,7 @@ class ScriptWorkload(Workload):
         # tuple() would make an argument of each letter.
         if isinstance(self.args, str):
             raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
-        # What a command line has are texts: 10 is told as "10".
+        # A command line has texts: 10 becomes "10".
         object.__setattr__(self, "args", tuple(str(item) for item in self.args))
         if not self.script:
             raise InvalidRequest(f"{name}: the path of the script is empty")
@@ -105,7 +105,7 @@ class Script(ScriptWorkload):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PickledWorkload(Pickled, Workload):
-    """What every workload says whose code travels as a pickle."""
+    """The options of every workload whose code travels as a pickle."""
 
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
 
@@ -116,7 +116,7 @@ class PickledWorkload(Pickled, Workload):
 
     # For people: the pickle is what counts, and its digest with it.
     arguments: Mapping[str, Any] = field(default_factory=dict, metadata=decides(result=False))
-    """What it is called with, as ``raysm.request.workload`` shows it."""
+    """Its arguments, as ``raysm.request.workload`` shows them."""
     code: str = field(default="", metadata=decides(result=False))
     """SHA-256 of the function's own text; empty where it has none."""
 
@@ -143,7 +143,7 @@ class PickledFunction(PickledWorkload):
 
 
 Precision = Literal["fp32", "bf16"]
-"""What ``training.prepare`` computes in if the loop does not say."""
+"""The default precision of ``training.prepare``."""
 
 RAY_VARIABLES: Mapping[str, str] = {
     # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
@@ -155,7 +155,7 @@ RAY_VARIABLES: Mapping[str, str] = {
     "SCAN_EVENT_DIR_INTERVAL_SECONDS": "10",
     "EVENT_AGENT_REPORT_INTERVAL_SECONDS": "1",
 }
-"""What Ray is told so that its daemons leave the cores to the workers."""
+"""Variables by which Ray's daemons leave the cores to the workers."""
 
 KEEPS = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"
 
@@ -228,13 +228,13 @@ class TrainLoop(PickledWorkload):
     log_monitor: ClassVar[bool] = False
 
     precision: Precision = "fp32"
-    """What ``training.prepare`` computes in, where the loop does not say."""
+    """The default precision of ``training.prepare``."""
     workers: int | None = None
     """Workers in all, at least 1; None is what the instances have."""
     workers_per_instance: int | None = None
     """Workers of each instance, at least 1; None is one for each GPU, or one where the cluster has none."""
     max_restarts: int = 0
-    """How often all workers are started anew after one of them failed."""
+    """Number of times that all workers are restarted after one of them failed."""
 
     def __post_init__(self) -> None:
         check_workers("DataParallel", self.workers_per_instance, self.max_restarts, self.workers)

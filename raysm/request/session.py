@@ -39,9 +39,9 @@ class SessionWorkload(Workload):
     idle_timeout_detached_s: float = field(default=300.0, metadata=decides(result=False))
     """Seconds without a call and without a client after which it ends."""
     budget_usd: float | None = field(default=None, metadata=decides(result=False))
-    """What it may cost; None is no limit. Its instances' time from the start of the head counts."""
+    """Maximum costs, from the start of the head; None is no limit."""
     usd_per_hour: float | None = field(default=None, metadata=decides(result=False))
-    """What all its instances together cost; None is not known."""
+    """Costs of all instances together; None if unknown."""
 
     def __post_init__(self) -> None:
         for name in ("idle_timeout_s", "idle_timeout_detached_s"):
@@ -60,5 +60,5 @@ class SessionWorkload(Workload):
 
 
 def _is_above_0(value: object) -> bool:
-    # Of a text a comparison would say what Python cannot compare, and not which option it was.
+    # Comparing a text would raise an error that does not name the option.
     return isinstance(value, (int, float)) and value > 0 and math.isfinite(value)

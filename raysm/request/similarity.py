@@ -37,7 +37,7 @@ class Similarity(Workload):
     input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.first_look:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"
-    # What its tasks import, before there is the first one.
+    # Modules that its tasks import.
     preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.similarity.modes",)
     wants_all_cpus_at_once: ClassVar[bool] = True
     # Rows that are sent are read beside the tasks that compute, and while all CPUs compute Ray ends a process that has
@@ -47,7 +47,7 @@ class Similarity(Workload):
         # Chunks of rows share a link, and what takes longer than this, ten seconds by default, is sent once more.
         "RAY_object_manager_pull_timeout_ms": "30000",
     }
-    # What its tasks have to say comes as their values.
+    # Its tasks return their messages as values.
     log_monitor: ClassVar[bool] = False
     # Its imports, and the compiling of its engine, take as long as the forming of the cluster.
     prepares_ahead: ClassVar[bool] = True

@@ -42,7 +42,7 @@ class Range:
     step: float | None = None
     """Distance between two values, which begin at ``low``; None if there are no steps."""
     log: bool = False
-    """Whether each order of magnitude is as likely as any other."""
+    """Draw on a logarithmic scale: each order of magnitude is equally likely."""
     is_integer: bool = False
 
     def __post_init__(self) -> None:

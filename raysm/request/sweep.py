@@ -1,19 +1,133 @@
 """Sweeps as workloads: many trials of a function or a script with different parameters, on one cluster."""
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
-from raysm.request.early_stopping import Rule, rule_of
 from raysm.request.options import decides
 from raysm.request.programs import Pickled, Script
 from raysm.request.space import Parameter, space_of
 from raysm.request.workload import Parameters, Workload, Wrapper, of_fields, plain
+
+
+class _Rule:
+    __slots__ = ()
+
+    searches: ClassVar[tuple[str, ...]] = ("optuna", "random", "grid")
+    """The searches that it can be combined with, the default first."""
+    service_rule: ClassVar[str | None] = None
+    """TrainingJobEarlyStoppingType of a tuning job with the same rule; None if the service has none."""
+    needs_checkpoints: ClassVar[bool] = False
+    """True if each report needs a checkpoint."""
+    takes_turns: ClassVar[bool] = False
+    """True if all trials form one population, and take turns if there is no room for all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asha(_Rule):
+    """Asynchronous successive halving: after 1, 4, 16 … reports only the best quarter goes on.
+
+    Optuna's ``SuccessiveHalvingPruner``; https://arxiv.org/abs/1810.05934.
+    """
+
+    kind: ClassVar[str] = "asha"
+
+    grace: int = 1
+    """Reports after which trials are compared first."""
+    # As in the paper.
+    factor: int = 4
+    """One in ``factor`` trials goes on, to ``factor`` times as many reports; at least 2."""
+    most_reports: int = 100_000
+    """Each trial ends after this many reports."""
+
+    def __post_init__(self) -> None:
+        _check_count("Asha", "grace", self.grace, 1)
+        _check_count("Asha", "factor", self.factor, 2)
+        _check_count("Asha", "most_reports", self.most_reports, self.grace)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Median(_Rule):
+    """Ends a trial whose best value is worse than the median of done trials after as many reports.
+
+    Optuna's ``MedianPruner``.
+    """
+
+    kind: ClassVar[str] = "median"
+    service_rule: ClassVar[str | None] = "Auto"
+
+    grace: int = 1
+    """Reports after which a trial is compared first."""
+    least_trials: int = 3
+    """Done trials that the median needs at least."""
+
+    def __post_init__(self) -> None:
+        _check_count("Median", "grace", self.grace, 1)
+        _check_count("Median", "least_trials", self.least_trials, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pbt(_Rule):
+    """Population based training: the worst trials continue with the weights of the best, and varied parameters.
+
+    https://arxiv.org/abs/1711.09846. Each report needs a checkpoint. All trials are one population: where there is no
+    room for all of them they take turns, each until its next comparison.
+    """
+
+    kind: ClassVar[str] = "pbt"
+    # A trial's parameters change on the way, so a search would learn wrong values.
+    searches: ClassVar[tuple[str, ...]] = ("random",)
+    needs_checkpoints: ClassVar[bool] = True
+    # A trial that began after the others ended would have nothing to compare itself with.
+    takes_turns: ClassVar[bool] = True
+
+    every: int = 1
+    """Reports between two comparisons."""
+    # The paper uses a fifth.
+    share: float = 0.25
+    """Share of the trials that counts as the worst, and as the best; above 0 and at most 0.5."""
+
+    def __post_init__(self) -> None:
+        _check_count("Pbt", "every", self.every, 1)
+        if type(self.share) not in (int, float) or not 0 < self.share <= 0.5:
+            raise InvalidRequest(f"Pbt: share must be above 0 and at most 0.5, got {self.share!r}")
+
+
+Rule: TypeAlias = Asha | Median | Pbt
+"""All rules; add the class of a new one here."""
+
+KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Rule)}
+
+
+def rule_of(written: object) -> Rule | None:
+    """Return a rule from a rule, from its name with the default numbers, or from JSON; None ends no trial.
+
+    Raises:
+        InvalidRequest: There is no such rule.
+    """
+    if written is None or isinstance(written, tuple(KINDS.values())):
+        return written  # type: ignore[return-value]  # KINDS has exactly those
+    name = written.get("kind") if isinstance(written, Mapping) else written
+    if not isinstance(name, str) or name not in KINDS:
+        near = difflib.get_close_matches(str(name), KINDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(repr, KINDS))} and None"
+        raise InvalidRequest(f"Sweep: there is no rule stop={written!r}; {hint}")
+    data = dict(written) if isinstance(written, Mapping) else {}
+    rule: Rule = from_json(KINDS[name], data, "stop")
+    return rule
+
+
+def _check_count(kind: str, name: str, value: object, least: int) -> None:
+    # Not isinstance, because True is an int.
+    if type(value) is not int or value < least:
+        raise InvalidRequest(f"{kind}: {name} must be a whole number of at least {least}, got {value!r}")
+
 
 Search: TypeAlias = Literal["optuna", "random", "grid"]
 """``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination once."""
@@ -70,7 +184,7 @@ class SweepWorkload(Workload):
     time_budget_s: float | None = None
     """Seconds after which all trials end. Time of runs before an interruption counts, the time between does not."""
     retries: int = field(default=3, metadata=decides(result=False))
-    """How often a trial is restarted whose process or instance died. A trial that raises is not tried again."""
+    """Number of restarts of a trial whose process or instance died. A trial that raises is not restarted."""
     reuse: bool = field(default=True, metadata=decides(result=False))
     """Whether a process runs several trials in turn. The next trial finds its imports, and what an earlier one left in
     variables of modules. A process takes seconds to start, so the first may run all of very short trials."""
@@ -101,7 +215,7 @@ class SweepWorkload(Workload):
 
     @property
     def draws_itself(self) -> bool:
-        """Whether a pickled function draws the parameters from an Optuna trial."""
+        """True if a pickled function draws the parameters from an Optuna trial."""
         return False
 
     @property
@@ -228,9 +342,9 @@ class FunctionSweep(Pickled, SweepWorkload):
     python: str
     """Version of the Python that pickled it."""
     takes_config: bool = False
-    """Whether the function takes all parameters as one mapping instead of arguments."""
+    """True if the function takes all parameters as one mapping instead of arguments."""
     draws: bool = False
-    """Whether a function, pickled with it, draws the parameters."""
+    """True if a function, pickled with it, draws the parameters."""
 
     @property
     def draws_itself(self) -> bool:
@@ -247,7 +361,7 @@ class ScriptSweep(SweepWorkload):
     args: tuple[str, ...] = ()
     """Its other arguments."""
     source_dir: str | None = None
-    """As of ``Script``."""
+    """A folder that travels whole, as for ``Script``."""
 
     def __post_init__(self) -> None:
         SweepWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced

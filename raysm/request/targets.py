@@ -1,4 +1,4 @@
-"""Where a job runs: AWS or the embedded SageMaker of this machine, one service at two endpoints.
+"""The targets of a job: AWS, or the embedded SageMaker of this machine.
 
 A target decides itself what a request becomes there. What needs a network or a file is asked of its connection in
 ``raysm.client``. The kinds of instances that the embedded SageMaker can play are here too, because the client names
@@ -20,19 +20,18 @@ class InstanceKind:
     """One kind of instance."""
 
     name: str
-    """As a request names it."""
     summary: str
-    """For people, in a list: ``processes``."""
+    """The word for it in a list: ``processes``."""
     keeps_any_time: bool = False
-    """Whether its jobs follow a clock that runs faster than this machine's."""
+    """True if its jobs can follow a clock that runs faster than this machine's."""
     runs_programs: bool = True
-    """Whether what a job carries is really run; else it ends as a scenario says, and leaves no file."""
+    """True if it runs a job's programs; otherwise a job ends as the scenario says, and leaves no file."""
     needs_image: bool = False
-    """Whether it runs a container image, so that a request has to name one and a job's tag has to name the kind."""
+    """True if it runs a container image, which a request must name."""
 
     @property
     def image(self) -> str:
-        """What CreateTrainingJob, which wants an image, is told where none is needed: the kind's name."""
+        """The image in CreateTrainingJob if none is needed: the name of the kind."""
         return f"raysm/{self.name}:latest"
 
 
@@ -50,7 +49,7 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
         InstanceKind(name="docker", summary="containers", needs_image=True),
     )
 }
-"""By name, the kind that is most like the service last; ``raysm.local.instances.SITES`` has the class of each."""
+"""Kinds by name, the one most like the service last; ``raysm.local.instances.SITES`` has the class of each."""
 
 
 def instance_kind(name: str) -> InstanceKind:
@@ -81,7 +80,7 @@ REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 """A name as it stands in the signature of a request, by which the server tells the regions apart."""
 
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
-"""What the API is told of ``instance_type='local'``: it takes no type that SageMaker does not have."""
+"""The API's instance type for ``instance_type='local'``: it takes only SageMaker's types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,17 +93,17 @@ class AWS:
 
     kind: ClassVar[str] = "aws"
     takes_files: ClassVar[bool] = False
-    """Whether the service reads and writes ``file:///`` URIs; else local data is uploaded."""
+    """True if the service reads and writes ``file:///`` URIs; otherwise local data is uploaded."""
     removes_jobs: ClassVar[bool] = False
-    """Whether what is known of a job can be removed."""
+    """True if a job can be deleted."""
     has_volumes: ClassVar[bool] = True
-    """Whether an instance has the room that was asked for, and no more."""
+    """True if an instance has a volume of the requested size."""
     is_billed: ClassVar[bool] = True
-    """Whether instances cost money; then a job keeps running when the command that follows it ends."""
+    """True if instances cost money; then a job keeps running when the command that follows it ends."""
     names_own_types: ClassVar[bool] = True
-    """Whether the instance types that the service tells are those that the user chose."""
+    """True if Describe shows the instance types that the user chose."""
 
-    # Of a target only what runs the job decides its result: whose account it is, and where results lie, do not.
+    # The result depends on the image and the kind of instance, not on the account or the bucket.
     role: str = field(metadata=decides(result=False, create="RoleArn"))
     """ARN of the role that the job runs as, ``arn:aws:iam::…:role/…``."""
     region: str | None = field(default=None, metadata=decides(result=False))
@@ -115,7 +114,7 @@ class AWS:
             result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
         ),
     )
-    """Where payloads and results go; None is the account's ``sagemaker-REGION-ACCOUNT``, as the SDK has it."""
+    """Bucket of payloads and results; None is the account's ``sagemaker-REGION-ACCOUNT``, as for the SDK."""
     image: str | None = field(
         default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
     )
@@ -138,7 +137,7 @@ class AWS:
             raise InvalidRequest(f"AWS: python is the version of the image's Python, '3.12', got {self.python!r}")
 
     def job_role(self) -> str:
-        """Return the role that the API is told."""
+        """Return the role for the API."""
         return self.role
 
     def job_image(self) -> str:
@@ -232,9 +231,9 @@ class Local:
     instance_kind: str = field(
         default="process", metadata=decides(result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
     )
-    """What plays an instance: ``process``, ``namespace`` or ``docker``."""
+    """The kind of instance: ``process``, ``namespace`` or ``docker``."""
     regions: tuple[str, ...] = field(default=("us-east-1",), metadata=decides(result=False))
-    """Regions that it plays, each with jobs of its own: a job goes to the first, a grid's to any."""
+    """Regions that it emulates, each with its own jobs: a job goes to the first, a grid's to any."""
     home: str | None = field(
         default=None,
         metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")),
@@ -243,7 +242,7 @@ class Local:
     image: str | None = field(
         default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
     )
-    """Of kind docker: the image."""
+    """The image of instances of the kind docker."""
 
     def __post_init__(self) -> None:
         if not self.regions or any(not REGION.fullmatch(region) for region in self.regions):
@@ -254,7 +253,7 @@ class Local:
         instance_kind(self.instance_kind)
 
     def job_role(self) -> str:
-        """Return the role that the API is told."""
+        """Return the role for the API."""
         return LOCAL_ROLE
 
     def job_image(self) -> str:
@@ -272,11 +271,11 @@ class Local:
 
     def instance_kind_told(self) -> str | None:
         """Return the kind that a tag of the job names; None where its image says it."""
-        # Of the others the image is no real one, and its name tells the kind.
+        # The images of other kinds are names of the kind.
         return self.instance_kind if instance_kind(self.instance_kind).needs_image else None
 
     def instance_type(self, chosen: str) -> str:
-        """Return the instance type that the API is told."""
+        """Return the instance type for the API."""
         # A tag says that this is the default, and not the user's choice.
         return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
 

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from raysm.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from raysm.request.channels import Input
+    from raysm.request.cluster import Input
 
 
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
-"""By name."""
+"""Values by name."""
 
 # By the name alone: what a value looks like tells nothing certain of it.
 SECRET = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 """Names of texts that are not told; of numbers (``max_tokens``) they are."""
 
 MOST_CHARACTERS = 200
-"""Of one text."""
+"""Maximum length of one text."""
 
 MOST_PARAMETERS = 100
-"""Of one workload: a configuration of a thousand values is a file, not a row of a table."""
+"""Maximum number for one workload: a configuration of a thousand values is not a row of a table."""
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
@@ -75,7 +75,7 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
         value: str | bool = text
         is_option = word.startswith("-") and not NUMBER.fullmatch(word)
         if is_option and not equals:
-            # What follows an option is its value, unless it is an option itself: then the first one is a switch.
+            # The next word is the option's value, unless it is an option too: then this one is a switch.
             value = left.pop(0) if left and (not left[0].startswith("-") or NUMBER.fullmatch(left[0])) else True
         elif not is_option and not (equals and name.isidentifier()):
             name, value, place = f"argument {place + 1}", word, place + 1
@@ -151,12 +151,12 @@ IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class Wrapper(NamedTuple):
-    """What users submit where they do not make the workload themselves, because something has to be pickled."""
+    """The class that users submit instead of a workload, because something must be pickled."""
 
     noun: str
-    """What is wrapped: ``function``."""
+    """The thing that is wrapped: ``function``."""
     call: str
-    """How: ``raysm.Function(fn, *args, **kwargs)``."""
+    """The call: ``raysm.Function(fn, *args, **kwargs)``."""
 
     @property
     def name(self) -> str:
@@ -165,7 +165,7 @@ class Wrapper(NamedTuple):
 
 
 class EntryScript(Protocol):
-    """What a workload that is a script of the user's says of it: ``ScriptWorkload`` holds what the fields mean."""
+    """A workload that is a script of the user's; ``ScriptWorkload`` describes the fields."""
 
     # Properties: a frozen dataclass's fields can only be read.
     @property
@@ -193,7 +193,7 @@ class Workload:
     field whose metadata does not say ``decides(result=False)``: ``if_done`` compares them.
     """
 
-    # Else slots=True of a kind is in vain: its base would give every workload a __dict__ all the same.
+    # Without this, slots=True of a kind would have no effect.
     __slots__ = ()
 
     kind: ClassVar[str]
@@ -207,18 +207,18 @@ class Workload:
     # For people
 
     label: ClassVar[str] = "the workload"
-    """What it is, in a sentence: ``the similarity``."""
+    """Its name in a sentence: ``the similarity``."""
     keeps: ClassVar[str] = "what the workload writes into the folder $SM_MODEL_DIR"
-    """What a job of this kind keeps, for people whose job has kept nothing."""
+    """The output that a job of this kind keeps, for the message that it kept nothing."""
     wrapper: ClassVar[Wrapper | None] = None
-    """What users submit instead of it."""
+    """The class that users submit instead."""
     without_remote_debug: ClassVar[str] = "drop --debug (security.remote_debug)"
-    """What to do where an account forbids remote debugging, for people whose job has asked for it."""
+    """The remedy if an account forbids remote debugging."""
 
-    # What it needs
+    # Requirements
 
     channels: ClassVar[tuple[str, ...]] = ()
-    """Inputs without which it cannot be."""
+    """Required channels."""
     input_check: ClassVar[str | None] = None
     """``module:function`` that looks at the inputs of this machine before a job is sent; imported only where it is
     used, and left out where its packages are not."""
@@ -227,7 +227,7 @@ class Workload:
     extra: ClassVar[str | None] = None
     """raysm's extra that has what it needs, for the message about a package that is not there."""
 
-    # What it is told to Ray
+    # Ray's options
 
     ray_variables: ClassVar[Mapping[str, str]] = {}
     """Environment variables of every Ray process."""
@@ -237,7 +237,7 @@ class Workload:
     """Its tasks take every CPU as soon as the cluster is formed. So workers are started on each instance as it joins,
     not on the head alone once the driver is there."""
     log_monitor: ClassVar[bool] = True
-    """Whether Ray sends the driver what tasks print; without, Ray has one process less to watch."""
+    """True if Ray sends the driver the output of tasks; without it Ray has one process fewer."""
     prepares_ahead: ClassVar[bool] = False
     """Whether the driver is started while the cluster still forms, and its runner's ``prepare`` is called: only where
     none of the user's code runs there."""
@@ -250,9 +250,9 @@ class Workload:
     returns_value: ClassVar[bool] = False
     """True: the job's result is a value, which travels pickled, as does an exception; False: a folder of files."""
     fails_on_unmet_requests: ClassVar[bool] = True
-    """Whether the job fails when Ray has long waited for resources that no instance has."""
+    """True if the job fails when Ray waits too long for resources that no instance has."""
     relays_output: ClassVar[bool] = False
-    """Whether the log has what its processes wrote, a traceback too, line by line: then a failure is not told twice."""
+    """True if the log already has the output of its processes, so that a traceback is not repeated."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -275,12 +275,12 @@ class Workload:
 
     @property
     def title(self) -> str:
-        """What a job is named after where the user gives no name."""
+        """The default for a job's name."""
         return self.kind.rpartition(":")[2]
 
     @property
     def parameters(self) -> Parameters:
-        """What was chosen of it, by name: what experiments are told apart by. None of it may be secret."""
+        """The options that the user chose, by which experiments are compared. None may be secret."""
         return of_fields(self)
 
     @property

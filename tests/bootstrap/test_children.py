@@ -1,6 +1,5 @@
 """Child processes: statuses, orphans, and nobody left."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -38,20 +37,6 @@ def test_a_hundred_children_that_end_at_once_lose_no_status():
         return [await child.wait(90) for child in started]
 
     assert with_children(scenario) == list(range(100))
-
-
-@linux_only
-def test_orphans_are_reaped_beside_the_own_children():
-    async def scenario(children):
-        orphan = "import os, time\nif os.fork() == 0:\n    time.sleep(.2); os._exit(7)\nos._exit(5)"
-        child = children.start(python(orphan), os.environ)
-        assert await child.wait(90) == 5
-        until = time.monotonic() + 60
-        while children.reaped == 0 and time.monotonic() < until:
-            await asyncio.sleep(0.02)
-        return children.reaped
-
-    assert with_children(scenario) == 1
 
 
 @linux_only

@@ -233,24 +233,6 @@ def test_a_stranger_who_talks_nonsense_is_dropped_and_hears_nothing_of_the_job(s
     asyncio.run(scenario())
 
 
-def test_strangers_who_say_nothing_do_not_keep_workers_out():
-    async def scenario():
-        async with head(hosts=["algo-2"]) as (server, reports):
-            strangers = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(200)]
-            # At its first attempt, while all of them are there.
-            async with running(await join(server)):
-                assert reports.all == [Joined("algo-2")]
-            # The oldest went; the newest are still greeted.
-            assert b"nonce" in await strangers[-1][0].readline()
-            with contextlib.suppress(ConnectionError):
-                await asyncio.wait_for(strangers[0][0].read(), 5)
-            assert strangers[0][0].at_eof() or strangers[0][0].exception()
-            for _, writer in strangers:
-                writer.close()
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -283,49 +265,7 @@ def test_a_worker_that_falls_silent_is_lost_after_the_silence_that_is_allowed():
     asyncio.run(scenario())
 
 
-def test_a_worker_that_pauses_for_many_beats_is_silent_meanwhile_and_not_lost():
-    async def scenario():
-        async with head(silence_s=60) as (server, reports):
-            worker = await join(server)  # and nobody lets it beat
-            assert server.silent == frozenset()
-            await asyncio.sleep(10 * BEAT_S)
-            assert (server.silent, server.joined) == ({"algo-2"}, {"algo-2"})
-            async with running(worker):
-                while server.silent:
-                    await asyncio.sleep(BEAT_S)
-                assert reports.all == [Joined("algo-2")]
-
-    asyncio.run(scenario())
-
-
-def test_a_worker_that_reads_nothing_of_what_it_is_sent_is_lost():
-    async def scenario():
-        async with head(silence_s=60) as (server, reports):
-            worker = await join(server)
-            worker._peer.line._reader._transport.pause_reading()
-            worker._pulse = None  # it goes on to beat by hand, and so is not silent
-            while not any(isinstance(report, Lost) for report in reports.all):
-                server.tell("algo-2", {"kind": "news", "text": "x" * 7000})
-                await asyncio.sleep(0)
-            assert reports.all[-1] == Lost("algo-2", "does not take what is sent to it")
-            worker._peer.line.abort()
-
-    asyncio.run(scenario())
-
-
-def test_a_head_that_was_itself_stopped_does_not_take_its_workers_for_lost():
-    async def scenario():
-        async with head() as (server, reports):
-            async with running(await join(server)):
-                await asyncio.sleep(2 * BEAT_S)
-                time.sleep(8 * BEAT_S)  # the whole loop: nobody could have been heard
-                await asyncio.sleep(6 * BEAT_S)
-                assert server.joined == {"algo-2"}
-                assert not [report for report in reports.all if isinstance(report, Lost)]
-
-    asyncio.run(scenario())
-
-
+@pytest.mark.long
 def test_a_thousand_workers_join_beat_and_one_that_freezes_is_found(tmp_path, capsys):
     token = tmp_path / "token"
     token.write_bytes(TOKEN)

@@ -2,8 +2,51 @@
 
 import pytest
 
-from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver, exit_status_of_error, one_line
-from raysm.contract.result import MAX_REASON
+from raysm.bootstrap.exit_status import (
+    ExitStatus,
+    blames_cluster,
+    exception_beside,
+    exit_status_of_driver,
+    exit_status_of_error,
+    publish_failure,
+    read_failure,
+)
+from raysm.contract.result import EXCEPTION, FAILURE, MAX_REASON, Failure
+
+
+@pytest.mark.parametrize(
+    ("error_type", "blames"),
+    [
+        ("ValueError", False),
+        ("ray.exceptions.RayTaskError(ValueError)", False),  # what a task raised is the user's own
+        ("ray.exceptions.ActorDiedError", True),
+        ("InstanceLost", True),
+        ("RayFailed", True),
+    ],
+)
+def test_a_driver_blames_the_cluster_by_the_errors_of_ray_and_of_lost_instances(error_type, blames):
+    assert blames_cluster(Failure(error_type=error_type, message="why")) is blames
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"error_type": 1}'])
+def test_a_record_that_is_missing_or_torn_says_nothing(tmp_path, text):
+    record = tmp_path / "failure.json"
+    if text is not None:
+        record.write_text(text)
+    assert read_failure(record) is None
+
+
+def test_what_is_published_is_the_record_and_the_exception_beside_it(tmp_path):
+    record, outputs = tmp_path / "run" / "failure.json", tmp_path / "outputs"
+    failure = Failure(error_type="ValueError", message="no such column")
+    failure.write(record)
+    publish_failure(record, outputs)
+    assert read_failure(outputs / FAILURE) == failure
+    assert not (outputs / EXCEPTION).exists()
+    exception_beside(record).write_bytes(b"pickled")
+    publish_failure(record, outputs)
+    assert (outputs / EXCEPTION).read_bytes() == b"pickled"
+
 
 pytestmark = pytest.mark.smoke
 
@@ -26,13 +69,6 @@ def test_a_check_of_rays_own_is_said_without_its_frames():
     assert len(of_driver(1, tail=log.replace("well", "w").replace("task_manager", "t" * 5000)).reason) <= MAX_REASON
 
 
-def test_a_long_tail_is_cut_at_its_beginning_to_what_a_reason_may_have():
-    reason = of_driver(3, tail="x" * 5000 + "the end").reason
-    assert len(reason) == MAX_REASON
-    assert reason.startswith("the driver exited with code 3\n…xxx")
-    assert reason.endswith("the end")
-
-
 def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count_and_without_lines_that_have_nothing_to_do_with_it():
     status = of_driver(-9, kills=2, tail="INFO worker.py:1691 -- Using address 10.0.0.1:6379")
     assert status.exit_code == 137
@@ -46,12 +82,6 @@ def test_an_error_of_our_own_has_its_class_and_no_traceback():
     status = exit_status_of_error(ZeroDivisionError("division by zero"))
     assert status.exit_code == 1
     assert status.reason.startswith("ZeroDivisionError: division by zero (an error inside raysm's bootstrap")
-
-
-def test_a_reason_is_one_line_of_printable_characters_however_long_the_error_is():
-    assert one_line(ValueError("a\n b\x00c")) == "a b?c"
-    assert one_line(ValueError()) == "ValueError"
-    assert len(one_line(ValueError("x" * 9999))) == MAX_REASON
 
 
 def test_a_reason_with_a_lone_surrogate_is_written_escaped_and_within_its_length(tmp_path):

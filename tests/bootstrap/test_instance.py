@@ -11,28 +11,10 @@ from raysm.errors import InvalidConfig
 from tests.support.bootstraps import Cluster, request
 
 
-def test_the_driver_is_told_its_cluster_and_nothing_of_another_one(tmp_path):
-    instance = Cluster(tmp_path, request(1)).prepare("algo-1")
-    told = instance.driver_environment("10.0.0.1:6379", "/record")
-    assert told["RAY_ADDRESS"] == "10.0.0.1:6379"
-    assert "RAY_AUTH_TOKEN" not in told  # the environment of this process has one
-    assert "RAY_ADDRESS" not in instance.ray_environment()
-
-
 @pytest.mark.parametrize("cluster", [{"coordinator_only": True}, {"min_instances": 2}])
 def test_a_job_with_fewer_instances_than_it_can_ever_use_does_not_begin(tmp_path, cluster):
     with pytest.raises(InvalidConfig, match="the job has 1 instances|no other instance to work"):
         Cluster(tmp_path, request(2, **cluster), hosts=["algo-1"]).prepare("algo-1")
-
-
-def test_what_an_instance_that_died_was_writing_among_the_checkpoints_is_removed(tmp_path):
-    cluster = Cluster(tmp_path, request(1))
-    folder = Paths(cluster.base("algo-1")).checkpoints / "raysm" / "training"
-    folder.mkdir(parents=True)
-    for name in (".manifest.json.0123abcd.partial", "mine.partial"):
-        (folder / name).touch()
-    cluster.prepare("algo-1")
-    assert [path.name for path in folder.iterdir()] == ["mine.partial"]
 
 
 PREPARE = """

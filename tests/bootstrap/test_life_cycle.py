@@ -7,14 +7,12 @@ sockets and signals can show.
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-import raysm
 from tests.support import init
 from tests.support.bootstraps import Cluster, request
 
@@ -24,16 +22,6 @@ WAITER = f"""
 import pathlib, time
 print('user code runs', flush=True)
 {UNTIL_GO}"""
-TOLD_TO_END = """
-import os, pathlib, signal, time
-from raysm.contract.result import Failure
-def told(*_):
-    Failure(error_type="SystemExit", message="15").write(pathlib.Path(os.environ["RAYSM_FAILURE_RECORD"]))
-    raise SystemExit(15)
-signal.signal(signal.SIGTERM, told)
-print('user code runs', flush=True)
-time.sleep(60)
-"""
 RECORD = """
 import os
 from pathlib import Path
@@ -95,23 +83,11 @@ def test_the_driver_s_own_failure_is_an_output_of_the_job(failed):
     assert failed.recorded().headline == "ValueError: no such column"
 
 
-def test_a_traceback_stands_once_in_the_log_and_the_workers_say_in_one_line_why_the_job_ended(failed):
-    assert (failed.log("algo-1") + failed.log("algo-2")).count("Traceback") == 1
-    assert "raysm: algo-1 failed: ValueError: no such column\n" in failed.lines["algo-1"]
-    assert "raysm: the head algo-1 ended the job: ValueError: no such column\n" in failed.lines["algo-2"]
-
-
 def test_a_failure_is_told_where_no_scratch_folder_can_be_made(tmp_path):
     with Cluster(tmp_path, request(1), driver=RECORD) as cluster:
         (cluster.base("algo-1") / "scratch").touch()
         assert cluster.start().wait() == {"algo-1": 1}
         assert cluster.failure("algo-1").startswith("ValueError: no such column\n")
-
-
-def test_a_missing_instance_is_named_at_the_deadline_and_the_others_end_as_told(tmp_path):
-    with Cluster(tmp_path, request(3, join_timeout_s=8)) as cluster:
-        assert cluster.start("algo-1", "algo-2").wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1") == "2 of 3 instances joined within 8 s; missing: algo-3"
 
 
 def test_a_job_runs_with_fewer_instances_if_min_instances_says_so(tmp_path):
@@ -120,16 +96,6 @@ def test_a_job_runs_with_fewer_instances_if_min_instances_says_so(tmp_path):
         formed = next(state for state in cluster.states() if state.name == "formed")
         assert (formed.count, formed.total) == (2, 3)
         assert "ran\n" in cluster.lines["algo-1"]
-
-
-def test_a_worker_knows_at_once_that_the_head_was_killed_not_after_the_silence_that_is_allowed(tmp_path):
-    with Cluster(tmp_path, request(2, silence_s=600), driver=SLEEPER) as cluster:
-        cluster.start().wait_for("user code runs")
-        node = cluster.node_pid("algo-1")
-        cluster.signal(signal.SIGKILL, "algo-1")
-        assert cluster.wait() == {"algo-1": -9, "algo-2": 1}
-        assert cluster.failure("algo-2") == "the head algo-1 was lost: it closed its connection"
-        assert gone(node)
 
 
 @pytest.mark.long
@@ -165,43 +131,6 @@ def test_a_dead_ray_node_of_a_worker_is_restarted_and_rejoins(tmp_path):
         cluster.wait_for('"rejoined"')
         assert [state.name for state in cluster.states()][-2:] == ["lost", "rejoined"]
         assert "restart 1 of 3" in cluster.states()[-2].detail
-
-
-def test_a_ray_node_that_dies_a_fourth_time_is_told_to_the_head_by_a_worker_that_ends_well_where_losses_are_allowed(
-    tmp_path,
-):
-    with Cluster(tmp_path, request(2, join_timeout_s=20, on_instance_loss="continue")) as cluster:
-        (cluster.folder / "algo-2.broken").touch()
-        # The cluster is not formed yet, and without all of them it never will be.
-        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1") == "algo-2 lost: Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
-
-
-@pytest.mark.parametrize("fault", ["worker", "ray"])
-def test_how_a_driver_ends_that_the_head_has_told_to_end_is_no_reason(tmp_path, fault):
-    with Cluster(tmp_path, request(2), driver=TOLD_TO_END) as cluster:
-        cluster.start().wait_for("user code runs")
-        if fault == "worker":
-            cluster.signal(signal.SIGKILL, "algo-2")
-        else:
-            os.kill(cluster.node_pid("algo-1"), signal.SIGKILL)
-        assert cluster.wait()["algo-1"] == 1
-        reason = {"worker": "algo-2 lost: closed its connection", "ray": "Ray on the head algo-1 ended"}[fault]
-        assert cluster.failure("algo-1").startswith(reason)
-        assert cluster.recorded() is None
-
-
-def test_a_driver_that_dies_while_it_waits_for_the_cluster_ends_the_job_at_once(tmp_path):
-    # The similarity's driver begins before the cluster is formed; algo-2 never comes.
-    job = raysm.JobRequest(
-        name="a-job",
-        workload=raysm.Similarity(top_k=1),
-        cluster=raysm.Cluster(count=2, join_timeout_s=60),
-        inputs={"matrix": raysm.Input("/data")},
-    )
-    with Cluster(tmp_path, job, driver=RECORD) as cluster:
-        assert cluster.start("algo-1").wait() == {"algo-1": 1}
-        assert cluster.failure("algo-1").startswith("ValueError: no such column\n")
 
 
 def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
@@ -263,17 +192,6 @@ def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_
         assert not any(cluster.failure(host) for host in cluster.hosts)
 
 
-def test_behind_a_shell_as_the_sdk_starts_it_user_code_is_not_told_of_sigterm_because_the_shell_dies_first(tmp_path):
-    with Cluster(tmp_path, request(1), driver=CHECKPOINT) as cluster:
-        shell = ("bash", "-c", '"$@" && echo well', "bash")
-        cluster.start(front=(*INIT, *shell)).wait_for("user code runs")
-        node = cluster.node_pid("algo-1")
-        cluster.signal(signal.SIGTERM)
-        assert cluster.wait() == {"algo-1": 143}
-        assert not (cluster.base("algo-1") / "input/data/raysm/source/checkpoint").exists()
-        assert gone(node)
-
-
 def test_user_code_that_ignores_sigterm_is_killed_when_its_grace_is_over(tmp_path):
     driver = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPER
     with Cluster(tmp_path, request(2, grace_s=1.0), driver=driver) as cluster:
@@ -284,17 +202,6 @@ def test_user_code_that_ignores_sigterm_is_killed_when_its_grace_is_over(tmp_pat
         assert time.monotonic() - begun >= 1
         assert "raysm: algo-1 was told to stop (SIGTERM)\n" in cluster.lines["algo-1"]
         assert cluster.recorded() is None
-
-
-def test_a_stop_while_the_cluster_forms_ends_it_at_once(tmp_path):
-    with Cluster(tmp_path, request(3)) as cluster:
-        cluster.start("algo-1", "algo-2")
-        until = time.monotonic() + 60
-        while not (cluster.folder / "algo-2.node").exists():
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        cluster.signal(signal.SIGTERM, "algo-1", "algo-2")
-        assert cluster.wait() == {"algo-1": 143, "algo-2": 0}
 
 
 def test_another_token_is_refused_with_a_clear_reason(tmp_path):
@@ -319,23 +226,6 @@ def test_a_payload_with_another_digest_fails_the_job_on_both_sides(tmp_path):
         assert cluster.start().wait() == {"algo-1": 2, "algo-2": 2}
         for host in cluster.hosts:
             assert cluster.failure(host).startswith("algo-2 does not fit: its payload is not the head's")
-
-
-def test_the_control_port_in_use_is_said(tmp_path):
-
-    with Cluster(tmp_path, request(1)) as cluster, socket.create_server(("127.0.0.1", cluster.ports["control"])):
-        assert cluster.start().wait() == {"algo-1": 1}
-        assert "cannot listen on its control port" in cluster.failure("algo-1")
-
-
-def test_a_process_that_the_driver_leaves_behind_is_ended(tmp_path):
-    driver = (
-        "import subprocess; print('left', subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True)"
-    )
-    with Cluster(tmp_path, request(1), driver=driver) as cluster:
-        assert cluster.start().wait() == {"algo-1": 0}
-        pid = next(line.split()[1] for line in cluster.lines["algo-1"] if line.startswith("left"))
-        assert gone(int(pid))
 
 
 def test_the_head_of_a_named_group_coordinates_only_and_offers_nothing(tmp_path):

@@ -19,6 +19,7 @@ from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import Input
 from tests.support.bootstraps import write_training
+from tests.support.payloads import pack_payload
 
 FILES = ("resourceconfig.json", "hyperparameters.json", "inputdataconfig.json", "request.json", "digests.json")
 GROUPS = [
@@ -55,7 +56,7 @@ def base():
             cluster=Cluster(groups=groups, head="head", coordinator_only=True, min_instances=2),
             inputs={"matrix": Input("s3://bucket/key")},
         )
-        payload.pack(request, paths.payload)
+        pack_payload(request, paths.payload)
         yield root
 
 
@@ -115,7 +116,7 @@ def assert_one_clear_line(reason):
     assert "inside raysm" not in reason
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), name=st.sampled_from(FILES))
 def test_a_malformed_file_is_one_clear_line_and_exit_two(base, data, name):
     path = path_of(base, name)

@@ -80,28 +80,6 @@ def test_a_worker_whose_head_never_comes_says_at_the_deadline_what_was_wrong_las
     )
 
 
-@pytest.mark.parametrize(
-    ("events", "obstacle"),
-    [
-        ([Connected("10.0.0.1")], "the head has not said that its Ray answers"),
-        ([Connected("10.0.0.1"), Invited(6379)], "the head's Ray does not answer at 10.0.0.1, port 6379"),
-    ],
-)
-def test_a_connection_without_ray_is_told_apart_from_none_at_all(events, obstacle):
-    life = Life(join_timeout_s=10)
-    life.tell(*events)
-    life.tell(Tick(), after_s=10)
-    assert obstacle in str(life.cause)
-
-
-def test_a_worker_that_cannot_join_does_not_fail_a_job_that_may_go_on_without_it():
-    life = Life(join_timeout_s=10, min_instances=1)
-    life.tell(Delayed("algo-1 refuses connections"))
-    (remark, _) = life.tell(Tick(), after_s=10)
-    assert life.cause == Done()
-    assert remark.text.endswith("leaving it to the others, as min_instances=1 says")
-
-
 def test_a_dead_ray_node_is_started_again_three_times_and_the_head_is_told_each_time():
     life = Life()
     life.tell(*JOINED)
@@ -111,16 +89,6 @@ def test_a_dead_ray_node_is_started_again_three_times_and_the_head_is_told_each_
     life.tell(RAY_DIED)
     assert isinstance(life.cause, RayFailed)
     assert str(life.cause) == "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
-
-
-def test_a_worker_that_was_given_up_does_not_fail_the_job_that_goes_on():
-    life = Life(on_instance_loss="continue")
-    *_, remark, end = life.tell(*JOINED, Lost("algo-1", "closed its connection"))
-    assert (remark.text.partition(";")[0], end) == (
-        "the head algo-1 was lost: it closed its connection",
-        End(Done()),
-    )
-    assert life.member.head_lost
 
 
 def test_a_worker_ends_well_when_the_head_says_done_and_says_why_the_job_failed():
@@ -154,17 +122,6 @@ def test_a_worker_that_is_to_stop_ends_by_itself_when_the_head_s_grace_is_over_a
     assert not life.causes
     life.tell(Tick(), after_s=1)
     assert life.cause == Stopped()
-
-
-def test_a_worker_that_is_to_stop_does_not_fail_because_it_never_joined_or_its_head_is_gone():
-    late, lonely = Life(grace_s=30, join_timeout_s=10), Life()
-    late.tell(Connected("10.0.0.1"), StopRequested())
-    late.tell(Tick(), after_s=20)
-    assert not late.causes
-    late.tell(GcsReachable(GCS))
-    assert late.member.wakes_at_s is not None
-    lonely.tell(*JOINED, StopRequested(), Lost("algo-1", "closed its connection"))
-    assert lonely.cause == Stopped()
 
 
 class Orders(RuleBasedStateMachine):

@@ -110,19 +110,6 @@ def test_workers_are_invited_once_the_head_s_ray_answers_and_those_who_come_late
     assert life.tell(Joined("algo-3"))[1:] == (InviteToRay(frozenset({"algo-3"})),)
 
 
-def test_nodes_are_watched_only_while_it_matters_which_are_registered():
-    life = Life(2)
-    assert not life.membership.watches_nodes
-    life.tell(GcsAnswers())
-    assert life.membership.watches_nodes
-    life.form()
-    assert not life.membership.watches_nodes
-    life.tell(RayLost("algo-2", "its Ray node ended"))
-    assert life.membership.watches_nodes
-    life.tell(Lost("algo-2", "closed its connection"))
-    assert not life.membership.watches_nodes
-
-
 # An instance has not joined by the deadline
 
 
@@ -134,20 +121,6 @@ def test_a_missing_instance_is_named_at_the_deadline():
     life.tell(Tick(), after_s=0.1)
     assert isinstance(life.cause, ClusterNotFormed)
     assert str(life.cause) == "2 of 3 instances joined within 10 s; missing: algo-3"
-
-
-def test_an_instance_whose_ray_node_never_registers_is_named_as_such():
-    life = Life(3, join_timeout_s=10)
-    life.tell(GcsAnswers(), Joined("algo-2"), nodes("algo-1"))
-    life.tell(Tick(), after_s=10)
-    said = "; missing: algo-3; connected, but without a registered Ray node: algo-2"
-    assert str(life.cause).endswith(said)
-
-
-def test_a_flood_of_events_does_not_put_off_the_deadline():
-    life = Life(3, join_timeout_s=10)
-    life.tell(Joined("algo-2"), after_s=11)
-    assert isinstance(life.cause, ClusterNotFormed)
 
 
 def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
@@ -170,20 +143,6 @@ def test_no_job_begins_with_fewer_than_min_instances_or_without_the_head_s_own_n
         assert not life.begins
 
 
-def test_a_head_that_only_coordinates_does_not_begin_alone():
-    life = Life(2, coordinator_only=True, min_instances=1, join_timeout_s=10)
-    life.tell(GcsAnswers(), nodes("algo-1"))
-    life.tell(Tick(), after_s=10)
-    assert str(life.cause) == "1 of 2 instances joined within 10 s; missing: algo-2"
-
-
-def test_who_comes_after_the_job_has_begun_without_it_is_invited_all_the_same():
-    life = Life(2, join_timeout_s=10, min_instances=1)
-    life.tell(GcsAnswers(), nodes("algo-1"))
-    life.tell(Tick(), after_s=10)
-    assert InviteToRay(frozenset({"algo-2"})) in life.tell(Joined("algo-2"))
-
-
 # A worker is lost
 
 
@@ -203,38 +162,6 @@ def test_a_job_goes_on_without_lost_workers_if_the_request_says_so():
         "algo-3 lost: closed its connection; going on with 2 instances, as the request says",
         "algo-2 lost: said nothing for 30 s; going on with 1 instances, as the request says",
     ]
-
-
-def test_a_head_that_only_coordinates_does_not_go_on_alone():
-    life = Life(3, coordinator_only=True, on_instance_loss="continue").form()
-    life.tell(Lost("algo-2", "closed its connection"))
-    assert not life.causes
-    life.tell(Lost("algo-3", "closed its connection"))
-    alone = "no instance is left to work, because the head only coordinates"
-    assert str(life.cause) == f"algo-3 lost: closed its connection; {alone}"
-
-
-def test_a_loss_while_the_cluster_forms_ends_the_job_at_once_where_every_instance_is_needed():
-    life = Life(3, on_instance_loss="continue")
-    life.tell(Joined("algo-3"), Lost("algo-3", "closed its connection"))
-    assert isinstance(life.cause, InstanceLost)
-
-
-def test_a_cluster_forms_without_a_lost_worker_that_is_not_needed_and_does_not_wait_for_it():
-    life = Life(3, min_instances=2)
-    life.tell(GcsAnswers(), Joined("algo-3"), Joined("algo-2"), Lost("algo-3", "closed its connection"))
-    assert not life.causes
-    life.tell(nodes("algo-1", "algo-2"))
-    assert life.begins
-
-
-def test_the_loss_of_an_instance_without_which_the_job_began_does_not_fail_it():
-    life = Life(2, join_timeout_s=10, min_instances=1)
-    life.tell(GcsAnswers(), Joined("algo-2"), nodes("algo-1"))
-    life.tell(Tick(), after_s=10)
-    life.tell(Lost("algo-2", "closed its connection"))
-    assert not life.causes
-    assert life.remarks()[-1].endswith("going on with 1 instances, as the request says")
 
 
 # A raylet dies but its bootstrap lives
@@ -289,12 +216,6 @@ def test_a_silent_worker_is_waited_for_until_it_speaks_or_is_lost():
     assert str(life.cause) == "algo-2 lost: said nothing for 8 s"
 
 
-def test_a_driver_that_dies_while_it_waits_for_the_cluster_ends_the_job_without_waiting_for_the_others():
-    life = Life(2, ahead=True)
-    life.tell(DriverEnded(1, OWN))
-    assert life.cause == DriverEnded(1, OWN)
-
-
 # SIGTERM
 
 
@@ -314,27 +235,6 @@ def test_user_code_that_fails_in_its_grace_or_outlives_it_was_not_stopped_in_tim
     life.tell(StopRequested())
     life.tell(end, after_s=30)
     assert life.cause == Stopped(in_time=False)
-
-
-def test_whatever_else_happens_while_user_code_saves_does_not_matter_any_more():
-    life = Life(2, grace_s=30).form()
-    life.tell(StopRequested(), StopRequested())
-    assert life.tell(Lost("algo-2", "closed its connection"), RayEnded("raylet died"), Left("algo-2")) == ()
-
-
-def test_a_stop_while_the_cluster_forms_ends_it_at_once():
-    life = Life(3)
-    life.tell(Joined("algo-2"), StopRequested())
-    assert life.cause == Stopped()
-    assert life.remarks() == ["algo-1 was told to stop (SIGTERM)"]
-
-
-def test_a_stop_after_the_driver_s_end_does_not_hide_what_it_died_of():
-    life = Life(2).form()
-    life.tell(DriverEnded(1))
-    life.tell(StopRequested(), after_s=1)
-    life.tell(RayEnded("raylet died"))
-    assert isinstance(life.cause, RayFailed)
 
 
 # Every order of events

@@ -1,14 +1,59 @@
 """What several instances leave under one name: the head's is the job's, and nothing of the others' takes its place."""
 
 import hashlib
+import os
+from types import SimpleNamespace
 
 import pytest
 
-from raysm.bootstrap.outputs import complete_manifest, give_way, read_outputs
+from raysm.bootstrap.outputs import give_way, read_outputs, warn_of_lost_files
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
-from raysm.contract.result import MANIFEST, Manifest, described_file
+from raysm.contract.result import Manifest, described_file
+from raysm.request import Script, Similarity
 from tests.support.bootstraps import Cluster, request
+
+BEGUN_S = 1_000_000_000.0
+
+
+@pytest.fixture
+def instance(tmp_path):
+    paths = Paths(tmp_path / "ml")
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").touch()
+    os.utime(source / "train.py", (BEGUN_S - 60, BEGUN_S - 60))
+    return SimpleNamespace(
+        name="algo-1",
+        request=SimpleNamespace(workload=Script("train.py")),
+        environment=SimpleNamespace(paths=paths, has_checkpoints=True),
+        payload=SimpleNamespace(source=source),
+    )
+
+
+def test_files_that_a_script_left_in_its_working_folder_are_named(instance):
+    (instance.payload.source / "checkpoint.pth.tar").touch()
+    (instance.environment.paths.working / "runs").mkdir(parents=True)
+    (instance.environment.paths.working / "runs" / "log").touch()
+    (instance.environment.paths.working / "train.py").symlink_to(instance.payload.source / "train.py")
+    assert warn_of_lost_files(instance, BEGUN_S) == (
+        "warning: files in the working folder of algo-1 are lost now: checkpoint.pth.tar, runs/log; write results to "
+        "$SM_MODEL_DIR and checkpoints to $RAYSM_STATE; or use --in-state"
+    )
+
+
+def test_of_a_state_folder_nothing_is_lost(instance, tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "checkpoint.pth.tar").touch()
+    instance.environment.paths.working.parent.mkdir(parents=True)
+    instance.environment.paths.working.symlink_to(tmp_path / "state")
+    assert warn_of_lost_files(instance, BEGUN_S) is None
+
+
+def test_a_workload_without_a_script_is_asked_for_its_working_folder_alone(instance):
+    instance.request.workload = Similarity(top_k=3)
+    (instance.payload.source / "x").touch()
+    assert warn_of_lost_files(instance, BEGUN_S) is None
 
 
 def write(paths, **files):
@@ -68,15 +113,6 @@ def test_the_manifest_lists_the_files_of_all_instances_with_their_digests(tmp_pa
     assert files["part-1.parquet"].bytes == 6
     assert files["part-1.parquet"].how_to_read.endswith('pq.read_table("part-1.parquet")')
     assert files["shards/299.distcp"].sha256 == hashlib.sha256(b"third 299").hexdigest()
-
-
-def test_a_manifest_without_a_file_is_removed_and_a_users_own_stays_as_it_is(tmp_path):
-    manifest_of().write(tmp_path)
-    complete_manifest(tmp_path, [])
-    assert names(tmp_path) == []
-    (tmp_path / MANIFEST).write_text('{"images": ["a.png"]}')
-    complete_manifest(tmp_path, [described_file("a", 1, "0")])
-    assert (tmp_path / MANIFEST).read_text() == '{"images": ["a.png"]}'
 
 
 def test_at_the_end_of_a_job_no_instance_has_a_file_that_another_one_has(tmp_path):

@@ -2,24 +2,92 @@
 
 import os
 import re
+import stat
 import subprocess
 import sys
 
 import pytest
 
-from raysm.bootstrap.packages import MissingPackages, Pip, PipFailed, find_missing_packages, install
+from raysm.bootstrap.packages import (
+    MissingPackages,
+    Pip,
+    PipFailed,
+    check_reachable,
+    credentials_of,
+    find_missing_packages,
+    install,
+    pip_config,
+)
 from raysm.contract import payload
 from raysm.contract.packages import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Script, Security
+from raysm.request.external import CodeArtifact
 from tests.support.package_index import package_index, silent_port
+from tests.support.payloads import pack_payload
 from tests.support.wheels import make_installed, make_wheel
 
-PROGRAM = """
-import sys
-import raysm.workloads.similarity.run
-print(*({name.split(".")[0] for name in sys.modules} & {"scipy", "torch"}))
-"""
+REPOSITORY = CodeArtifact.of("arn:aws:codeartifact:eu-west-1:123456789012:repository/domain/repo")
+
+
+def test_an_index_that_is_silent_is_given_up_in_one_sentence_with_the_remedies():
+    with silent_port() as port, pytest.raises(InvalidRequest) as caught:
+        check_reachable(f"https://me:secret@127.0.0.1:{port}/simple", patience_s=0.5)
+    assert str(caught.value) == (
+        f"there is no way from this instance to the package index https://127.0.0.1:{port}/simple: 127.0.0.1 does not "
+        f"answer on port {port} (tried for 0.5 s); give the subnets a NAT, name an index that they reach (pip_index), "
+        "let the packages travel (wheels), or take an image that has them"
+    )
+
+
+def test_the_address_goes_into_a_file_that_only_its_owner_can_read(tmp_path):
+    variables = pip_config(tmp_path, "https://aws:token@host/simple/")
+    path = tmp_path / "pip.conf"
+    assert variables == {"PIP_CONFIG_FILE": str(path)}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().count("index-url = https://aws:token@host/simple/\n") == 2
+
+
+def test_pip_is_let_in_by_the_token_which_stands_in_no_requirement(tmp_path):
+    with package_index(make_wheel(tmp_path / "wheels", "guarded"), token="a/token") as url:
+        guarded = url.replace("http://", "http://aws:a%2Ftoken@")
+        environment = {"PATH": os.environ["PATH"]}
+        with pytest.raises(PipFailed):
+            Pip(tmp_path, environment | pip_config(tmp_path, url)).resolve(["guarded"])
+        pip = Pip(tmp_path, environment | pip_config(tmp_path, guarded))
+        exact = pip.resolve(["guarded"])
+        pip.install(exact, tmp_path / "site", [])
+    assert (tmp_path / "site" / "guarded.py").exists()
+    assert "token" not in "".join(exact)
+
+
+class FakeCodeArtifact:
+    def __init__(self, region):
+        assert region == "eu-west-1"
+
+    def get_authorization_token(self, **owner):
+        assert owner == {"domain": "domain", "domainOwner": "123456789012"}
+        return {"authorizationToken": "a/token+"}
+
+    def get_repository_endpoint(self, **place):
+        host = f"{place['domain']}-{place['domainOwner']}.d.codeartifact"
+        return {"repositoryEndpoint": f"https://{host}/{place['format']}/{place['repository']}/"}
+
+
+def test_a_repository_of_codeartifact_gets_the_role_s_token():
+    url = credentials_of(REPOSITORY, FakeCodeArtifact)
+    assert url == "https://aws:a%2Ftoken%2B@domain-123456789012.d.codeartifact/pypi/repo/simple/"
+
+
+def test_a_role_that_may_not_is_told_which_permissions_it_needs():
+    class Denied(FakeCodeArtifact):
+        def get_authorization_token(self, **_):
+            raise PermissionError("AccessDenied")
+
+    with pytest.raises(InvalidRequest, match="AccessDenied; it needs codeartifact:GetAuthorizationToken, "):
+        credentials_of(REPOSITORY, Denied)
+
+
 VERSION = "import importlib.metadata; print(importlib.metadata.version('ray'))"
 
 MISSING = """
@@ -34,7 +102,7 @@ print(find_missing_packages(payload.load(Path(sys.argv[1]))))
 def pack(folder, *, wheels=(), **fields):
     (folder / "user.py").write_text("")
     request = JobRequest(name="a", **{"workload": Script(str(folder / "user.py"))} | fields)
-    payload.pack(request, folder / "payload", wheels=wheels)
+    pack_payload(request, folder / "payload", wheels=wheels)
     return payload.load(folder / "payload")
 
 
@@ -55,11 +123,6 @@ def run(code, *arguments, path):
     command = [sys.executable, "-c", code, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=True).stdout
-
-
-def test_the_similarity_needs_no_more_than_it_imports():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=180, check=True)
-    assert done.stdout.split() == []
 
 
 def test_a_ray_that_travelled_takes_the_place_of_the_image_s_which_stays_as_it_is(tmp_path):
@@ -93,15 +156,6 @@ def test_what_did_not_travel_comes_from_the_index_that_the_request_names(tmp_pat
     assert {path.name for path in site.glob("*.py")} == {"far.py", "near.py"}
 
 
-def test_a_file_is_fetched_once_also_where_the_image_has_pip_s_cache_switched_off(tmp_path):
-    fetched = []
-    with package_index(make_wheel(tmp_path / "there", "far"), fetched=fetched) as url:
-        packed = pack(tmp_path, requirements=("far",), pip_index=url)
-        # Trusted, because pip keeps nothing that came by plain http.
-        installed(tmp_path, packed, PIP_NO_CACHE_DIR="1", PIP_TRUSTED_HOST="127.0.0.1")
-    assert fetched == ["far-1.0-py3-none-any.whl"]
-
-
 def test_a_package_that_wants_another_torch_does_not_replace_the_image_s(tmp_path):
     wheels = [
         make_wheel(tmp_path / "wheels", "old", requires=["torch==1.0"]),
@@ -129,6 +183,7 @@ def test_an_isolated_instance_says_what_its_wheels_lack(tmp_path):
         installed(tmp_path, packed)
 
 
+@pytest.mark.long
 def test_the_next_job_of_a_warm_pool_downloads_nothing_again(tmp_path):
     fetched = []
     (tmp_path / "warm").mkdir()
@@ -167,25 +222,6 @@ def test_what_opens_a_private_index_or_repository_is_not_named():
 def pip(folder, **variables):
     environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"} | variables
     return Pip(folder, environment)
-
-
-def test_what_pip_would_install_names_the_very_file_and_is_then_installed(tmp_path):
-    wheel = make_wheel(tmp_path / "wheels", "travelled")
-    links = ["--find-links", str(wheel.parent)]
-    exact = pip(tmp_path).resolve([*links, "travelled>=1"])
-    assert exact == [f"travelled @ {wheel.as_uri()}"]
-    assert not (tmp_path / "site").exists()
-    pip(tmp_path).install(exact, tmp_path / "site", links)
-    assert (tmp_path / "site" / "travelled.py").read_text() == "VALUE = 42\n"
-
-
-def test_the_image_s_own_settings_are_known_and_its_variables_count_most(tmp_path):
-    config = tmp_path / "pip.conf"
-    config.write_text("[install]\nindex-url = https://of-install/simple\n[global]\nindex-url = https://of-all/simple\n")
-    told = pip(tmp_path, PIP_CONFIG_FILE=str(config)).settings()
-    assert told["index-url"] == "https://of-install/simple"
-    told = pip(tmp_path, PIP_CONFIG_FILE=str(config), PIP_INDEX_URL="https://of-variable/simple").settings()
-    assert told["index-url"] == "https://of-variable/simple"
 
 
 @pytest.mark.parametrize(

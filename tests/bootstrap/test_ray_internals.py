@@ -11,8 +11,10 @@ import pytest
 
 import raysm
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.ray_internals import INTERNALS, Internal, spare_options
+from raysm.bootstrap.ray_internals import Internal, spare_options
 from raysm.errors import MissingDependency
+
+INTERNALS = [value for value in vars(ray_internals).values() if isinstance(value, Internal)]
 
 # What raysm relies on of Ray's source beside names: by module.
 WORDS = {

@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import namedtuple
 
 import pytest
 
-from raysm.bootstrap.ray_internals import OTHER_COMMANDS
-from raysm.bootstrap.ray_start import DASHBOARD_NICE, NICE, adapt_get_node, adapt_start
+from raysm.bootstrap.ray_start import DASHBOARD_NICE, NICE, adapt_start
 
 Info = namedtuple("Info", ["process"])
 RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
@@ -121,38 +119,6 @@ def test_the_agents_are_wanted_with_the_dashboard_and_not_before():
     assert "rung True" in said[2:]
 
 
-def test_the_node_is_registered_before_its_dashboard_is_started_and_does_not_wait_for_it():
-    said, _ = run(
-        "wanted.set()\n"
-        "begun.wait()\n"
-        "print(sorted(node.all_processes))\n"
-        "gone_through = iter(node.all_processes.items())\n"
-        "answers.set()\n"
-        "while 'dashboard' not in node.all_processes: time.sleep(0.01)\n"
-        "print(len(list(gone_through)), sorted(node.all_processes))\n"
-        "node.kill_all_processes()"
-    )
-    assert said[:3] == ["registered", "monitor", "dashboard"]
-    assert said[3:5] == ["['monitor', 'raylet']", "2 ['dashboard', 'monitor', 'raylet']"]
-
-
-def test_at_the_end_what_only_shows_and_tells_is_gone_before_the_others_are_asked_to_go():
-    said, code = run(
-        "from raysm.bootstrap.children import descendants\n"
-        "below = descendants(spectator.pid)\n"
-        "wanted.set()\n"
-        "begun.wait()\n"
-        "import atexit; atexit.register(print, 'too late')\n"
-        "print(len(below), *below, flush=True)\n"
-        "node.kill_all_processes(check_alive=False, allow_graceful=True)"
-    )
-    assert code == 1
-    assert said[-1] == "the others end False True"
-    count, *below = next(line for line in said if line[0].isdigit()).split()
-    assert count == "1"
-    await_end(int(below[0]))
-
-
 def await_end(pid):
     until = time.monotonic() + 60
     while alive(pid):
@@ -175,37 +141,12 @@ def test_the_gcs_is_not_asked_to_go_but_gone_behind_the_others():
     await_end(int(said[-2]))
 
 
-def test_a_node_is_looked_for_beside_the_main_thread_which_hears_signals_meanwhile():
-    def get_node(address, node_id):
-        if not node_id:
-            raise RuntimeError("no such node")
-        return address, node_id, threading.current_thread() is threading.main_thread()
-
-    assert adapt_get_node(get_node)("10.0.0.1:6379", "ab") == ("10.0.0.1:6379", "ab", False)
-    with pytest.raises(RuntimeError, match="no such node"):
-        adapt_get_node(get_node)("10.0.0.1:6379", node_id="")
-
-
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_ray_starts_without_its_other_commands(tmp_path):
-    code = (
-        "import atexit, sys\n"
-        "from raysm.bootstrap.ray_internals import OTHER_COMMANDS\n"
-        "from raysm.bootstrap.ray_start import main\n"
-        "sys.argv[1:] = ['start', '--help']\n"
-        "atexit.register(lambda: print('HELD BACK', *(name for name in OTHER_COMMANDS if sys.modules[name] is None)))\n"
-        "main()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert "--dashboard-port" in ended.stdout
-    assert ended.stdout.splitlines()[-1].split()[2:] == list(OTHER_COMMANDS)
 
 
 def test_one_that_waits_imports_at_once_is_told_its_cluster_later_and_hands_nobody_its_stdin(tmp_path):
@@ -228,8 +169,3 @@ def test_one_that_waits_imports_at_once_is_told_its_cluster_later_and_hands_nobo
         "looks for 10.0.0.1:6379",
         "['start', '--block', '--address=10.0.0.1:6379'] True",
     ]
-    alone = subprocess.run([sys.executable, "-c", code], input="", **run)
-    assert (alone.returncode, alone.stderr) == (
-        1,
-        "raysm: stdin was closed before the address of the cluster arrived\n",
-    )

@@ -156,16 +156,6 @@ print("JOBS", JobSubmissionClient().list_jobs()[0].status.value, flush=True)
         assert printed(cluster, "JOBS") == "RUNNING"
 
 
-def test_a_job_that_ends_before_anybody_asks_for_the_dashboard_leaves_nothing(tmp_path):
-    with Cluster(tmp_path, request(1), driver="print('user code runs')", fake=False) as cluster:
-        assert cluster.start().wait() == {"algo-1": 0}
-        assert [state.name for state in cluster.states()] == ["joined", "formed", "dashboard", "done"]
-        session = cluster.ray_temp(0).encode()
-        left = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if session in read(path)]
-        assert left == []
-        socket.create_server(("127.0.0.1", cluster.ports["dashboard"])).close()
-
-
 def read(path):
     try:
         return path.read_bytes()

@@ -60,18 +60,6 @@ def test_memory_is_that_of_the_container(tmp_path, contents, expected):
 
 
 @pytest.mark.parametrize(
-    ("contents", "expected"),
-    [
-        ({"sys/fs/cgroup/memory.events": "low 0\noom 2\noom_kill 3\n"}, 3),
-        ({"sys/fs/cgroup/memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"}, 1),
-        ({}, None),
-    ],
-)
-def test_the_kernel_s_count_of_oom_kills_is_read(tmp_path, contents, expected):
-    assert resources.oom_kills(files(tmp_path, contents)) == expected
-
-
-@pytest.mark.parametrize(
     ("visible", "expected"), [("0,1,2", 3), ("", 0), ("-1", 0), ("1", 1), ("0,-1,2", 1), ("GPU-ab, GPU-cd", 2)]
 )
 def test_cuda_visible_devices_decides_where_it_is_set(visible, expected):

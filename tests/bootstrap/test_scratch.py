@@ -8,69 +8,71 @@ from pathlib import Path
 
 import pytest
 
+from raysm.bootstrap import scratch
 from raysm.bootstrap.environment import base_paths
-from raysm.bootstrap.scratch import Disk, choose, look_at, settle_scratch
+from raysm.bootstrap.scratch import empty_scratch, private_token, settle_scratch
 from raysm.contract import names
+from raysm.contract.paths import Paths
 
 
-def disk(name, free_bytes=0, **fields):
-    folder = Path(name)
-    return Disk(folder=folder, scratch=folder / "own", size_bytes=100, free_bytes=free_bytes, **fields)
+@pytest.fixture
+def token(tmp_path):
+    path = tmp_path / "channel" / "token"
+    path.parent.mkdir()
+    path.write_text("secret")
+    path.chmod(0o644)
+    return path
 
 
-def test_the_disk_with_the_most_room_is_chosen_and_of_equal_ones_the_first():
-    small, large, alike = disk("/opt/ml", 10), disk("/tmp", 90), disk("/other", 90)
-    assert choose([small, large]) == large
-    assert choose([large, alike]) == large
-    assert choose([alike, large]) == alike
+def test_a_token_that_a_download_made_readable_is_made_private_where_it_lies(token, tmp_path):
+    assert private_token(token, Paths(tmp_path)) == token
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
 
 
-def test_of_two_places_of_one_device_the_first_is_chosen_though_somebody_deletes_between_the_looks():
-    temp, base = disk("/tmp", 90, device="/dev/vda"), disk("/opt/ml", 91, device="/dev/vda")
-    assert choose([temp, base]) == temp
-    # File systems in memory are all called alike.
-    small, large = (disk(name, gb, device="tmpfs", in_memory=True) for name, gb in (("/tmp", 1), ("/opt/ml", 9)))
-    assert choose([small, large]) == large
-
-
-def test_memory_is_chosen_only_where_there_is_no_disk():
-    memory = disk("/tmp", 90, in_memory=True)
-    assert choose([memory, disk("/opt/ml", 1)]) == disk("/opt/ml", 1)
-    assert choose([memory, disk("/opt/ml", 1, obstacle="Permission denied")]) == memory
+@pytest.mark.namespace
+def test_a_token_on_a_read_only_channel_is_copied_to_where_others_cannot_read(token, tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from raysm.bootstrap.scratch import private_token; "
+        "from raysm.contract.paths import Paths; print(private_token(Path(sys.argv[1]), Paths(Path(sys.argv[2]))))"
+    )
+    seal = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    inner = [sys.executable, "-c", code, str(token), str(tmp_path)]
+    command = ["unshare", "--mount", "sh", "-c", seal, str(token.parent), *inner]
+    found = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+    assert found.is_relative_to(tmp_path / "scratch")
+    assert found.read_text() == "secret"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o600
 
 
 def test_a_folder_of_an_earlier_job_is_emptied_and_closed_to_others(tmp_path):
     own = tmp_path / "raysm"
     (own / "training").mkdir(parents=True)
     (own / "training" / "best.pt").write_text("of another job")
-    seen = look_at(tmp_path, own)
-    assert (seen.obstacle, list(own.iterdir())) == ("", [])
+    empty_scratch(own)
+    assert list(own.iterdir()) == []
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
-    assert 0 < seen.free_bytes <= seen.size_bytes
 
 
 def test_a_link_that_somebody_has_left_is_an_obstacle_and_is_not_followed(tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "data").touch()
     (tmp_path / "raysm").symlink_to(tmp_path / "theirs")
-    assert "symbolic link" in look_at(tmp_path, tmp_path / "raysm").obstacle
+    with pytest.raises(OSError, match="symbolic link"):
+        empty_scratch(tmp_path / "raysm")
     assert (tmp_path / "theirs" / "data").exists()
 
 
-def test_the_device_is_that_of_the_innermost_mount_and_of_the_latest_at_one_place(tmp_path):
+def test_memory_is_the_last_choice(tmp_path, monkeypatch):
     mounts = tmp_path / "mounts"
-    mounts.write_text(
-        "overlay / overlay rw 0 0\n"
-        f"/dev/nvme1n1 {tmp_path} ext4 rw 0 0\n"
-        f"tmpfs {tmp_path}/a\\040b tmpfs rw 0 0\n"
-        f"/dev/nvme2n1 {tmp_path} xfs rw 0 0\n"
-    )
+    mounts.write_text(f"overlay / overlay rw 0 0\ntmpfs {tmp_path}/a\\040b tmpfs rw 0 0\n")
+    monkeypatch.setattr(scratch, "MOUNTS", mounts)
+    monkeypatch.setattr(scratch, "DEFAULT_BASE", tmp_path / "ml")
     (tmp_path / "a b").mkdir()
-    inner = look_at(tmp_path / "a b", tmp_path / "a b" / "raysm", mounts)
-    outer = look_at(tmp_path, tmp_path / "raysm", mounts)
-    assert (inner.device, inner.in_memory) == ("tmpfs", True)
-    assert (outer.device, outer.in_memory) == ("/dev/nvme2n1", False)
-    assert look_at(tmp_path, tmp_path / "raysm", tmp_path / "none").device == ""
+    (tmp_path / "ml").mkdir()
+    settled = settle_scratch({"SAGEMAKER_BASE_DIR": str(tmp_path / "ml")}, temp=tmp_path / "a b")
+    assert settled[names.SCRATCH] == str(tmp_path / "ml" / "scratch")
+    assert settled[names.RAY_TEMP_DIR] == str(tmp_path / "ml" / "scratch" / "ray")
+    assert "TMPDIR" not in settled
 
 
 def test_an_instance_with_a_base_folder_of_its_own_stays_below_it_and_says_nothing(tmp_path, capfd):
@@ -84,12 +86,12 @@ def test_an_instance_with_a_base_folder_of_its_own_stays_below_it_and_says_nothi
 def test_where_the_base_folder_cannot_be_written_temporary_files_show_the_way(tmp_path, capfd):
     (tmp_path / "scratch").touch()
     settled = settle_scratch({"SAGEMAKER_BASE_DIR": str(tmp_path)})
-    scratch = Path(settled[names.SCRATCH])
+    chosen = Path(settled[names.SCRATCH])
     try:
-        assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
-        assert f"what raysm writes for itself goes to {scratch}" in capfd.readouterr().err
+        assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
+        assert f"raysm's temporary files go to {chosen}" in capfd.readouterr().err
     finally:
-        scratch.rmdir()
+        chosen.rmdir()
 
 
 CODE = """
@@ -128,8 +130,7 @@ LARGE_TMP = "mount -t tmpfs -o size=64m small /opt/ml && mount -t tmpfs -o size=
 def test_as_on_sagemaker_the_volume_at_tmp_is_taken_and_not_the_small_root():
     told, log = in_a_container(LARGE_TMP)
     assert told == "RAYSM_SCRATCH=/tmp/raysm"
-    assert "/tmp has 0.7 of 0.7 GB free on volume; /opt/ml has 0.1 of 0.1 GB free on small" in log
-    assert "what raysm writes for itself goes to /tmp/raysm" in log
+    assert "/tmp/raysm has 0.7 GB free for raysm's temporary files" in log
 
 
 @pytest.mark.namespace

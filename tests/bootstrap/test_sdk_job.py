@@ -5,7 +5,7 @@ import json
 import pytest
 
 from raysm.bootstrap import environment
-from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
+from raysm.bootstrap.sdk_job import make_payload
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidConfig, InvalidRequest
@@ -85,14 +85,3 @@ def test_the_options_of_ray_shape_the_cluster(tmp_path):
 def test_an_entry_script_that_cannot_run_on_the_head_is_refused(tmp_path, entry, error, message):
     with pytest.raises(error, match=message):
         Instance(tmp_path, entry=entry).make()
-
-
-def test_an_unknown_option_is_refused_with_its_name(tmp_path):
-    with pytest.raises(InvalidRequest, match="unknown key 'heads'"):
-        Instance(tmp_path, {"heads": 1}).make()
-
-
-def test_a_driver_folder_is_told_from_a_payload(tmp_path):
-    instance = Instance(tmp_path)
-    assert is_driver_folder(instance.drivers)
-    assert not is_driver_folder(instance.make().folder)

@@ -93,11 +93,6 @@ def test_the_port_that_it_says_of_the_shown_service_is_kept_for_the_agent_that_l
         assert caller.recv(100) == b"LOG"
 
 
-def test_without_a_bell_it_is_the_agent_from_the_beginning(stand, tmp_path):
-    process = stand(UNTIL_RUNG, str(tmp_path / "none"), "one,shown")
-    assert process.stdout.readline().startswith(f"agent {process.pid} ")
-
-
 def test_the_first_caller_is_answered_by_the_agent_that_takes_over_and_so_is_the_next(stand, tmp_path):
     process = stand(UNTIL_CALLED, "service")
     port = said_port(tmp_path, "service")
@@ -109,13 +104,6 @@ def test_the_first_caller_is_answered_by_the_agent_that_takes_over_and_so_is_the
     assert lines[0].split()[1] == str(process.pid)
     assert lines[1] == f"at {port}"
     assert process.wait(60) == 0
-
-
-def test_a_port_that_is_taken_is_left_to_the_agent_which_says_so(stand):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = stand(UNTIL_CALLED, "service", port=taken.getsockname()[1])
-        assert process.stdout.readline().startswith("agent ")
-        assert "Address already in use" in process.stderr.read()
 
 
 def test_it_ends_with_the_process_that_started_it(tmp_path):

@@ -14,7 +14,6 @@ from raysm.contract.connections import (
     check_listener,
     connect_to_own,
     has_own_listener,
-    is_of_this_machine,
     prove_client,
     prove_server,
 )
@@ -52,13 +51,6 @@ def test_a_process_of_this_user_is_found_by_each_address_that_it_serves(family, 
         with connect_to_own(asked, port, 60) as connection:
             assert connection.getpeername()[1] == port
     assert not has_own_listener(asked, port)
-
-
-def test_an_address_of_another_machine_is_not_asked_for_here():
-    assert is_of_this_machine("127.0.0.1")
-    assert is_of_this_machine("127.3.2.1")
-    assert not is_of_this_machine("192.0.2.77")
-    assert has_own_listener("192.0.2.77", 1)
 
 
 @needs_two_users
@@ -167,11 +159,6 @@ def dialogue(answers):
             return heard, error
 
     return asyncio.run(go())
-
-
-def test_a_client_sends_nothing_to_what_speaks_another_protocol():
-    heard, error = dialogue([b"HTTP/1.1 200 OK\r\n" + b"x" * 100])
-    assert (heard, str(error)) == (b"", "it speaks another protocol")
 
 
 def test_a_server_that_only_pretends_learns_no_token_and_is_refused():

@@ -2,19 +2,15 @@
 
 import io
 import os
-import re
 import zipfile
-from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
+from pathlib import Path
 
 import pytest
 
 import raysm
 from raysm.contract.packages import (
     NEEDS,
-    default_index,
     kept_library,
-    library,
     name_of,
     without_credentials,
 )
@@ -59,19 +55,6 @@ def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_ad
     assert len(kept(package)) == 1
 
 
-def test_what_c_files_include_travels_with_them():
-    with zipfile.ZipFile(io.BytesIO(library())) as archive:
-        names = set(archive.namelist())
-        sources = {name: archive.read(name).decode() for name in names if name.endswith(".c")}
-    included = {
-        str(PurePosixPath(name).with_name(header))
-        for name, text in sources.items()
-        for header in re.findall(r'#include "(.+)"', text)
-    }
-    assert included
-    assert included <= names
-
-
 def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
     text = (Path(raysm.__file__).parents[1] / "pyproject.toml").read_text()
     known = {
@@ -104,14 +87,6 @@ def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
 )
 def test_the_package_that_a_line_names(line, name):
     assert name_of(line) == name
-
-
-def test_pip_says_which_index_it_asks_and_where_its_files_lie():
-    index = default_index()
-    parts = urlsplit(index.url)
-    assert (parts.scheme, parts.path) == ("https", "/simple")
-    assert parts.hostname == index.hosts[0]
-    assert len(index.hosts) == 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import PurePosixPath
 
 import pytest
 
@@ -52,14 +51,6 @@ def test_every_file_that_is_not_listed_is_refused(folder, name):
         verify(folder)
 
 
-def test_links_that_are_not_listed_are_refused_whatever_they_lead_to(folder):
-    for target in ("user.py", "/", "nowhere"):
-        (folder / "source" / "link").symlink_to(target)
-        with pytest.raises(InvalidPayload, match="'source/link' is not listed"):
-            verify(folder)
-        (folder / "source" / "link").unlink()
-
-
 def test_a_file_that_became_a_link_or_a_pipe_is_refused(folder):
     user = folder / "source" / "user.py"
     user.rename(folder.parent / "user.py")
@@ -100,12 +91,6 @@ def test_a_file_that_was_changed_or_added_is_refused_by_its_name(folder, name, c
 def test_what_is_needed_is_missed_also_where_the_digests_do_not_list_it(folder):
     with pytest.raises(InvalidPayload, match="'token' is missing"):
         verify(folder, "token")
-
-
-def test_every_part_of_the_command_is_as_short_as_the_api_wants_it():
-    command = Seal(start="0" * 64, digests="1" * 64).command(PurePosixPath("/opt/ml"), PurePosixPath("/f"))
-    assert max(map(len, command)) <= 256
-    assert all("\n" not in part for part in command)
 
 
 def test_the_command_runs_the_start_that_was_sent(folder):

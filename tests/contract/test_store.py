@@ -11,19 +11,11 @@ from raysm.contract.store import (
     files_below,
     make_folder,
     put,
-    put_first,
     read_json,
     remove_unfinished,
-    removed_if_torn,
     replacing,
 )
 from raysm.errors import InvalidConfig
-
-
-def test_what_lacks_below_the_folder_that_is_there_is_made_once_or_twice(tmp_path):
-    for _ in range(2):
-        make_folder(tmp_path / "a" / "b", within=tmp_path)
-    assert (tmp_path / "a" / "b").is_dir()
 
 
 def test_the_folder_that_has_to_be_there_is_not_made(tmp_path):
@@ -82,14 +74,6 @@ def test_a_folder_that_has_to_be_there_is_not_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_already_stays_where_the_first_one_counts(tmp_path):
-    put_first(tmp_path / "a", "first", mode=0o600)
-    put_first(tmp_path / "a", "second")
-    assert (tmp_path / "a").read_text() == "first"
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
 def half_written(path):
     with replacing(path) as beside, beside.open("w", encoding="ascii") as file:
         file.write("half of the n")
@@ -135,19 +119,6 @@ def test_a_file_that_is_no_secret_has_the_mode_of_any_other_new_file(tmp_path, u
     finally:
         os.umask(before)
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"] == [0o666 & ~umask] * 2
-
-
-def test_a_file_whose_writing_fails_is_removed_and_one_that_is_whole_stays(tmp_path):
-    def half():
-        with removed_if_torn(tmp_path / "a"):
-            (tmp_path / "a").write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        half()
-    with removed_if_torn(tmp_path / "b"):
-        (tmp_path / "b").write_text("whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
 def test_what_a_killed_process_was_writing_is_removed_and_nothing_of_the_user_s(tmp_path):

@@ -6,11 +6,11 @@ import platform
 import cloudpickle
 import pytest
 
-from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.request import Cluster, JobRequest, PickledFunction, Security
 from tests.support.leftovers import leaving_nothing
+from tests.support.payloads import pack_payload
 from tests.support.specs import run_spec
 from tests.support.wheels import make_wheel
 
@@ -21,7 +21,7 @@ def run_function(function, root, *args, count, wheels, **fields):
     python = ".".join(platform.python_version_tuple()[:2])
     workload = PickledFunction(name=function.__name__, python=python)
     request = JobRequest(name="function", workload=workload, cluster=Cluster(count=count), **fields)
-    payload.pack(request, root / "packed", function=cloudpickle.dumps((function, args, {})), wheels=wheels)
+    pack_payload(request, root / "packed", function=cloudpickle.dumps((function, args, {})), wheels=wheels)
     spec = JobSpec(
         name=request.name,
         groups=number_hosts(("homogeneousCluster", "local", count)),

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from raysm.contract import payload
 from raysm.contract.packages import default_index
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
 from tests.support.image_like_aws import OLDER_RAY, install_older_ray, python_312, why_no_older_ray, why_no_python_312
+from tests.support.payloads import pack_payload
 from tests.support.wheels import make_installed
 
 WITHOUT_NETWORK = ("unshare", "--net", "--uts", "sh", "-c", 'ip link set lo up; hostname aws; exec "$@"', "sh")
@@ -57,7 +57,7 @@ def run(tmp_path, ray_temp):
         (tmp_path / "user.py").write_text(SCRIPT)
         paths = Paths(tmp_path / "ml")
         request = JobRequest(name="a", workload=Script(str(tmp_path / "user.py"), ray_init=True), **fields)
-        payload.pack(request, paths.payload)
+        pack_payload(request, paths.payload)
         write_training(paths.base, "algo-1", ["algo-1"])
         paths.model.mkdir(parents=True)
         ports = dict(zip(("control", "gcs", "dashboard"), free_ports(3), strict=True)) | dict.fromkeys(NODE_PORTS, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
-from raysm.request.early_stopping import Asha, Median, Pbt, rule_of
+from raysm.request.sweep import Asha, Median, Pbt, rule_of
 
 
 @pytest.mark.parametrize("rule", [Asha(grace=3), Median(least_trials=5), Pbt(every=2, share=0.5)], ids=str)

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Script, Security
-from raysm.request.external import MANAGED, SERVER, SQLITE, CodeArtifact, check_index, check_tracking, place_of
+from raysm.request.external import CodeArtifact, check_index, check_tracking
 
 ARN = "arn:aws:codeartifact:eu-west-1:123456789012:repository/our-domain/our.repo_1"
 
@@ -44,22 +44,6 @@ def test_an_index_beside_isolation_is_refused():
 
 
 MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
-
-
-@pytest.mark.parametrize(
-    ("tracking", "place"),
-    [
-        ("sqlite:///mlflow.db", SQLITE),
-        ("sqlite:////home/me/mlflow.db", SQLITE),
-        ("http://127.0.0.1:5000", SERVER),
-        ("https://mlflow.example/path", SERVER),
-        (MLFLOW, MANAGED),
-        ("arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/app-ABC", MANAGED),
-    ],
-)
-def test_its_kind_is_found_by_its_uri(tracking, place):
-    assert place_of(tracking) is place
-    check_tracking(tracking)
 
 
 @pytest.mark.parametrize(

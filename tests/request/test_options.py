@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import typing
 from collections.abc import Mapping
 
 import pytest
@@ -16,7 +15,6 @@ from raysm.contract.job_api import TRAINING
 from raysm.contract.names import MAX_RESTARTS_TAG
 from raysm.errors import InvalidRequest
 from raysm.request import (
-    AWS,
     Cluster,
     Input,
     InstanceGroup,
@@ -29,7 +27,7 @@ from raysm.request import (
     Security,
     Workload,
 )
-from raysm.request.options import KEY, check_names, decides, decisive, options_of
+from raysm.request.options import check_names, decides, decisive, options_of
 from tests.support.sagemaker import IMAGE, aws, places_of
 
 BASE = JobRequest(
@@ -108,7 +106,6 @@ CHOICES = {
 }
 """Each option: a request, and one that differs in it alone."""
 
-IN_PAYLOAD = "tracking"
 """The option that a Processing job's head reads in its payload, and whose call has no key for it."""
 
 OTHER_CALL = "kind"
@@ -178,25 +175,6 @@ def test_processing_refuses_those_options_and_no_others_whose_fields_say_that_it
         call_of(request)
 
 
-def test_what_processing_has_is_accepted_and_changes_its_call():
-    taken = [
-        path
-        for path, (before, after) in CHOICES.items()
-        if path not in (OTHER_CALL, IN_PAYLOAD)
-        and facts(after)[path].create
-        and facts(after)[path].processing_lacks is None
-    ]
-    for path in taken:
-        pair = [dataclasses.replace(request, kind="processing") for request in CHOICES[path]]
-        if any(
-            option.decides.processing_lacks and option.is_asked_for
-            for request in pair
-            for option in options_of(request)
-        ):
-            continue
-        assert changed(*map(call_of, pair)), f"{path} is neither refused nor part of the Processing job"
-
-
 def whole(**fields):
     """Return a request that asks for all that can be had at once."""
     return dataclasses.replace(
@@ -230,24 +208,6 @@ def test_a_follow_up_is_the_same_call_under_the_next_name():
 def test_of_a_target_only_what_runs_the_job_is_decisive():
     assert decisive(aws()) == {"image": IMAGE}
     assert decisive(Local(instances=3, home="/x")) == {"instance_kind": "process", "image": None}
-
-
-def nested(kind):
-    """Yield the classes of which a request is made, as far as their fields say what they decide."""
-    yield kind
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        inner = [hints[field.name], *typing.get_args(hints[field.name])]
-        if KEY not in field.metadata:
-            yield from (item for choice in inner if dataclasses.is_dataclass(choice) for item in nested(choice))
-
-
-@pytest.mark.parametrize("kind", [*nested(JobRequest), AWS, Local], ids=lambda kind: kind.__name__)
-def test_every_field_says_what_it_decides_or_holds_a_value_whose_fields_do(kind):
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        inner = [hints[field.name], *typing.get_args(hints[field.name])]
-        assert KEY in field.metadata or any(dataclasses.is_dataclass(choice) for choice in inner), field.name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

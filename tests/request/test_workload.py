@@ -1,7 +1,6 @@
 """Tests of ``raysm.request.workload``."""
 
 import dataclasses
-import importlib
 import json
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysm.client.results.result import Result
 from raysm.errors import InvalidRequest
 from raysm.request import Script, Similarity, TorchScript, TrainLoop, Workload
 from raysm.request.batch import BatchInference
@@ -19,7 +17,6 @@ from raysm.request.programs import PickledFunction
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.request.workload import KINDS, built_in_kind, of_arguments, of_command_line, require_workload, typed
-from raysm.workloads.runner import Runner
 
 
 @pytest.mark.parametrize(
@@ -84,15 +81,6 @@ def test_every_command_line_has_parameters_that_are_json(args):
     json.dumps(of_command_line(args), allow_nan=False)
 
 
-@given(
-    st.dictionaries(
-        st.text(max_size=5), st.one_of(st.floats(), st.text(), st.none(), st.binary(), st.complex_numbers())
-    )
-)
-def test_every_call_has_parameters_that_are_json(arguments):
-    json.dumps(of_arguments(arguments), allow_nan=False)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen(Workload):
     runner: ClassVar[str] = "own:Runner"
@@ -145,25 +133,6 @@ def test_a_kind_is_a_frozen_dataclass_that_goes_by_its_registered_name(kind):
     assert found is type(EXAMPLES[kind])
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(EXAMPLES[kind], dataclasses.fields(found)[0].name, 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_runner_of_a_kind_can_be_imported(kind):
-    module, _, name = Workload.named(kind).runner.partition(":")
-    assert issubclass(getattr(importlib.import_module(module), name), Runner)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_kind_names_by_its_import_path_is_there(kind):
-    found = Workload.named(kind)
-    for module in found.preloads:
-        importlib.import_module(module)
-    if found.input_check is not None:
-        module, _, name = found.input_check.partition(":")
-        assert callable(getattr(importlib.import_module(module), name))
-    if found.reader:
-        module, _, name = found.reader.partition(":")
-        assert issubclass(getattr(importlib.import_module(module), name), Result)
 
 
 def test_a_kind_of_ones_own_goes_by_its_import_path():

@@ -7,6 +7,7 @@ from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import Input, JobRequest
 from raysm.workloads.batch.run import Places, run_batch
+from tests.support.payloads import pack_payload
 
 
 def pack(batch, base, channel="data", distribution="FullyReplicated"):
@@ -15,7 +16,7 @@ def pack(batch, base, channel="data", distribution="FullyReplicated"):
     shutil.rmtree(paths.payload, ignore_errors=True)
     inputs = {channel: Input("/data", distribution=distribution)}
     request = JobRequest(name="batch", workload=package.workload, inputs=inputs)
-    payload.pack(request, paths.payload, source=package.source, function=package.pickled)
+    pack_payload(request, paths.payload, source=package.source, function=package.pickled)
     return payload.load(paths.payload).request.workload
 
 

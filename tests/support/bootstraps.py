@@ -18,11 +18,12 @@ import raysm
 from raysm.bootstrap.children import Children, Commands
 from raysm.bootstrap.exit_status import ExitStatus
 from raysm.bootstrap.instance import prepare
-from raysm.contract import events, payload
+from raysm.contract import events
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
 from tests.support.own_process import run_apart
+from tests.support.payloads import pack_payload
 
 DEADLINE_S = 120.0
 """Of what happens within seconds on a machine that has nothing else to do."""
@@ -126,7 +127,7 @@ class Cluster:
         packed = root / "payload"
         # What a Script of the request names is the driver; another workload only makes the life cycle its own.
         own = raysm.Script(str(script)) if isinstance(job.workload, raysm.Script) else job.workload
-        payload.pack(dataclasses.replace(job, workload=own), packed)
+        pack_payload(dataclasses.replace(job, workload=own), packed)
         for host in self.hosts:
             write = write_processing if processing else write_training
             paths = write(self.base(host), host, self.hosts, **resource_config)

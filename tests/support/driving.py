@@ -10,6 +10,7 @@ from raysm.contract import payload
 from raysm.contract.names import BASE_DIR, FAILURE_RECORD
 from raysm.contract.result import Failure
 from raysm.request import JobRequest, Script
+from tests.support.payloads import pack_payload
 
 LOAD_WITHOUT = """
 import sys
@@ -28,7 +29,7 @@ except MissingDependency as error:
 def pack_script(paths, tmp_path, text, *args):
     script = tmp_path / "train.py"
     script.write_text(text)
-    payload.pack(JobRequest(name="job", workload=Script(str(script), args=args)), paths.payload)
+    pack_payload(JobRequest(name="job", workload=Script(str(script), args=args)), paths.payload)
 
 
 def drive(paths, tmp_path, **variables):

@@ -7,11 +7,12 @@ import threading
 import time
 from pathlib import Path
 
-from raysm.contract import events, payload
+from raysm.contract import events
 from raysm.local.channels import local_path
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
 from raysm.request import Cluster, JobRequest, Script, TorchScript
+from tests.support.payloads import pack_payload
 
 FORMING_S = 180.0
 """Generous: two cores form a cluster of three in 5 s, and among others' work in a minute."""
@@ -88,7 +89,7 @@ def spec_of(request: JobRequest, root: Path, function: bytes | None = None) -> J
         Channel(name=name, source=local_path(name, given.uri), distribution=given.distribution)
         for name, given in request.inputs.items()
     ]
-    payload.pack(request, root / "payload", function=function)
+    pack_payload(request, root / "payload", function=function)
     return JobSpec(
         name=request.name,
         groups=named,

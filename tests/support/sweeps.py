@@ -10,6 +10,7 @@ from raysm.workloads.failure import unpickled
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.sweep.run import Sweep
 from raysm.workloads.sweep.study import drawing_by
+from tests.support.payloads import pack_payload
 
 
 def pack(sweep, base):
@@ -17,7 +18,7 @@ def pack(sweep, base):
     paths, package = Paths(base), package_of(sweep)
     shutil.rmtree(paths.payload, ignore_errors=True)
     request = JobRequest(name="sweep", workload=package.workload)
-    payload.pack(request, paths.payload, source=package.source, function=package.pickled)
+    pack_payload(request, paths.payload, source=package.source, function=package.pickled)
     return payload.load(paths.payload).request.workload
 
 

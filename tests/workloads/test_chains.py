@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import raysm
-from raysm.contract import payload
 from raysm.contract.events import TABLE, Trial, Trials
 from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE, Manifest
@@ -28,6 +27,7 @@ from raysm.workloads.similarity.reading.matrix import open_matrix
 from raysm.workloads.sweep.runner import table_of
 from tests.support.batches import pack, run
 from tests.support.driving import drive, pack_script
+from tests.support.payloads import pack_payload
 
 ROWS, K = 6, 2
 
@@ -210,7 +210,7 @@ def test_results_of_jobs_go_from_one_to_the_next(address, base, tmp_path):
         next_input(base, channel, folder)
         if isinstance(step, raysm.Similarity):
             inputs = {"matrix": Input("/data")}
-            payload.pack(JobRequest(name="job", workload=step, inputs=inputs), paths.payload)
+            pack_payload(JobRequest(name="job", workload=step, inputs=inputs), paths.payload)
         else:
             pack(step, base)
         done, _ = drive(paths, folder)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from raysm.contract import payload
 from raysm.contract.result import FAILURE
 from raysm.request import JobRequest, Script
 from tests.support.driving import drive, pack_script
+from tests.support.payloads import pack_payload
 
 
 def test_a_script_that_raises_is_recorded_without_raysms_frames(instance, tmp_path):
@@ -48,7 +48,7 @@ def test_neighbours_of_a_script_are_found_by_it_and_take_the_place_of_no_module_
     (source / "mine.py").write_text("WORD = 'found'\n")
     (source / "train.py").write_text("import mine, sys\nprint(mine.WORD, sys.path[0] == mine.__file__[:-8])\n")
     workload = Script("train.py", source_dir=str(source))
-    payload.pack(JobRequest(name="job", workload=workload), instance.payload)
+    pack_payload(JobRequest(name="job", workload=workload), instance.payload)
     done, _ = drive(instance, tmp_path)
     assert (done.returncode, done.stdout) == (0, "found True\n"), done.stderr
 

@@ -1,10 +1,10 @@
 import pytest
 
-from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.request import Input, JobRequest, Script
 from raysm.workloads.blocks import file_blocks, map_blocks
+from tests.support.payloads import pack_payload
 
 
 def read_text(block):
@@ -23,7 +23,7 @@ def channel(base, tmp_path):
         (folder / "deep" / "a.txt").write_text("ay")
         inputs = {"texts": Input("/texts", distribution=distribution)}
         request = JobRequest(name="job", workload=Script(str(tmp_path / "job.py")), inputs=inputs)
-        payload.pack(request, paths.payload)
+        pack_payload(request, paths.payload)
 
     return make
 

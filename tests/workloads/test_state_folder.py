@@ -5,12 +5,13 @@ import dataclasses
 import pytest
 
 from raysm.bootstrap import environment
-from raysm.contract import names, payload
+from raysm.contract import names
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Script
 from raysm.workloads import folders
 from raysm.workloads.folders import RECORD, fill_folders, make_state_folder
 from tests.support.driving import drive
+from tests.support.payloads import pack_payload
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_a_script_on_the_head_runs_in_its_state_folder(instance, tmp_path):
         "import os, sys\nprint(os.path.samefile('.', os.environ['HERE']), os.path.exists('train.py'), sys.argv[1])\n"
     )
     workload = Script(str(tmp_path / "train.py"), in_state=True, args=("{state}",))
-    payload.pack(JobRequest(name="job", workload=workload), instance.payload)
+    pack_payload(JobRequest(name="job", workload=workload), instance.payload)
     state = instance.state("algo-1")
     done, _ = drive(instance, tmp_path, HERE=str(state))
     assert done.stdout == f"True True {state}\n", done.stderr

@@ -16,7 +16,7 @@ from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, JobRequest, Workload
 
 MIN_PYTHON = (3, 11)
-"""Of pyproject.toml: an instance with an older Python fails as soon as it starts."""
+"""As in pyproject.toml: an instance with an older Python fails as soon as it starts."""
 
 GIVE_ONE = "give AWS(image=…), the URI of an image with Python 3.11 or later in Amazon ECR of the region"
 
@@ -29,11 +29,11 @@ ECR_HOST = re.compile(r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a
 
 
 class Processor(StrEnum):
-    """What computes in an instance."""
+    """The processor of an instance."""
 
     CPU = "cpu"
     GPU = "gpu"
-    """Of NVIDIA."""
+    """NVIDIA's."""
     NEURON = "neuron"
     """AWS's Trainium and Inferentia."""
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any, TypeAlias
 
 SERVICE = "sagemaker.amazonaws.com"
-"""Who assumes the job's role; the same in all partitions."""
+"""The service that assumes the job's role; the same in all partitions."""
 
 ROLE_ARN = "{role}"
 """The resource of grants about the job's role."""
@@ -36,11 +36,11 @@ class Grant:
     calls: tuple[str, ...] = ()
     """Operations of the client that need it, ``s3:HeadBucket``."""
     is_side: bool = False
-    """Whether jobs can be sent and followed without it."""
+    """True if jobs can be sent and followed without it."""
     needs: str = ""
     """The placeholder without which a job does not need the grant; empty for every job."""
     conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """As IAM writes them."""
+    """Conditions in IAM's form."""
 
 
 def _read(whose: str) -> tuple[Grant, ...]:
@@ -55,10 +55,10 @@ def _read(whose: str) -> tuple[Grant, ...]:
 
 
 USER = _read("user")
-"""What the user who sends and follows jobs calls, and what ``raysm doctor`` calls for the user."""
+"""Calls of a user who sends and follows jobs, and of ``raysm doctor``."""
 
 ROLE = _read("role")
-"""What SageMaker does in the role's name, and what raysm in the instances calls."""
+"""Calls that SageMaker makes in the role's name, and those of raysm in the instances."""
 
 
 def trust() -> dict[str, Any]:

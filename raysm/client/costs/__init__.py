@@ -1,1 +1,1 @@
-"""What a job will cost and has cost: dated prices and billed time; unknown stays unknown."""
+"""Prices and costs of jobs; unknown ones stay unknown."""

@@ -1,10 +1,9 @@
-"""What a job and its follow-ups have cost, and what a job will cost. Unknown prices and times stay unknown, never 0.
+"""What a job and its follow-ups have cost, and what a job costs at most. What is unknown stays unknown, never 0.
 
 AWS bills Downloading, Training and Uploading, each second of each instance
 (https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html, notes 1 to 3): billable seconds times
 instances. Spot capacity has fewer billable seconds
-(https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html). The rates of a forecast are
-wide ranges that people report; none was measured on AWS.
+(https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.client.job.description import Description
-from raysm.request import Cluster, JobRequest
+from raysm.request import JobRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,131 +204,6 @@ def _saving(jobs: list[Description]) -> float | None:
     return 1 - sum(job.billable_s or 0 for job in spot) / training_s if training_s else None
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Seconds, from the best to the worst case."""
-
-    least_s: float
-    """At best."""
-    most_s: float | None
-    """At worst; None if unknown."""
-
-    def __str__(self) -> str:
-        if self.most_s is None:
-            return f"at least {_duration(self.least_s)}"
-        # What would be shown alike is shown once.
-        if round(self.least_s) == round(self.most_s):
-            return _duration(self.least_s)
-        return f"{_duration(self.least_s)} to {_duration(self.most_s)}"
-
-
-IMAGE = Span(0.0, 300.0)
-"""To pull the image: some GB, from a registry in the same region. At best the instances have it, in a warm pool."""
-PACKAGES = Span(60.0, 300.0)
-"""For pip to install Ray and what it needs where the image lacks it, as AWS's own images do."""
-FORMING = Span(10.0, 60.0)
-"""For the instances to find each other and to start Ray."""
-STORAGE_BYTES_PER_S = (50e6, 500e6)
-"""Between S3 and one instance's volume, at worst and at best."""
-CORES = (0.7, 1.5)
-"""How long the work may take on the instances, by how long it takes on as many of this machine's cores."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forecast:
-    """What will be billed for a job."""
-
-    phases: Mapping[str, Span]
-    """Time of each phase of an instance, in their order."""
-    count: int
-    """Number of instances."""
-    price: Price | None
-    """Price of one instance; None if unknown."""
-    volume_usd_per_hour: float | None
-    keep_alive_s: int = 0
-    """Seconds that the instances stay warm afterwards, unless another job takes them."""
-
-    @property
-    def billed(self) -> Span:
-        """Time of each instance, without its time in a warm pool."""
-        worst = [span.most_s for span in self.phases.values()]
-        bounded = [seconds for seconds in worst if seconds is not None]
-        least_s = sum(span.least_s for span in self.phases.values())
-        return Span(least_s, sum(bounded) if len(bounded) == len(worst) else None)
-
-    @property
-    def usd(self) -> tuple[float, float | None] | None:
-        """At best and at worst (None if unknown); None if the price is unknown."""
-        if self.price is None:
-            return None
-        billed = self.billed
-        return self._usd(billed.least_s), None if billed.most_s is None else self._usd(billed.most_s)
-
-    @property
-    def warm_usd(self) -> float | None:
-        """Maximum costs of the warm pool; None if the price is unknown."""
-        return None if self.price is None else self._usd(self.keep_alive_s)
-
-    def _usd(self, seconds: float) -> float:
-        return self.count * _usd_per_hour(self.price, self.volume_usd_per_hour) * seconds / 3600
-
-    def lines(self, instance_type: str) -> list[tuple[str, str]]:
-        """Return it as text: a label and a text for each line."""
-        phases = ", ".join(f"{name} {span}" for name, span in self.phases.items())
-        rows = [("billed", f"{self.billed} of each instance ({phases}); assumed but for the computing, not measured")]
-        if self.usd is None:
-            money = f"unknown: no price of {instance_type} is at hand; give --price-per-hour"
-        else:
-            least, most = self.usd
-            span = f"at least {dollars(least)}" if most is None else f"{dollars(least)} to {dollars(most)}"
-            volumes = "" if self.volume_usd_per_hour is not None else ", volumes not counted"
-            money = f"{span}: {self.count} x {self.price}{volumes}"
-        rows.append(("money", money))
-        if self.keep_alive_s:
-            cost = "an unknown price" if self.warm_usd is None else dollars(self.warm_usd)
-            rows.append(
-                ("warm", f"up to {cost} more, while the instances wait {self.keep_alive_s:,} s for the next job")
-            )
-        return rows
-
-
-def forecast(
-    cluster: Cluster,
-    *,
-    region: str,
-    price: Price | None,
-    computing_s: float,
-    input_bytes: int | None,
-    output_bytes: int | None,
-    lacks_ray: bool,
-) -> Forecast:
-    """Forecast the bill of a job that computes for ``computing_s`` seconds on as many of this machine's cores.
-
-    Args:
-        cluster: Instances of one type.
-        region: Where they are.
-        price: The price of one instance; None if unknown.
-        computing_s: Seconds from the formed cluster to the end.
-        input_bytes: What each instance downloads; None if unknown.
-        output_bytes: What the head uploads; None if unknown.
-        lacks_ray: True if the image is known to lack Ray.
-    """
-    return Forecast(
-        phases={
-            "image": IMAGE,
-            "packages": PACKAGES if lacks_ray else Span(0.0, PACKAGES.most_s),
-            "download": _moved(input_bytes),
-            "forming": FORMING,
-            "computing": Span(CORES[0] * computing_s, CORES[1] * computing_s),
-            "upload": _moved(output_bytes),
-        },
-        count=cluster.count,
-        price=price,
-        volume_usd_per_hour=volume_usd_per_hour(cluster.instance_type, cluster.volume_gb, region),
-        keep_alive_s=cluster.keep_alive_s,
-    )
-
-
 def most_expensive(request: JobRequest, region: str, price: Callable[[str, str], Price | None] = price_of) -> str:
     """Return, as text, the maximum costs of a job of which only the time limit is known."""
     cluster, limits = request.cluster, request.limits
@@ -352,13 +226,6 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
     amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
     return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}"
-
-
-def _moved(size_bytes: int | None) -> Span:
-    if size_bytes is None:
-        return Span(0.0, None)
-    worst, best = STORAGE_BYTES_PER_S
-    return Span(size_bytes / best, size_bytes / worst)
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What an instance costs an hour: dated lists of AWS's public prices, each of one region.
+"""Prices of instances: dated lists of AWS's public prices, each of one region.
 
 raysm ships a small table; ``raysm prices --refresh`` fetches current lists by GetProducts. A price that is in no list
 is unknown: never that of another region, and never 0. Spot capacity has no price of its own, but fewer billed seconds
@@ -39,9 +39,9 @@ class Price:
     usd_per_hour: float
     """On demand."""
     origin: str
-    """Where and when: ``on demand in us-east-1, as of 2026-09``."""
+    """Region and date: ``on demand in us-east-1, as of 2026-09``."""
     version: str = ""
-    """Of the list; empty if the user gave the price."""
+    """Version of the list; empty if the user gave the price."""
     as_of: str = ""
     """A year, with or without month and day; empty if the user gave the price."""
 
@@ -64,9 +64,9 @@ class RegionPrices:
 
     region: str
     as_of: str
-    """When it was published: a year, with or without month and day."""
+    """Date of publication: a year, with or without month and day."""
     version: str
-    """As AWS numbers its lists."""
+    """AWS's version of the list."""
     usd: Mapping[str, float]
     """USD per hour by instance type, training on demand."""
     volume_gb_month: float | None = None
@@ -81,7 +81,7 @@ class PriceTable:
     lists: tuple[RegionPrices, ...] = ()
     """The earliest first."""
     prices: Mapping[tuple[str, str], Price] = field(default_factory=dict, repr=False)
-    """By region and instance type."""
+    """Prices by region and instance type."""
 
     @classmethod
     def of(cls, lists: Iterable[RegionPrices]) -> "PriceTable":

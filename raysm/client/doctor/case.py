@@ -1,4 +1,4 @@
-"""What the doctor's checks work on and return: the case (a job and its account) and findings."""
+"""The input and output of the doctor's checks: a case (a job and its account) and findings."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from raysm.request import Cluster, Input, Limits, Security
 
 
 class State(StrEnum):
-    """What a check found."""
+    """The result of a check in one word."""
 
     GOOD = "good"
     BAD = "bad"
@@ -29,14 +29,13 @@ class Finding:
     """The result of one check."""
 
     name: str = ""
-    """Of the check."""
+    """Name of the check."""
     state: State
     text: str
-    """What the check saw."""
     remedy: str = ""
-    """What to do: a command, a policy or a sentence."""
+    """A command, a policy or a sentence."""
     needed: bool = True
-    """Whether jobs cannot run without it."""
+    """True if jobs cannot run without it."""
 
     @property
     def word(self) -> str:
@@ -147,7 +146,7 @@ class Case:
 
     @property
     def bucket(self) -> Bucket:
-        """Where payload and result go."""
+        """The bucket of payload and result."""
         return self.service.bucket
 
     @functools.cached_property

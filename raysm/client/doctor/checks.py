@@ -298,7 +298,7 @@ class Check:
     look: Callable[[Case], Iterator[Finding]]
     """Yields its findings; none if the job has no such thing."""
     asks: bool = True
-    """Whether it asks AWS, and so needs credentials."""
+    """True if it asks AWS, and so needs credentials."""
 
 
 CHECKS = (

@@ -148,7 +148,7 @@ def check_groups(case: Case) -> Iterator[Finding]:
 
 
 def _is_about(rule: Item, groups: Sequence[str], networks: Sequence[ipaddress.IPv4Network]) -> bool:
-    """Whether a rule concerns all traffic between members of the groups: by group, or by the subnets' addresses."""
+    """Return whether a rule allows all members of the groups: by group, or by the subnets' addresses."""
     if any(pair.get("GroupId") in groups for pair in rule.get("UserIdGroupPairs", ())):
         return True
     ranges = [ipaddress.IPv4Network(item["CidrIp"], strict=False) for item in rule.get("IpRanges", ())]

@@ -139,12 +139,12 @@ def _quoted(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Denial:
-    """What is not allowed of one grant."""
+    """The actions of a grant that are not allowed."""
 
     grant: Grant
     """With the denied actions only."""
     is_explicit: bool
-    """Whether a policy denies it; else none allows it."""
+    """True if a policy denies it; otherwise no policy allows it."""
 
     def describe(self, names: Names) -> str:
         """Return actions, resources and the reason."""

@@ -1,4 +1,4 @@
-"""Where the dashboard of a job answers, and the way to it.
+"""The address of a job's dashboard, and ``raysm://NAME`` as an address for Ray's own commands.
 
 Ray starts its dashboard some seconds after the first request.
 """
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 
 ANSWERS = "dashboard"
-"""The state in which it answers."""
+"""The state of a job that has a dashboard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a dashboard is."""
+    """The location of a dashboard."""
 
     host: str
     """The instance, ``algo-1``."""
     port: int
-    """There, on its loopback too."""
+    """The port, on its loopback too."""
     address: str
-    """As the instance's network knows it, ``10.0.0.7:8265``."""
+    """Its address in the instance's network, ``10.0.0.7:8265``."""
 
 
 def place_told(event: Event) -> Place | None:
-    """Return the place that an event tells; None where it tells none."""
+    """Return the location in an event; None if it has none."""
     match event:
         case State(name=name, address=str(url), host=host) if name == ANSWERS:
             parts = urlsplit(url)
@@ -55,7 +55,7 @@ def place_told(event: Event) -> Place | None:
 
 
 def last_place(events: Iterable[Event]) -> Place | None:
-    """Return the last place that is told: a follow-up job's, where one goes on."""
+    """Return the last location in the events: a follow-up job has another one."""
     places = [place for place in map(place_told, events) if place is not None]
     return places[-1] if places else None
 
@@ -64,24 +64,24 @@ Say: TypeAlias = Callable[[str], object]
 """Takes a line about a wait."""
 
 LIMIT_S = 60.0
-"""Seconds from the first question to the first answer; on two busy cores it takes about ten."""
+"""Seconds from the first request to the first answer; on two busy cores it takes about ten."""
 PROBE_S = 0.3
 ANSWER_S = 20.0
-"""Of one answer: through a tunnel the first connection takes a handshake of several seconds."""
+"""Seconds for one answer: the first connection through a tunnel takes a handshake of several seconds."""
 SOON_S = 2.0
 """After so long without an answer, the user is told that the dashboard is being started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a way leads to."""
+    """A dashboard that can be reached from here."""
 
     address: str
     """``HOST:PORT``, as this machine reaches it."""
 
 
 def tell(text: str) -> None:
-    """Write a line to stderr: stdout is for what was asked for, ``ray list nodes --format json``."""
+    """Write a line to stderr: stdout is for the answer, ``ray list nodes --format json``."""
     sys.stderr.write(f"raysm: {text}\n")
     sys.stderr.flush()
 
@@ -92,18 +92,18 @@ def waiting_for(job: Job) -> str:
 
 
 def place_of(job: Job, *, say: Say = tell) -> Place:
-    """Return where the dashboard of a job is; one that still starts is waited for.
+    """Return the location of a job's dashboard; wait for a job that is starting.
 
     Args:
-        job: It runs, or will.
-        say: Is told that it waits.
+        job: A job that runs, or will.
+        say: Called with messages about the wait.
 
     Raises:
         InvalidRequest: The job has ended.
         ServiceError: The service refuses, or has been away for minutes.
     """
     stream = JobStream(job.chain)
-    # A job that has ended need not be read: it may have gigabytes of log.
+    # The log of a job that has ended may have gigabytes.
     if not job.done():
         # The last one: a driver that was started again has another port.
         events = (parse(line.text) for line in stream.new_lines())
@@ -114,7 +114,7 @@ def place_of(job: Job, *, say: Say = tell) -> Place:
 
 
 def _await_place(job: Job, stream: JobStream, say: Say) -> Place | None:
-    """Return the first place that the job tells from now on; None where it ends without."""
+    """Return the next location that the job reports; None if it ends without one."""
     say(waiting_for(job))
     for line in stream.follow():
         event = parse(line.text)
@@ -126,18 +126,18 @@ def _await_place(job: Job, stream: JobStream, say: Say) -> Place | None:
 
 @contextlib.contextmanager
 def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell) -> Iterator[Reached]:
-    """Yield how a job's dashboard is reached from here, once it answers there: the first question starts it.
+    """Yield the dashboard's address on this machine, once the dashboard answers: the first request starts it.
 
     Args:
-        job: It runs.
-        place: Where it said that its dashboard is.
-        limit_s: Seconds that the dashboard may take to come up.
-        say: Is told that it waits.
+        job: The running job.
+        place: The location of its dashboard.
+        limit_s: Seconds that the dashboard may take to start.
+        say: Called with messages about the wait.
 
     Raises:
         ForeignListener: The instances share this machine, and another user's process has the dashboard's port.
         InvalidRequest: The job cannot be entered.
-        NotDone: The dashboard has not come up in time.
+        NotDone: The dashboard has not started in time.
         ServiceError: The service refuses.
     """
     with _tunnel(job, place) as tunnel:
@@ -147,15 +147,15 @@ def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell)
 
 def _tunnel(job: Job, place: Place) -> "Tunnel":
     if not job.service.target.is_billed:
-        # What connects to the tunnel sends the token, and would learn of a refusal only that nothing answers.
+        # Checked here too, since a client of the tunnel only sees that nothing answers.
         has_own_listener(place.address.rpartition(":")[0], place.port)
     if job.api.update is not None or job.service.target.is_billed:
         return job.tunnel(place.port, on=place.host or None)
-    # Processing jobs cannot be entered on AWS; here its instances are in this machine's own networks.
+    # Processing jobs cannot be entered; here their instances are in this machine's own networks.
     from raysm.client.tunnel.tunnel import Tunnel
 
     host = place.address.rpartition(":")[0]
-    # A tunnel all the same: whose process listens is checked for each connection.
+    # A tunnel checks for each connection which user's process listens.
     return Tunnel(lambda: connect_to_own(host, place.port, ANSWER_S))
 
 
@@ -163,7 +163,7 @@ def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:
     deadline_s, is_told, answer_s = time.monotonic() + limit_s, False, SOON_S
     while not _answers(address, answer_s):
         if job.done():
-            # What the caller asks next fails at once, and says so better.
+            # The caller's next request fails at once with a better message.
             return
         if not is_told:
             # Only now: a dashboard that is up takes no wait.
@@ -194,37 +194,33 @@ atexit.register(_open.close)
 
 def get_job_submission_client_cluster_info(
     address: str,
-    # Ray gives all of these by their names, and may give more: a signature of our own would not be called.
+    # Ray passes all of these by name, and may pass more.
     create_cluster_if_needed: bool = False,
     cookies: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     headers: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> Any:
-    """Return how Ray's clients reach the cluster of a running job; Ray calls it for ``raysm://NAME``.
+    """Return Ray's ``ClusterInfo`` of a running job; Ray calls it for ``raysm://NAME``.
 
     Args:
-        address: The job's name, what follows ``raysm://``.
-        create_cluster_if_needed: Clusters are not made by being named.
+        address: The job's name, which follows ``raysm://``.
+        create_cluster_if_needed: Ignored.
         cookies: Passed on.
         metadata: Passed on.
         headers: Passed on, with the job's token.
 
-    Returns:
-        Ray's ``ClusterInfo``.
-
     Raises:
-        JobNotFound: There is no such job; the message has the names that are like it.
+        JobNotFound: There is no such job; the message has similar names.
         InvalidRequest: It has ended.
-        NotDone: Its dashboard did not come up within a minute of the first question.
+        NotDone: Its dashboard did not start within a minute of the first request.
     """
     from ray.dashboard.modules.dashboard_sdk import ClusterInfo
 
     try:
         job = find_job(unquote(address).strip("/"), connect(_target()))
-        # Right after a session's start it is not there yet; Ray would then report a failed connection.
         place = place_of(job)
-        # Open until the end of the process: `ray job logs --follow` comes back by it for hours.
+        # Open until the end of the process: `ray job logs --follow` uses it for hours.
         way = _open.enter_context(way_to(job, place))
     except RaysmError as error:
         raise _shown_by_click(error) from error
@@ -237,14 +233,9 @@ def get_job_submission_client_cluster_info(
 
 
 class ClientBuilder:
-    """What ``ray.init("raysm://NAME")`` asks for: a connection of Ray Client, which there is none."""
+    """Refuses ``ray.init("raysm://NAME")``, which would be Ray Client."""
 
     def __init__(self, address: str | None) -> None:
-        """Refuse.
-
-        Raises:
-            InvalidRequest: Always.
-        """
         name = address or "NAME"
         # Ray's own maintainers point from it to the Jobs API: https://docs.ray.io/en/latest/cluster/running-applications
         raise InvalidRequest(

@@ -85,7 +85,7 @@ class DirectAccess(InstanceAccess):
             f"Content-Length: {len(content)}\r\n\r\n"
         )
         try:
-            # What passes here may be a job's token; the server may have ended, and its port be another user's.
+            # A job's token may pass here; the server may have ended, and another user have its port.
             connection = connect_to_own(str(parts.hostname), int(parts.port or 80), CONNECT_S)
             try:
                 connection.settimeout(CONNECT_S)
@@ -131,14 +131,14 @@ _log = logging.getLogger("raysm")
 
 
 SWITCHABLE = (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING)
-"""While a job does these, the page above says, it may be switched."""
+"""Statuses in which the documentation allows the switch."""
 
 
 def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
-    """Switch the remote debugging of a job that runs.
+    """Switch the remote debugging of a running job.
 
     Raises:
-        InvalidRequest: Its API has no remote debugging, the job is isolated, or it is not running just now.
+        InvalidRequest: Its API has no remote debugging, the job is isolated, or it is not running.
         ServiceError: The service refused.
     """
     name, description = chain.name, chain.describe()
@@ -154,7 +154,7 @@ def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
     try:
         chain.service.update(chain.api, name, RemoteDebugConfig={"EnableRemoteDebug": enabled})
     except ServiceError as error:
-        # An account that forbids remote debugging refuses by the same code as one that has not granted the call.
+        # The code is the same for an account that forbids remote debugging and for a missing permission.
         if not error.code.startswith("AccessDenied"):
             raise
         raise ServiceError(
@@ -165,7 +165,7 @@ def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
 
 
 def session_commands(job: str) -> tuple[str, str]:
-    """Return the commands that open a shell in the first instance of ``job``, and that bring its dashboard here."""
+    """Return two commands: a shell in the first instance of ``job``, and a tunnel to its dashboard."""
     port = Ports().dashboard
     shell = f"aws ssm start-session --target sagemaker-training-job:{job}_algo-1"
     parameters = f'{{"portNumber":["{port}"],"localPortNumber":["{port}"]}}'
@@ -173,7 +173,7 @@ def session_commands(job: str) -> tuple[str, str]:
 
 
 ACCESS: Mapping[str, Callable[[Service], InstanceAccess]] = {"aws": PluginAccess, "local": DirectAccess}
-"""By the kind of target."""
+"""Access by kind of target."""
 
 HOST = re.compile(r"algo-([1-9]\d{0,3})")
 HEAD = "algo-1"
@@ -229,14 +229,14 @@ def _admit(chain: Chain, on: str | None) -> tuple[InstanceAccess, str, str]:
         raise InvalidRequest(
             f"{description.name} is a {chain.api.title} job, which has no remote debugging; submit a Training job"
         )
-    # No container runs before and after this status.
+    # Containers run only in this status.
     if description.secondary is not SecondaryStatus.TRAINING:
         raise InvalidRequest(
             f"{description.name} is {description.secondary or description.status}: it can be entered while it is "
             f"{SecondaryStatus.TRAINING}"
         )
     host = _host(description, on)
-    # Before remote debugging is switched on, for others too.
+    # Before remote debugging is switched on for everyone.
     access.check()
     if not (description.answer.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"):
         switch_remote_debugging(chain, enabled=True)
@@ -249,7 +249,7 @@ def _admit(chain: Chain, on: str | None) -> tuple[InstanceAccess, str, str]:
 def _host(description: Description, on: str | None) -> str:
     count = sum(number for _, number in description.instances)
     if on is None:
-        # Which group has the head is only in the request, which the service does not return.
+        # The service does not return the request, which names the head's group.
         if len(description.instances) > 1:
             raise InvalidRequest(f"{description.name} has instance groups: name the instance, on='algo-1'")
         return HEAD

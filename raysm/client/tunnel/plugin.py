@@ -36,7 +36,7 @@ INSTALL = (
     f"RPM: sudo dnf install -y {DOWNLOADS}/linux_64bit/session-manager-plugin.rpm (linux_arm64 on ARM)"
 )
 OPENED = re.compile(r"Port (\d+) opened for sessionId")
-"""What the plugin prints once it listens (github.com/aws/session-manager-plugin, portsession)."""
+"""The plugin's output once it listens (github.com/aws/session-manager-plugin, portsession)."""
 OPEN_S = 60.0
 AGENT_S = 60.0
 """An agent that was just switched on takes some time to connect."""

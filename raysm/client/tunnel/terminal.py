@@ -81,7 +81,7 @@ class MarkedCommand:
 
 
 SHELL = "if command -v bash >/dev/null 2>&1; then bash; else sh; fi"
-"""What runs where no command is given."""
+"""The command that runs if none is given."""
 
 CHUNK_BYTES = 1 << 16
 QUIET_S = 0.5

@@ -95,7 +95,6 @@ class _Server(socketserver.ThreadingTCPServer):
         try:
             there = self.connect()
         except (OSError, RaysmError) as error:
-            # The visitor sees a connection that is closed, as from a proxy whose server is down.
             _log.info("the tunnel at %s:%s: %s", *self.server_address[:2], error)
             return
         with self._lock:
@@ -125,35 +124,16 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class InstanceAccess(abc.ABC):
-    """Access to the instances of jobs of one target."""
+    """Access to the instances of jobs of one target; ``opening`` describes the arguments and errors."""
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Check what this machine needs for it.
-
-        Raises:
-            MissingDependency: A program is not installed; the message says how to install it.
-        """
+        """Check what this machine needs for it; raise MissingDependency if a program is not installed."""
 
     @abc.abstractmethod
     def open_tunnel(self, job: str, host: str, port: int, local_port: int) -> Tunnel:
-        """Return a tunnel to ``port`` on the loopback of the instance ``host`` of a running job.
-
-        Raises:
-            InvalidRequest: The local port is taken.
-            ServiceError: The instance cannot be reached.
-        """
+        """Return a tunnel to ``port`` on the loopback of the instance ``host`` of a running job."""
 
     @abc.abstractmethod
     def run(self, job: str, host: str, command: Sequence[str], terminal: Terminal) -> int:
-        """Run a command in the instance before the user's terminal; return its exit code.
-
-        Args:
-            job: The job's name.
-            host: The instance, ``algo-1``.
-            command: Its words; empty is a shell.
-            terminal: The user's. If it is no terminal, the command reads nothing.
-
-        Raises:
-            ServiceError: The instance cannot be reached, or the session ended before the command did.
-        """
+        """Run a command in the instance before the user's terminal; return its exit code."""

@@ -17,8 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raysm.contract.events import Event, Metric, Progress, Trial, best_of
 from raysm.errors import InvalidRequest, TrialFailed
-from raysm.request.early_stopping import Pbt
-from raysm.request.sweep import SweepWorkload
+from raysm.request.sweep import Pbt, SweepWorkload
 from raysm.workloads.nodes import Node, tasks_at_once
 from raysm.workloads.report import Report
 from raysm.workloads.sweep.head_files import serve_files

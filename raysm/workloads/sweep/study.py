@@ -23,8 +23,7 @@ from optuna.trial import TrialState
 from raysm.contract.events import Trial
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
-from raysm.request.early_stopping import Asha, Median, Pbt
-from raysm.request.sweep import SweepWorkload
+from raysm.request.sweep import Asha, Median, Pbt, SweepWorkload
 
 Draw = Callable[[Any], Mapping[str, Any]]
 """Draws all parameters from an Optuna trial."""

@@ -1,53 +1,16 @@
 """What jobs have cost and will cost."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
-from raysm import Cluster, InstanceGroup, JobRequest, Limits, Script
-from raysm.client.costs.bill import FORMING, IMAGE, PACKAGES, Span, bill_of, forecast, lines, most_expensive
+from raysm import Cluster, JobRequest, Limits, Script
+from raysm.client.costs.bill import bill_of, lines, most_expensive
 from raysm.client.costs.prices import Price, price_of
 from raysm.client.job.description import read
-from raysm.contract.job_api import PROCESSING, TRAINING
+from raysm.contract.job_api import TRAINING
 
 PRICE = Price(usd_per_hour=3.6, origin="a test's")
-SHAPE = Cluster("ml.g5.xlarge", count=4)  # with disks of its own: no volume
-
-
-def expected(cluster=SHAPE, **fields):
-    given = {"region": "us-east-1", "price": PRICE, "computing_s": 100.0, "input_bytes": 10**9, "output_bytes": 0}
-    return forecast(cluster, **given | {"lacks_ray": True} | fields)
-
-
-def test_every_phase_that_is_billed_has_a_best_and_a_worst():
-    phases = expected().phases
-    assert phases == {
-        "image": IMAGE,
-        "packages": PACKAGES,
-        "download": Span(2, 20),
-        "forming": FORMING,
-        "computing": Span(70, 150),
-        "upload": Span(0, 0),
-    }
-    assert all(span.least_s <= span.most_s for span in phases.values())
-
-
-def test_the_money_is_that_of_all_instances_at_best_and_at_worst():
-    job = expected()
-    assert job.billed == Span(
-        IMAGE.least_s + PACKAGES.least_s + 2 + FORMING.least_s + 70,
-        IMAGE.most_s + PACKAGES.most_s + 20 + FORMING.most_s + 150,
-    )
-    assert job.usd == (pytest.approx(4 * 0.001 * job.billed.least_s), pytest.approx(4 * 0.001 * job.billed.most_s))
-
-
-def test_a_size_that_nobody_knows_makes_the_worst_unknown_and_not_nothing():
-    job = expected(output_bytes=None)
-    assert job.billed.most_s is None
-    assert job.usd == (pytest.approx(4 * 0.001 * job.billed.least_s), None)
-    billed, money = (text for _, text in job.lines("ml.g5.xlarge"))
-    assert billed.startswith("at least 2 min of each instance (")
-    assert money.startswith("at least 0.57 USD: 4 x 3.6 USD/h (a test's)")
 
 
 def most(cluster, region="us-east-1", price=price_of, **limits):
@@ -75,12 +38,6 @@ def test_of_a_choice_of_types_the_dearest_is_the_most_and_one_without_a_price_ma
     assert most(more, price=price) == "unknown: no price of ml.p4d.24xlarge in us-east-1 is at hand"
 
 
-def test_follow_ups_and_warm_pools_are_part_of_the_most():
-    text = most(Cluster("ml.m5.large", keep_alive_s=1800), max_runtime_s=3600, max_restarts=2)
-    assert text.startswith("at most 0.42 USD with the volumes: ")
-    assert text.endswith("for the 3.5 h that it may take, its warm pool included")
-
-
 def test_the_most_counts_the_volumes_of_all_instances_and_is_unknown_where_their_price_is():
     # 730 GB cost as much an hour as 1 GB does in a month: 0.14 USD in us-east-1.
     assert most(Cluster("ml.m5.large", count=2, volume_gb=730), max_runtime_s=3600).startswith("at most 0.51 USD with")
@@ -88,16 +45,6 @@ def test_the_most_counts_the_volumes_of_all_instances_and_is_unknown_where_their
         "unknown: no price of the volume of ml.m5.large in sa-east-1 is at hand"
     )
     assert most(Cluster("ml.g5.xlarge"), max_runtime_s=3600).startswith("at most 1.41 USD: 1 x ml.g5.xlarge")
-
-
-def test_of_groups_one_price_that_is_missing_makes_all_unknown():
-    groups = [InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("gpu", "ml.g4dn.xlarge", 2)]
-    assert most(Cluster(groups=groups), max_runtime_s=3600).startswith(
-        "at most 1.59 USD with the volumes: 1 x ml.m5.large"
-    )
-    assert most(Cluster(groups=groups), "eu-west-1") == (
-        "unknown: no price of ml.m5.large or ml.g4dn.xlarge in eu-west-1 is at hand"
-    )
 
 
 BEGUN = datetime(2026, 11, 22, tzinfo=UTC)
@@ -108,12 +55,6 @@ def training(status="Completed", kind="ml.m5.large", count=2, volume_gb=0, **ans
     resources |= answer.pop("resources", {})
     names = {"TrainingJobName": "a", "TrainingJobArn": "arn", "TrainingJobStatus": status}
     return read(TRAINING, {**names, "TrainingStartTime": BEGUN, "ResourceConfig": resources, **answer})
-
-
-def processing(**answer):
-    names = {"ProcessingJobName": "a", "ProcessingJobArn": "arn", "ProcessingJobStatus": "Completed"}
-    cluster = {"InstanceType": "ml.m5.large", "InstanceCount": 3, "VolumeSizeInGB": 0}
-    return read(PROCESSING, {**names, "ProcessingResources": {"ClusterConfig": cluster}, **answer})
 
 
 def priced(instance_type, region):
@@ -160,13 +101,6 @@ def test_of_instance_groups_each_has_its_own_price_and_one_that_is_missing_hides
 def test_a_job_that_never_got_an_instance_costs_nothing():
     waited = training("Failed", TrainingStartTime=None)
     assert bill_of([waited], "us-east-1", priced).usd == 0
-
-
-def test_a_processing_job_s_time_is_from_its_begin_to_its_end_and_said_to_be_about():
-    ended = BEGUN + timedelta(seconds=40)
-    bill = bill_of([processing(ProcessingStartTime=BEGUN, ProcessingEndTime=ended)], "us-east-1", priced)
-    assert bill.usd == pytest.approx(3 * 40 * 0.001)
-    assert "each billed for about 40 s" in lines(bill)[0][1]
 
 
 def test_instances_that_stay_warm_are_named_with_what_they_cost_at_most():

@@ -4,8 +4,7 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 
 from raysm.client.doctor.case import Intent, State
-from raysm.client.submit import prepare
-from raysm.request import Cluster, InstanceGroup, Limits, Script
+from raysm.request import Cluster, InstanceGroup
 from tests.support import aws_account
 from tests.support.sagemaker import SESSION, refusal
 
@@ -72,23 +71,6 @@ def test_a_quota_is_compared_with_the_number_of_instances(account):
     assert "--desired-value 5" in finding.remedy
 
 
-def test_spot_and_processing_have_quotas_of_their_own(account):
-    one = Cluster("ml.m5.large")
-    assert quotas(account, one, limits=Limits(spot=True))[0].state is State.BAD
-    assert quotas(account, Cluster("ml.m5.large", count=3), kind="processing")[0].state is State.BAD
-    assert quotas(account, one, kind="processing")[0].state is State.GOOD
-
-
-def test_an_applied_value_wins_over_the_default(account):
-    account.quotas.defaults["ml.m5.large for training job usage"] = 100
-    assert quotas(account, Cluster("ml.m5.large", count=5))[0].state is State.BAD
-
-
-def test_who_may_not_list_quotas_could_not_look(account):
-    account.refuse("list_service_quotas")
-    assert account.findings()["quota"][0].state is State.UNKNOWN
-
-
 def test_groups_of_one_type_are_counted_together_and_warm_pools_beside(account):
     groups = (InstanceGroup("a", "ml.m5.large", 2), InstanceGroup("b", "ml.m5.large", 3))
     assert quotas(account, Cluster(groups=groups))[0].state is State.BAD
@@ -115,17 +97,6 @@ def test_of_a_choice_of_types_one_whose_quota_suffices_is_enough(account):
     assert states("ml.c5.large", "ml.p3.2xlarge") == [(State.BAD, False), (State.UNKNOWN, True)]
     account.quotas.applied["ml.g5.xlarge for training job usage"] = 1
     assert states("ml.c5.large", "ml.g5.xlarge") == [(State.BAD, True), (State.BAD, True)]
-
-
-def test_a_job_of_which_all_is_known_is_planned(account, tmp_path):
-    (tmp_path / "train.py").touch()
-    script = Script(str(tmp_path / "train.py"))
-
-    def plan():
-        return prepare(script, cluster=Cluster("ml.m5.large"), on=account.service).plan
-
-    (finding,) = account.findings(plan=plan)["plan"]
-    assert (finding.state, finding.text) == (State.GOOD, "CreateTrainingJob keeps to the API's rules")
 
 
 def plugin(folder, monkeypatch, version=None):

@@ -7,7 +7,6 @@ import pytest
 
 from raysm.client.doctor.case import Intent, State
 from raysm.client.doctor.rights import names_of
-from raysm.contract.job_api import InputManifest
 from raysm.request import Cluster, Input, Security
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET, ROLE
@@ -99,26 +98,6 @@ def test_the_root_user_may_do_everything():
         assert made.findings()["your rights"][0].state is State.GOOD
 
 
-def test_a_role_that_may_not_write_to_the_jobs_mlflow_is_told_so_and_one_without_mlflow_is_not_asked(account):
-    account.deny("sagemaker-mlflow:LogBatch")
-    assert account.findings()["role's rights"][0].state is State.GOOD
-    server = f"arn:aws:sagemaker:{account.service.region}:{ACCOUNT}:mlflow-tracking-server/ours"
-    (finding,) = account.findings(Intent(cluster=Cluster("ml.m5.large"), tracking=server))["role's rights"]
-    assert finding.state is State.BAD
-    (statement,) = document(finding.remedy, "--policy-document")["Statement"]
-    assert (statement["Action"], statement["Resource"]) == (["sagemaker-mlflow:LogBatch"], server)
-
-
-@pytest.mark.parametrize("action", ["ssm:StartSession", "ssm:ResumeSession", "sagemaker:UpdateTrainingJob"])
-def test_who_may_not_enter_jobs_is_told_so_where_the_job_is_to_be_entered(account, action):
-    account.deny(action)
-    assert account.findings()["your rights"][0].state is State.GOOD
-    entered = Intent(cluster=Cluster("ml.m5.large"), security=Security(remote_debug=True))
-    (finding,) = account.findings(entered)["your rights"]
-    assert finding.state is State.BAD
-    assert action in finding.text
-
-
 def test_a_case_has_its_own_names(account):
     intent = Intent(
         inputs={"a": Input("s3://data/x/"), "b": Input("s3://data/y"), "c": Input("/tmp/z")},
@@ -139,15 +118,6 @@ def test_a_case_has_its_own_names(account):
     assert names["package_repository"] == (intent.pip_index,)
     assert names["mlflow"] == names["mlflow_app"] == (intent.tracking,)
     assert (names["volume_key"], names["subnet"], names["remote_debug"]) == ((), (), ("yes",))
-
-
-def test_of_a_manifest_its_own_address_counts_and_that_of_what_it_lists(account):
-    manifest = InputManifest(prefix="s3://images/a/", names=["1.png"])
-    account.make_bucket("lists", REGION)
-    account.s3.put_object(Bucket="lists", Key="m", Body=manifest.content())
-    names = names_of(account.case(Intent(inputs={"x": Input("s3://lists/m", manifest=True)})))
-    assert names["input_bucket"] == ("lists", "images")
-    assert names["input_prefix"] == ("lists/m", "images/a/")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 import json
 import os
-import pty
 import sys
 import textwrap
-import threading
 import time
 from types import SimpleNamespace
 
@@ -166,12 +164,6 @@ def test_a_plugin_that_opens_no_port_is_reported_with_its_words_and_its_session_
     assert ssm.terminated == ["s-1"]
 
 
-def test_an_agent_that_is_not_connected_yet_is_waited_for(plugin):
-    ssm = Ssm(refusal("TargetNotConnected", "x is not connected."))
-    with plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0):
-        assert len(ssm.started) == 2
-
-
 def test_an_agent_that_never_connects_is_reported_with_its_last_line(plugin):
     ssm = Ssm(refusal("TargetNotConnected", "x is not connected."), lines=["AccessDenied: OpenControlChannel"])
     with pytest.raises(ServiceError, match=r"four permissions of ssmmessages.*last line: AccessDenied: OpenControl"):
@@ -212,36 +204,3 @@ def test_a_command_shows_its_output_alone_and_returns_its_exit_code(plugin, code
     assert plugin.access(ssm).run("job", "algo-1", command, user.terminal) == code
     assert user.text() == b"it is\nhere\n"
     assert ssm.started[0]["DocumentName"] == "AWS-StartInteractiveCommand"
-
-
-def test_a_session_that_ends_before_the_command_is_an_error_with_the_plugins_words(plugin):
-    plugin.write(program="import sys; print({version!r} if '--version' in sys.argv else 'KMS refused', {calls!r})")
-    user = Reader()
-    with pytest.raises(ServiceError, match="ended before the command did: KMS refused"):
-        plugin.access().run("job", "algo-1", ["true"], user.terminal)
-    assert user.text() == b""
-
-
-def test_keys_of_the_users_terminal_reach_the_command(plugin):
-    master, slave = pty.openpty()
-    shown = []
-    try:
-        typing = threading.Thread(target=_type_when_asked, args=(master, shown))
-        typing.start()
-        command = ["sh", "-c", "printf 'name? '; read name; echo \"hello $name\""]
-        assert plugin.access().run("job", "algo-1", command, Terminal(slave, slave)) == 0
-        os.write(slave, b"(end)")
-        typing.join(DEADLINE_S)
-    finally:
-        os.close(slave)
-        os.close(master)
-    assert b"hello you" in b"".join(shown)
-
-
-def _type_when_asked(master, shown):
-    is_asked = False
-    while b"(end)" not in b"".join(shown):
-        shown.append(os.read(master, 4096))
-        if b"name? " in b"".join(shown) and not is_asked:
-            is_asked = True
-            os.write(master, b"you\n")

@@ -7,13 +7,13 @@ import pytest
 
 from raysm.bootstrap.exit_status import exception_beside
 from raysm.client.source.function import pickled_call
-from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidPayload
 from raysm.request import JobRequest, PickledFunction
 from raysm.workloads.runners.programs import run_function
 from tests.support.driving import drive, refusal_without
+from tests.support.payloads import pack_payload
 
 FUNCTION = PickledFunction(name="work", python="3.11")
 
@@ -34,7 +34,7 @@ def driven(function, base, folder):
     """Have the driver call a function; return its process, and the failure that it recorded."""
     python = ".".join(platform.python_version_tuple()[:2])
     request = JobRequest(name="job", workload=PickledFunction(name=function.__name__, python=python))
-    payload.pack(request, Paths(base).payload, function=pickled_call(function, (), {}))
+    pack_payload(request, Paths(base).payload, function=pickled_call(function, (), {}))
     return drive(Paths(base), folder)
 
 

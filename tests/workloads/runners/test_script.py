@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from raysm.bootstrap.variables import DRIVER
-from raysm.contract import payload
 from raysm.contract.names import FAILURE_RECORD
 from raysm.contract.paths import Paths
 from raysm.contract.result import Manifest
 from raysm.contract.store import sha256_of
 from raysm.request import JobRequest, Script
 from tests.support.driving import drive, pack_script
+from tests.support.payloads import pack_payload
 
 
 def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path):
@@ -39,7 +39,7 @@ def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path)
 def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_says_so(instance, tmp_path):
     (tmp_path / "train.py").write_text("import ray\nprint(ray.joined)\n")
     workload = Script(str(tmp_path / "train.py"), ray_init=True)
-    payload.pack(JobRequest(name="job", workload=workload), instance.payload)
+    pack_payload(JobRequest(name="job", workload=workload), instance.payload)
     done, _ = drive(instance, tmp_path, PYTHONPATH=stand_in_for_ray(tmp_path))
     assert done.stdout == "['auto']\n", done.stderr
 
@@ -90,7 +90,7 @@ def test_a_script_that_does_not_compile_says_where(instance, tmp_path):
     (tmp_path / "source" / "train.py").write_text("def f(:\n")
     # A folder travels unread: another Python may run it.
     script = Script("train.py", source_dir=str(tmp_path / "source"))
-    payload.pack(JobRequest(name="job", workload=script), instance.payload)
+    pack_payload(JobRequest(name="job", workload=script), instance.payload)
     done, failure = drive(instance, tmp_path)
     assert done.returncode == 1
     assert failure.error_type == "SyntaxError"
@@ -145,7 +145,7 @@ def test_hyperparameters_that_the_arguments_do_not_show_are_named_once(instance,
             hyperparameters_as_args=as_args,
         )
         shutil.rmtree(instance.payload, ignore_errors=True)
-        payload.pack(request, instance.payload)
+        pack_payload(request, instance.payload)
         done, _ = drive(instance, tmp_path)
         lines = done.stdout.splitlines()
         assert lines[-1] == ("['--epochs', '3']" if as_args else "[]"), done.stderr

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from raysm.contract import payload
 from raysm.contract.events import Progress, parse
 from raysm.contract.names import FAILURE_RECORD
 from raysm.contract.paths import Paths
@@ -20,6 +19,7 @@ from raysm.request import Input, JobRequest, Similarity
 from raysm.workloads.runner import load_runner
 from raysm.workloads.runners.similarity import SimilarityRunner
 from tests.support.driving import drive, payload_of, refusal_without
+from tests.support.payloads import pack_payload
 from tests.support.reference import neighbors
 
 
@@ -40,7 +40,7 @@ def pack_similarity(base: Path, rows, distribution="FullyReplicated", **workload
     request = JobRequest(
         name="digits", workload=Similarity(**workload), inputs={"matrix": Input("/data", distribution=distribution)}
     )
-    payload.pack(request, paths.payload)
+    pack_payload(request, paths.payload)
     return paths
 
 

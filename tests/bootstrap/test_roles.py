@@ -1,11 +1,13 @@
-"""A worker in this very process: what it makes of its policy's decisions; ``test_life_cycle`` has whole clusters."""
+"""A head in this very process: what it makes of its policy's decisions; ``test_life_cycle`` has whole clusters."""
 
 from dataclasses import replace
 
 import pytest
 
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
+from raysm.bootstrap.head import Head
 from raysm.bootstrap.worker import Worker
+from raysm.contract import events
 from raysm.errors import ClusterNotFormed
 from tests.support.bootstraps import Cluster, live, request
 
@@ -33,3 +35,10 @@ def test_a_worker_without_which_the_job_may_begin_leaves_it_to_the_others(tmp_pa
     instance = Cluster(tmp_path, request(2, join_timeout_s=0.5, min_instances=1)).prepare("algo-2")
     assert live(Worker, instance) == ExitStatus(0)
     assert "leaving it to the others, as min_instances=1 says" in capfd.readouterr().err
+
+
+def test_a_head_that_is_told_to_stop_before_its_cluster_is_formed_ends_as_stopped(tmp_path, capfd):
+    status = live(Head, Cluster(tmp_path, request(2)).prepare("algo-1"), Head.stop)
+    assert status == ExitStatus(STOPPED, stopped=True)
+    states = filter(None, map(events.parse, capfd.readouterr().out.splitlines()))
+    assert [state.name for state in states] == ["joined", "stopping"]
