@@ -4,7 +4,6 @@
 weights too. As a script of a job, it is one of the four as well.
 """
 
-import os
 from pathlib import Path
 
 import torch
@@ -38,12 +37,6 @@ MODES = {
     "pipeline x tensor": Parallel(pipeline=2, tensor=2, microbatches=4),
     "memory": Parallel(shard=2, pipeline=2, microbatches=4, optimize="memory", offload=True),
 }
-
-ACROSS = {
-    name: MODES[name]
-    for name in ("hybrid shard", "data x pipeline", "data x pipeline, spread", "data x tensor", "shard x pipeline")
-}
-"""Modes whose groups lie in different ways over two instances of two workers each."""
 
 MAX_NORM = 0.5
 """Of the gradients, where they are clipped: about half of what most of them have."""
@@ -229,28 +222,20 @@ def relay(modes, folder):
     return losses, weights
 
 
-def work(folder, modes=ACROSS, others=False):
+def main(arguments):
     """Be one rank of a launch; leave what was found in the folder."""
+    folder = Path(arguments[0])
     torch.set_num_threads(1)
-    results = {name: train(parallel, **(TRAINED[name] if others else {})) for name, parallel in modes.items()}
-    if others:
-        results["bf16"] = train(Parallel(shard=2, pipeline=2, microbatches=4), precision="bf16")
-        results["measured"] = train(Parallel(pipeline=4, microbatches=4), example=data()[:8])
-        results["named"] = train(Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"])
-        results["ddp, accumulated"] = train(MODES["ddp"], max_norm=MAX_NORM, accumulate=3)
-        results["norms, evaluated"] = [evaluated_norms(Parallel(shard=4)), evaluated_norms(Parallel())]
-        results["normed"] = normed(Parallel(shard=4))
-        results["normed, memory"] = normed(Parallel(shard=4, optimize="memory"))
-        results["normed, bf16"] = normed(Parallel(shard=4), "bf16")
-        results["normed, pipeline"] = normed(Parallel(data=2, pipeline=2, microbatches=2))
-        results["relay"] = relay(RELAY, folder)
+    results = {name: train(parallel, **TRAINED[name]) for name, parallel in MODES.items()}
+    results["bf16"] = train(Parallel(shard=2, pipeline=2, microbatches=4), precision="bf16")
+    results["measured"] = train(Parallel(pipeline=4, microbatches=4), example=data()[:8])
+    results["named"] = train(Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"])
+    results["ddp, accumulated"] = train(MODES["ddp"], max_norm=MAX_NORM, accumulate=3)
+    results["norms, evaluated"] = [evaluated_norms(Parallel(shard=4)), evaluated_norms(Parallel())]
+    results["normed"] = normed(Parallel(shard=4))
+    results["normed, memory"] = normed(Parallel(shard=4, optimize="memory"))
+    results["normed, bf16"] = normed(Parallel(shard=4), "bf16")
+    results["normed, pipeline"] = normed(Parallel(data=2, pipeline=2, microbatches=2))
+    results["relay"] = relay(RELAY, folder)
     torch.save(results, folder / f"rank-{training.rank()}.pt")
     torch.distributed.destroy_process_group()
-
-
-def main(arguments):
-    work(Path(arguments[0]), MODES, others=True)
-
-
-if __name__ == "__main__":
-    work(Path(os.environ["SM_MODEL_DIR"]))
