@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from raysm.client.sweep_result import SweepResult
     from raysm.client.tuning import Tuning, attach_tuning, tune
     from raysm.errors import JobFailed, JobStopped, RaysmError
-    from raysm.grid.batch_job.definition import ControllerJob
+    from raysm.grid.batch_job.controller_job import ControllerJob
     from raysm.grid.row import GridRow
-    from raysm.grid.rows.query import Query
-    from raysm.grid.rules import Rules
+    from raysm.grid.rows.databases import Query
     from raysm.grid.shards import shards
+    from raysm.grid.task import Rules
     from raysm.request import (
         AWS,
         Cluster,
@@ -151,10 +151,10 @@ _HOMES = {
     "raysm.client.sweep_result": ("SweepResult",),
     "raysm.client.tuning": ("Tuning", "attach_tuning", "tune"),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
-    "raysm.grid.batch_job.definition": ("ControllerJob",),
+    "raysm.grid.batch_job.controller_job": ("ControllerJob",),
     "raysm.grid.row": ("GridRow",),
-    "raysm.grid.rows.query": ("Query",),
-    "raysm.grid.rules": ("Rules",),
+    "raysm.grid.rows.databases": ("Query",),
+    "raysm.grid.task": ("Rules",),
     "raysm.grid.shards": ("shards",),
     "raysm.views.experiments.table": ("Jobs", "jobs"),
     "raysm.views.grid.grid": ("Grid",),

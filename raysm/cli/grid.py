@@ -1,36 +1,47 @@
 """The command ``raysm grid``: what is asked for on the command line and in files, and how its answer is printed."""
 
 import functools
+import json
+import signal
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 from rich.text import Text
 
-from raysm.cli import grid_by_batch, grid_row, grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
 from raysm.cli.console import Console, print_answer
-from raysm.cli.grid_events import follow
-from raysm.cli.rows_source import named_source
-from raysm.cli.sending import options_of
+from raysm.cli.report import print_result
+from raysm.cli.sending import check_output, options_of
+from raysm.client.job.description import Status
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
-from raysm.grid.attempt import TaskState
+from raysm.grid.batch_job.array_child import RowJob, RowJobs, slice_of
+from raysm.grid.batch_job.controller_job import ControllerJob, SentController, send
+from raysm.grid.batch_job.handover import exit_code, take_up
+from raysm.grid.endings import brief
 from raysm.grid.filling import Template
-from raysm.grid.grid_file import GridFile, read_grid_file
-from raysm.grid.grid_request import GridRequest
-from raysm.grid.planning import planned
-from raysm.grid.rows.source import MAX_ROWS, Source
-from raysm.grid.rules import Rules
-from raysm.grid.running import open_running
+from raysm.grid.grid_request import GridFile, GridRequest, read_grid_file
+from raysm.grid.local_grids import grid_names, only_grid
+from raysm.grid.planning import Planned, planned
+from raysm.grid.row import KEY
+from raysm.grid.rows.databases import Query
+from raysm.grid.rows.source import MAX_ROWS, Source, source_of
+from raysm.grid.running import Running, open_running
 from raysm.grid.snapshot import snapshot
+from raysm.grid.task import Rules, TaskState
 from raysm.request.cluster import LOCAL_TYPE
-from raysm.views.grid.plan_text import plan_lines
-from raysm.views.grid.screen import screen_lines
+from raysm.views.grid.handle import GridHandle, attach_grid
+from raysm.views.grid.text import plan_lines, screen_lines
+from raysm.views.grid.watching import watch
 
 __all__ = ["request_of", "run"]
 
@@ -43,89 +54,65 @@ RULES = {
     "any_type": "any_type",
     "rate": "rate",
 }
-"""Flags, and the rules that they are."""
+"""Fields of Rules by flag."""
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
-    """Do what the verb says; return the exit code, None where it is 0.
+    """Run a verb; return the exit code, None for 0.
 
     Raises:
-        InvalidRequest: What is asked for cannot be.
+        InvalidRequest: A flag or a file is invalid.
     """
     return VERBS[arguments.verb](arguments, console)
 
 
-def _plan(arguments: Arguments, console: Console) -> None:
-    print_answer(planned(request_of(arguments)).plan, plan_lines, console, as_json=arguments.json)
+def _say(text: str, console: Console) -> None:
+    """Print a line as it is: a row's name may look like markup, and lines that are grepped must not be wrapped."""
+    console.print(Text(text), soft_wrap=True)
 
 
-def _run(arguments: Arguments, console: Console) -> int:
-    # Planned first: what cannot be is refused before anything is sent.
-    grid = planned(request_of(arguments))
-    file = _file(arguments)
-    controller = grid_by_batch.controller_of(arguments, {} if file is None else file.batch)
-    if controller is not None:
-        return grid_by_batch.run(grid, controller, arguments, console)
-    running = open_running(
-        grid.request,
-        grid.tasks,
-        grid.facts,
-        functools.lru_cache(Service),
-        goes_on=arguments.go_on,
-        planned_usd=grid.plan.usd,
-    )
-    try:
-        shown = Console(stderr=True) if arguments.json else console
-        left = (
-            f"{region} was removed from the grid: its open jobs run to their end, and no job starts there"
-            for region in running.left
-        )
-        for note in (*grid.plan.notes, *left):
-            shown.print(Text(f"note: {note}"), soft_wrap=True)
-        shown.print(
-            Text(f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new"), soft_wrap=True
-        )
-        follow(running, shown)
-        view = snapshot(running.store, running.clock.now())
-    except KeyboardInterrupt:
-        text = (
-            f"its jobs keep running: run the same command to continue, or raysm grid stop {grid.plan.name} to stop them"
-        )
-        shown.print(Text(text), soft_wrap=True)
-        raise
-    finally:
-        running.close()
-    print_answer(view, screen_lines, console, as_json=arguments.json)
-    return 0 if set(view.states) <= {TaskState.DONE, TaskState.SKIPPED} else 1
+def _messages(arguments: Arguments, console: Console) -> Console:
+    """Return where messages go: with --json, stdout is for the answer."""
+    return Console(stderr=True) if arguments.json else console
+
+
+# -- what is asked for
 
 
 def request_of(arguments: Arguments) -> GridRequest:
-    """Return the grid that a command line asks for; flags win over its file, and that over the project's.
+    """Return the grid that a command line asks for; flags override its file, and that the project's file.
 
     Raises:
-        InvalidRequest: A file or a flag says what cannot be, or nothing says where rows come from.
+        InvalidRequest: A file or a flag is invalid, or there are no rows.
     """
-    path = Path(arguments.what)
-    file = _file(arguments)
+    path, file = Path(arguments.what), _file(arguments)
     settings = _settings(arguments, file, path)
     workload, options = settings.workload(), options_of(settings)
-    # The name of a task is each row's own, and of finished jobs the grid's store knows.
+    # The name of a task is each row's own, and the grid's store knows the finished jobs.
     for name in ("name", "if_done"):
         options.pop(name, None)
     own_types = () if settings.on.names_own_types else (LOCAL_TYPE,)
-    spot = arguments.spot
+    source = named_source(arguments) or (file.source if file is not None else None)
+    if source is None:
+        raise InvalidRequest("the grid has no rows; give --rows FILE or --sql DATABASE QUERY")
+    rules = (file.rules if file is not None else None) or Rules()
+    chosen: dict[str, Any] = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
     return GridRequest(
         name=arguments.name or (file.name if file is not None else path.stem),
         template=Template(workload=workload, target=settings.target(role=NO_ROLE), options=options),
-        source=_source(arguments, file),
+        source=source,
         regions=tuple(arguments.regions) or (file.regions if file is not None else ()),
         instance_types=tuple(arguments.instance_type) or (file.instance_types if file is not None else ()) or own_types,
         count=_first(arguments.instances, file and file.count, 1),
-        markets=(True,) if spot else (file.markets if file is not None else None) or (False,),
-        rules=_rules(arguments, file),
+        markets=(True,) if arguments.spot else (file.markets if file is not None else None) or (False,),
+        rules=replace(rules, **{rule: value for rule, value in chosen.items() if value is not None}),
         max_rows=_first(arguments.max_rows, file and file.max_rows, MAX_ROWS),
         shared=arguments.shared,
     )
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
 
 
 def _file(arguments: Arguments) -> GridFile | None:
@@ -144,28 +131,336 @@ def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settin
     return Settings([Layer(values=base.values, origin=base.origin), asked])
 
 
-def _source(arguments: Arguments, file: GridFile | None) -> Source:
-    source = named_source(arguments) or (file.source if file is not None else None)
-    if source is None:
-        raise InvalidRequest("the grid has no rows; give --rows FILE or --sql DATABASE QUERY")
-    return source
+def named_source(arguments: Arguments) -> Source | None:
+    """Return the source of rows that the flags name, or None.
+
+    Raises:
+        InvalidRequest: A flag lacks the one that it belongs to, or a parameter is given twice.
+    """
+    if arguments.param and not arguments.sql:
+        raise InvalidRequest("--param goes with a query: --sql DATABASE QUERY")
+    if arguments.columns and arguments.rows is None:
+        raise InvalidRequest("--columns goes with --rows FILE, a file whose first line has no column names")
+    if arguments.sql:
+        database, text = arguments.sql
+        params: dict[str, str] = {}
+        for word in arguments.param:
+            name, equals, value = word.partition("=")
+            if not (name and equals):
+                raise InvalidRequest(f"--param takes NAME=VALUE, got {word!r}")
+            if name in params:
+                raise InvalidRequest(f"the parameter {name!r} is given twice")
+            params[name] = value
+        return source_of(Query(text, on=database, params=params))
+    if arguments.rows is None:
+        return None
+    source = source_of(arguments.rows)
+    return source.with_columns(arguments.columns) if arguments.columns else source
 
 
-def _rules(arguments: Arguments, file: GridFile | None) -> Rules:
-    rules = (file.rules if file is not None else None) or Rules()
-    chosen = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
-    return replace(rules, **{rule: value for rule, value in chosen.items() if value is not None})
+# -- plan and run
 
 
-def _first(*values: Any) -> Any:
-    return next(value for value in values if value is not None)
+def _plan(arguments: Arguments, console: Console) -> None:
+    print_answer(planned(request_of(arguments)).plan, plan_lines, console, as_json=arguments.json)
+
+
+def _run(arguments: Arguments, console: Console) -> int:
+    # Planned first, so that an invalid request sends nothing.
+    grid = planned(request_of(arguments))
+    file = _file(arguments)
+    controller = controller_of(arguments, {} if file is None else file.batch)
+    if controller is not None:
+        return _run_by_batch(grid, controller, arguments, console)
+    shown = _messages(arguments, console)
+    running = open_running(
+        grid.request,
+        grid.tasks,
+        grid.facts,
+        functools.lru_cache(Service),
+        goes_on=arguments.go_on,
+        planned_usd=grid.plan.usd,
+    )
+    try:
+        for note in grid.plan.notes:
+            _say(f"note: {note}", shown)
+        for region in running.left:
+            text = f"{region} was removed from the grid: its open jobs run to their end, and no job starts there"
+            _say(f"note: {text}", shown)
+        _say(f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new", shown)
+        follow(running, shown)
+        view = snapshot(running.store, running.clock.now())
+    except KeyboardInterrupt:
+        command = f"raysm grid stop {grid.plan.name}"
+        _say(f"its jobs keep running: run the same command to continue, or {command} to stop them", shown)
+        raise
+    finally:
+        running.close()
+    print_answer(view, screen_lines, console, as_json=arguments.json)
+    return 0 if set(view.states) <= {TaskState.DONE} else 1
+
+
+def follow(running: Running, console: Console) -> None:
+    """Run a grid, and print a line for each row that changes."""
+    # The events of a new grid's creation are shown, those before other rows joined are not.
+    is_new = 0 < running.added == sum(running.store.states().values())
+    last = 0 if is_new else max((event.seq for event in running.store.events(limit=10**9)), default=0)
+
+    def sleep(seconds: float) -> None:
+        nonlocal last
+        # To the last event: a stop is a single step, however many rows wait, and may be the last one.
+        while events := running.store.events(last):
+            for event in events:
+                if event.task is not None and event.attempt is None:
+                    _say(f"{event.task}: {event.now} {brief(event.text)}".rstrip(), console)
+            last = events[-1].seq
+        running.clock.sleep(seconds)
+
+    running.run(sleep)
+    sleep(0.0)
+
+
+# -- AWS Batch: a controller job, and the children of an array
+
+ASKED_S = 10.0
+"""Seconds between two looks at the Batch job, whose failure the grid itself does not show."""
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit code as shells have it: Batch starts the controller again."""
+
+FLAGS = {
+    "job_queue": "--job-queue",
+    "job_definition": "--job-definition",
+    "job_image": "--job-image",
+    "job_role": "--job-role",
+    "execution_role": "--execution-role",
+    "assign_public_ip": "--assign-public-ip",
+}
+"""Flags of the Batch job, by argument."""
+
+
+def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
+    """Return the Batch job that is to run the grid, or None for this process; flags override the grid's file.
+
+    Raises:
+        InvalidRequest: --via batch, or its job queue, is missing.
+    """
+    named = {name: value for name, value in vars(arguments).items() if name in FLAGS and value is not None}
+    if arguments.via is None:
+        if named:
+            raise InvalidRequest(f"{FLAGS[next(iter(named))]} is of a Batch job that runs the grid: add --via batch")
+        return None
+    # --image is the training jobs' own.
+    fields = {**in_file, **{name.replace("job_image", "image"): value for name, value in named.items()}}
+    if "job_queue" not in fields:
+        raise InvalidRequest("--via batch needs --job-queue, the name of a job queue of EC2 or Fargate")
+    return ControllerJob(**cast(Any, fields))
+
+
+def _run_by_batch(grid: Planned, controller: ControllerJob, arguments: Arguments, console: Console) -> int:
+    """Have a Batch job run a grid, and show the grid until it is over; return the exit code."""
+    shown = _messages(arguments, console)
+    sent = send(grid, controller, goes_on=arguments.go_on)
+    name, target = grid.plan.name, grid.request.template.target
+    handle = attach_grid(name, None if sent is None else target)
+    text = "nothing of it is left to do" if sent is None else f"{sent} runs it; Ctrl-C ends the showing alone"
+    _say(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}", shown)
+    if sent is not None:
+        watch(handle.status, shown, sleep=_watching(sent, Service(target)))
+    view = handle.status()
+    if arguments.json or sent is None:
+        print_answer(view, screen_lines, console, as_json=arguments.json)
+    return 0 if set(view.states) <= {TaskState.DONE} else 1
+
+
+def _watching(controller: SentController, service: Service) -> Callable[[float], None]:
+    """Return a sleep that also checks the Batch job."""
+    asked_s = time.monotonic()
+
+    def sleep(seconds: float) -> None:
+        nonlocal asked_s
+        if time.monotonic() - asked_s >= ASKED_S:
+            controller.check(service)
+            asked_s = time.monotonic()
+        time.sleep(seconds)
+
+    return sleep
+
+
+def _take_up(arguments: Arguments, console: Console) -> int:
+    """In the Batch job: continue a grid that was handed over, until it is over; return the exit code."""
+    service = Service(read_settings(arguments).target(role=NO_ROLE))
+    # Batch and hosts of spot capacity end a job by SIGTERM, which ends Python without cleanup by default.
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        with tempfile.TemporaryDirectory(prefix="raysm-grid-") as folder:
+            running = take_up(arguments.uri, service, Path(folder))
+            try:
+                follow(running, console)
+                return exit_code(running)
+            finally:
+                # The next controller need not wait for the lease.
+                running.close()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    sys.exit(TERMINATED)
+
+
+def _row(arguments: Arguments, console: Console) -> int:
+    """In the child of a Batch array: send its rows, and wait for them with --wait; return the exit code."""
+    if arguments.per_child < 1:
+        raise InvalidRequest(f"--per-child is 1 or more, got {arguments.per_child}")
+    shown = _messages(arguments, console)
+    rows = RowJobs(request_of(arguments))
+    sent: list[RowJob] = []
+    for task in slice_of(rows.tasks, arguments.index, arguments.per_child):
+        row = rows.send(task)
+        sent.append(row)
+        verb = "is sent" if row.is_new else "was sent before"
+        _say(f"{task.key}: {row.job.name} {verb}, to {row.region}", shown)
+    # All are sent before one is waited for.
+    statuses = [_row_status(row, arguments, shown) for row in sent]
+    if arguments.json:
+        listed = [
+            {"key": row.task.key, "job": row.job.name, "region": row.region, "new": row.is_new, "status": status}
+            for row, status in zip(sent, statuses, strict=True)
+        ]
+        print(json.dumps(listed, indent=1))
+    # Without --wait, the child only sends.
+    return int(arguments.wait and any(status is not Status.COMPLETED for status in statuses))
+
+
+def _row_status(row: RowJob, arguments: Arguments, console: Console) -> Status:
+    if not arguments.wait:
+        return row.job.status
+    status = row.job.wait()
+    reason = row.job.describe().reason if status is Status.FAILED else None
+    _say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", console)
+    return status
+
+
+# -- verbs about an existing grid
+
+MAX_NAMED = 20
+"""Jobs named in one line."""
+
+
+def _answer(arguments: Arguments, console: Console, text: str, **values: Any) -> None:
+    if arguments.json:
+        print(json.dumps({"grid": arguments.grid, **values}))
+    else:
+        _say(text, console)
+
+
+def _handle(arguments: Arguments) -> GridHandle:
+    if not arguments.shared:
+        return attach_grid(arguments.grid or only_grid())
+    if not arguments.grid:
+        raise InvalidRequest("name the grid; grids of other machines are not listed")
+    return attach_grid(arguments.grid, read_settings(arguments).target(role=NO_ROLE))
+
+
+def _status(arguments: Arguments, console: Console) -> None:
+    print_answer(_handle(arguments).status(), screen_lines, console, as_json=arguments.json)
+
+
+def _watch(arguments: Arguments, console: Console) -> None:
+    # JSON has a line for each look, so that a program can read it as it comes.
+    show = (lambda view: print(json.dumps(view.as_dict()), flush=True)) if arguments.json else None
+    watch(_handle(arguments).status, console, show=show)
+
+
+def _rows(arguments: Arguments, console: Console) -> None:
+    rows = _handle(arguments).rows(arguments.state)
+    if arguments.json:
+        print(json.dumps([row.as_dict() for row in rows], indent=1))
+        return
+    cells = [(row.state.value, str(row.attempts), " ".join(row.key.split()), row.job or "-") for row in rows]
+    table = [("state", "jobs", "key", "last job"), *cells]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line, reason in zip(table, ("reason", *(brief(row.reason) for row in rows)), strict=True):
+        _say("  ".join((*map(str.ljust, line, widths), reason)).rstrip(), console)
+
+
+def _list(arguments: Arguments, console: Console) -> None:
+    grids = {name: GridHandle(name).status() for name in grid_names()}
+    if arguments.json:
+        print(json.dumps([{"name": name, "state": view.state, "states": view.states} for name, view in grids.items()]))
+        return
+    for name, view in grids.items():
+        states = ", ".join(f"{count:,} {state}" for state, count in view.states.items())
+        _say(f"{name}  {view.state}  {counted(view.total, 'row')}{f': {states}' if states else ''}", console)
+    if not grids:
+        _say("no grid was run on this machine; raysm grid run makes one", console)
+
+
+def _result(arguments: Arguments, console: Console) -> None:
+    if arguments.output is not None:
+        check_output(arguments.output)
+    result = _handle(arguments).result(arguments.key, to=arguments.output)
+    print_result(console, result, workload="script", as_json=arguments.json)
+
+
+def _report(arguments: Arguments, console: Console) -> None:
+    path = _handle(arguments).report(arguments.html)
+    _answer(arguments, console, str(path), path=str(path))
+
+
+def _table(arguments: Arguments, console: Console) -> None:
+    grid, path = _handle(arguments), arguments.output or Path(f"{arguments.grid}.parquet")
+    on = read_settings(arguments).target(role=NO_ROLE)
+    count = grid.write_table(path, column=arguments.column or KEY, partial=arguments.partial, on=on)
+    _answer(arguments, console, f"{path}: {counted(count, 'record')}", path=str(path), records=count)
+
+
+def _stop(arguments: Arguments, console: Console) -> None:
+    grid = _handle(arguments)
+    if grid.status().state == "closed":
+        _answer(arguments, console, f"{grid.name} is closed: it has no open job", state="closed", open=0)
+        return
+    done = grid.stop()
+    stopped = "no job is sent any more"
+    if done.stopped:
+        more = f" and {len(done.stopped) - MAX_NAMED:,} more" if len(done.stopped) > MAX_NAMED else ""
+        stopped = f"stopped {counted(len(done.stopped), 'job')}: {', '.join(done.stopped[:MAX_NAMED])}{more}"
+    left = ""
+    if done.has_controller:
+        left = f"; the controller of {grid.name} stops its {counted(done.open, 'open job')}"
+    elif done.open:
+        left = f"; {counted(done.open, 'job')} still open: the same raysm grid run again stops them"
+    values = {"state": grid.status().state, "open": done.open, "stopped": list(done.stopped)}
+    _answer(arguments, console, f"{grid.name}: {stopped}{left}", **values)
+
+
+def _retry(arguments: Arguments, console: Console) -> None:
+    number = _handle(arguments).retry()
+    text = f"{counted(number, 'row')} of {arguments.grid} will be tried again by the next raysm grid run"
+    _answer(arguments, console, text, rows=number)
+
+
+def _extend(arguments: Arguments, console: Console) -> None:
+    grid = GridHandle(arguments.grid)
+    number = grid.extend(named_source(arguments), max_rows=arguments.max_rows or MAX_ROWS)
+    text = f"{counted(number, 'new row')} of {grid.name}; the controller, or the next raysm grid run, sends their jobs"
+    _answer(arguments, console, text, rows=number)
 
 
 VERBS: Mapping[str, Callable[[Arguments, Console], int | None]] = {
     "plan": _plan,
     "run": _run,
-    "row": lambda arguments, console: grid_row.run(request_of(arguments), arguments, console),
-    "take-up": grid_by_batch.take_up_here,
-    **grids.VERBS,
+    "row": _row,
+    "take-up": _take_up,
+    "status": _status,
+    "watch": _watch,
+    "list": _list,
+    "rows": _rows,
+    "result": _result,
+    "report": _report,
+    "table": _table,
+    "stop": _stop,
+    "retry": _retry,
+    "extend": _extend,
 }
-"""What carries out each verb."""

@@ -7,7 +7,7 @@ from typing import Any
 from raysm.cli.market_arguments import names
 from raysm.cli.options import COMMON, add_flags, add_target
 from raysm.cli.parser import add_command
-from raysm.grid.batch_job.definition import DEFINITION
+from raysm.grid.batch_job.controller_job import DEFINITION
 
 __all__ = ["add_grid"]
 

@@ -16,12 +16,11 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
 from raysm.client.costs.prices import Price, PriceTable
-from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 from raysm.grid.capacity import market_in_use
 from raysm.grid.local_grids import grid_names, opened
 from raysm.grid.place import Place, Quota
-from raysm.grid.planning import all_quotas, prices_of, read_quotas, services_in
+from raysm.grid.planning import prices_of, read_quotas, services_in
 
 __all__ = ["Fitting", "fitting", "in_use_here", "run"]
 
@@ -67,7 +66,7 @@ def run(arguments: Arguments, console: Console) -> None:
     quotas: dict[Place, Quota] = {}
     services = services_in(target, arguments.regions)
     for service in services:
-        quotas |= _quotas(service, arguments.type)
+        quotas |= read_quotas(service, arguments.type or None)
     chosen = fitting(quotas, in_use_here(), prices_of(services), is_asked=bool(arguments.type))
     if not chosen:
         what = ", ".join(arguments.type) or "any type"
@@ -80,11 +79,6 @@ def run(arguments: Arguments, console: Console) -> None:
         return
     for line in _lines(chosen):
         console.print(Text(line), soft_wrap=True)
-
-
-def _quotas(service: Service, types: list[str]) -> Mapping[Place, Quota]:
-    # Of a few types it ends as soon as they are found: there are thousands of quotas, a hundred to a page.
-    return read_quotas(service, types, BOTH) if types else all_quotas(service)
 
 
 def in_use_here() -> Counter[Place]:

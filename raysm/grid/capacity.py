@@ -6,22 +6,11 @@ Functions that write expect to run inside the caller's transaction.
 import sqlite3
 from collections import Counter
 
-from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.endings import Verdict, parse_quota
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Market, Place, Quota, place_of
 from raysm.grid.store import Store
-
-__all__ = [
-    "back_off_region",
-    "record_refusal",
-    "record_answer",
-    "last_refusal",
-    "learn_quota",
-    "read_market",
-    "set_quota",
-    "record_start",
-]
+from raysm.grid.task import Attempt, AttemptState
 
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3_600.0
@@ -31,8 +20,10 @@ REGION_PAUSE_S = 15.0
 LONGEST_REGION_PAUSE_S = 600.0
 
 OTHERS_S = 600.0
-"""Seconds for which others' use of a quota, as a refusal states it, is believed: only another Create tells that it has
+"""For how long others' use of a quota, as a refusal states it, is believed: only another Create tells that it has
 ended."""
+
+WHERE = "WHERE region = ? AND instance_type = ? AND spot = ?"
 
 
 def _next_backoff(
@@ -57,13 +48,15 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     if verdict.ending.is_capacity:
-        _record_shortage(store, attempt)
+        # How many instances the place has for this grid. A request for more says nothing about those that it gave.
+        held, running = _held(store, place) or 0, _running(store, place)
+        was_probe = market_in_use(store)[place] + attempt.count > held
+        row = (*key, max(held, running) if was_probe else running)
+        execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", row)
     else:
         # A service that fails also fails for jobs that would replace one that has ended.
-        execute("DELETE FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key)
-    row = execute(
-        "SELECT failures, since_s, until_s FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key
-    ).fetchone()
+        execute(f"DELETE FROM room {WHERE}", key)
+    row = execute(f"SELECT failures, since_s, until_s FROM block {WHERE}", key).fetchone()
     backoff = _next_backoff(row, now, FIRST_PAUSE_S, LONGEST_PAUSE_S, verdict.ending.backoff_after)
     if backoff is None:
         return
@@ -79,50 +72,35 @@ def record_start(store: Store, attempt: Attempt) -> None:
     """Record that a place gave instances: this ends its backoff, and raises the number that it is known to have."""
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
-    execute("DELETE FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key)
+    execute(f"DELETE FROM block {WHERE}", key)
     # Skip the count for places that never ran out of capacity: it took half the time of a grid of 100,000 rows.
-    if not execute("SELECT 1 FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone():
+    if _held(store, place) is None:
         return
     # An attempt that has ended no longer counts as running.
     instances = 0 if attempt.state is AttemptState.RUNNING else attempt.count
-    execute(
-        "UPDATE room SET held = max(held, ?) WHERE region = ? AND instance_type = ? AND spot = ?",
-        (_running(store, place) + instances, *key),
-    )
+    execute(f"UPDATE room SET held = max(held, ?) {WHERE}", (_running(store, place) + instances, *key))
 
 
-def _record_shortage(store: Store, attempt: Attempt) -> None:
-    """Record how many instances a place has for this grid, after it refused a job."""
-    place, execute = place_of(attempt), store.database.connection.execute
-    key = _key(place)
-    row = execute("SELECT held FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone()
-    most, running = (row[0] if row else 0), _running(store, place)
-    # A request for more than it had says nothing about the instances that it gave.
-    was_probe = market_in_use(store)[place] + attempt.count > most
-    execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, max(most, running) if was_probe else running))
+def _held(store: Store, place: Place) -> int | None:
+    row = store.database.connection.execute(f"SELECT held FROM room {WHERE}", _key(place)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def _running(store: Store, place: Place) -> int:
     """Return how many instances of this grid run in a place."""
-    row = store.database.connection.execute(
-        # "state <> 'ended'": only with this term SQLite uses the partial index of open attempts.
-        "SELECT coalesce(sum(count), 0) FROM attempt WHERE state <> 'ended' AND state = 'running' AND region = ? "
-        "AND instance_type = ? AND spot = ?",
-        _key(place),
-    ).fetchone()
-    return int(row[0])
+    # "state <> 'ended'": only with this term SQLite uses the partial index of open attempts.
+    query = f"SELECT coalesce(sum(count), 0) FROM attempt {WHERE} AND state <> 'ended' AND state = 'running'"
+    return int(store.database.connection.execute(query, _key(place)).fetchone()[0])
 
 
 def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None:
     """Record the quota that a refusal states, and how much of it others use."""
     learned = parse_quota(reason)
-    if learned is None:
-        return
-    place = place_of(attempt)
-    ours = market_in_use(store)[place]
-    # The refused attempt counts as ours here, but not at the service.
-    others = max(0, learned.used - max(0, ours - attempt.count))
-    set_quota(store, place, Quota(limit=learned.limit, used_by_others=others, source="error"), now)
+    if learned is not None:
+        place = place_of(attempt)
+        # The refused attempt counts as ours here, but not at the service.
+        others = max(0, learned.used - max(0, market_in_use(store)[place] - attempt.count))
+        set_quota(store, place, Quota(limit=learned.limit, used_by_others=others, source="error"), now)
 
 
 def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
@@ -209,7 +187,7 @@ def last_refusal(store: Store, place: Place) -> str:
 
 
 def _key(place: Place) -> tuple[str, str, bool]:
-    """Return what a place's rows are found by, in the order of the tables' columns."""
+    """Return the key of a place's rows, in the order of ``WHERE`` and of the tables' columns."""
     return place.region, place.instance_type, place.spot
 
 

@@ -10,20 +10,16 @@ from types import MappingProxyType
 from raysm.grid.capacity import back_off_region
 from raysm.grid.conclusion import brake
 from raysm.grid.database import this_process
-from raysm.grid.estimates import Forecast
-from raysm.grid.gauge import GAUGE_S, Gauge
 from raysm.grid.limiter import Limiter
-from raysm.grid.outside import Outside, Silence
 from raysm.grid.place import Placement
+from raysm.grid.placement import Forecast
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
-from raysm.grid.region import Region
+from raysm.grid.region import Outside, Region, Silence
 from raysm.grid.sending import send, send_owed
 from raysm.grid.stopping import ask_to_stop, silent_there, take_back, wish_all, wish_impatient
 from raysm.grid.store import Store
-from raysm.grid.sweep import Sweep
-
-__all__ = ["SHORTEST_S", "Controller"]
+from raysm.grid.sweep import GAUGE_S, Gauge, Sweep
 
 SHORTEST_S = 0.25
 """Seconds between two steps, at least. At 0.05 a region with 20 calls a second got a step for each call, and 100,000
@@ -52,12 +48,12 @@ class Controller:
         gauge_s: float = GAUGE_S,
         left: Mapping[str, Region] = MappingProxyType({}),
     ) -> None:
-        """Take the store and the regions; nothing is called yet.
+        """Call nothing yet.
 
         Args:
             store: The grid's.
             regions: The regions that jobs may be sent to, by name.
-            placement: Decides where tasks go.
+            placement: Decides where rows go.
             limiter: The token buckets of the account.
             owner: The holder of the lease; None is this process.
             gauge_s: Seconds between two reads of the rates of all jobs.
@@ -106,7 +102,13 @@ class Controller:
 
     def _look(self, now: float) -> None:
         self._outside.side_by_side(self._sweeps, str, lambda region, _: self._look_at(region, now))
-        self._learn()
+        # Learn from the attempts that have ended since the last step; a new controller reads all.
+        for attempt, number in self.store.ends_after(self._learned):
+            task = self.store.task(attempt.task).task
+            self._placement.learn(task, attempt)
+            self._pace.learn(task, attempt)
+            # By the number of the event, so that each end counts once.
+            self._learned = number
 
     def _look_at(self, region: str, now: float) -> None:
         sweep = self._sweeps[region]
@@ -119,23 +121,14 @@ class Controller:
                 why = silence.reason if region not in self.left else silent_there(self.store, region, silence.reason)
                 back_off_region(self.store, region, why, now)
 
-    def _learn(self) -> None:
-        """Update the estimates with the attempts that have ended since the last step; a new controller reads all."""
-        for attempt, number in self.store.ends_after(self._learned):
-            task = self.store.task(attempt.task).task
-            self._placement.learn(task, attempt)
-            self._pace.learn(task, attempt)
-            # By the number of the event, so that each end counts once.
-            self._learned = number
-
     def _governed(self, now: float) -> GridRecord:
         """Return the grid; pause it if its first jobs have all failed for the same reason."""
         grid = self.store.grid()
         why = brake(self.store, grid) if grid.state == "open" else None
-        if why is not None:
-            self.store.change_grid("paused", now, why=why)
-            return self.store.grid()
-        return grid
+        if why is None:
+            return grid
+        self.store.change_grid("paused", now, why=why)
+        return self.store.grid()
 
     def _place(self, now: float) -> float | None:
         placing = Placing(self.store, self._placement, self._pace, self._limiter, self._regions, now)

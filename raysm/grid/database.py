@@ -1,4 +1,4 @@
-"""The file of a grid: one SQLite database, whose writers hold the grid's lease.
+"""The file of a grid: an SQLite database, its transactions, and the lease of the controller.
 
 A controller's transaction checks the lease's fence when it begins. SQLite lets one writer in at a time, so no other
 process can take the lease between the check and the commit.
@@ -17,19 +17,16 @@ from pathlib import Path
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.grid.records import SCHEMA, TRIGGERS, VERSION
 
-__all__ = ["Database", "LeaseLost", "MEMORY", "StoreFailed", "Turns", "is_gone", "naming_file", "this_process"]
-
 
 class Turns:
-    """Whose turn it is."""
+    """Lets the threads of a step, one for each region, use the store one at a time while their calls overlap."""
 
     def __init__(self) -> None:
-        """Nobody works yet."""
         self._turn = threading.Lock()
         self._ends = False
 
     def each(self, works: Sequence[Callable[[], object]]) -> None:
-        """Do all of these works, each in a thread of its own; return when all have ended.
+        """Run these functions, each in a thread of its own; return when all have ended.
 
         Raises:
             Exception: What the first of them raised; the others then end before their next call.
@@ -44,7 +41,7 @@ class Turns:
             try:
                 errors = [future.exception() for future in done]
             except BaseException:
-                # The user's interrupt: of twenty calls to a region that is silent each would be waited for.
+                # On the user's interrupt, do not wait for twenty more calls to a silent region.
                 self._ends = True
                 raise
         raised = [error for error in errors if error is not None]
@@ -61,12 +58,12 @@ class Turns:
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Within it a call is on its way, and others have their turn.
+        """Let other threads run within the block, which makes a call.
 
         Raises:
-            CancelledError: Another one has failed: nothing more is to be called.
+            CancelledError: Another thread has failed.
         """
-        # Where nothing is done side by side nobody waits for a turn.
+        # Not locked if nothing runs side by side.
         if not self._turn.locked():
             yield
             return
@@ -80,23 +77,22 @@ class Turns:
 
     @contextlib.contextmanager
     def back(self) -> Iterator[None]:
-        """Within it, of a call that is on its way, it is this one's turn: what it uses is used by others too."""
+        """Use the store within the block, which is inside of a call."""
         with self._turn:
             yield
 
 
 MEMORY = ":memory:"
-"""What SQLite calls a database that is in no file."""
 
 LEASE_S = 30.0
-"""Seconds for which a controller that is heard of no more keeps the grid to itself."""
+"""Seconds of silence after which another controller may take over."""
 
 NETWORKED = ("nfs", "cifs", "smb", "9p", "lustre", "fuse.sshfs", "fuse.s3fs", "fuse.mount-s3", "ceph", "glusterfs")
-"""How the types of file systems begin on which SQLite's locks do not hold (https://sqlite.org/howtocorrupt.html)."""
+"""Beginnings of the types of file systems on which SQLite's locks do not work (https://sqlite.org/howtocorrupt.html)."""
 
 
 class LeaseLost(RaysmError):
-    """Another controller has taken over: this one lets go at once, and has changed nothing since."""
+    """Another controller has taken over; this one has changed nothing since, and ends."""
 
 
 class StoreFailed(RaysmError):
@@ -105,11 +101,7 @@ class StoreFailed(RaysmError):
 
 @contextlib.contextmanager
 def naming_file(path: Path | str) -> Iterator[None]:
-    """Say what is wrong with a grid's file, and what to do, where SQLite fails within.
-
-    Raises:
-        StoreFailed: The disk is full, or the file is damaged.
-    """
+    """Turn errors of SQLite within the block into StoreFailed, with the file and the remedy."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -139,27 +131,27 @@ class Database:
 
     Attributes:
         fence: Number of this process's lease; 0 is none.
-        turns: Of the threads of a step, which of them uses it.
     """
 
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
-        """Open the file, and make its tables where there are none.
+        """Open the file, and create its tables if there are none.
 
         Args:
-            path: Of the file.
+            path: The file, or ``MEMORY``.
             between: Called before and after every effect with its name; a test ends the process there.
 
         Raises:
-            InvalidRequest: The file is none of this version, or lies where locks do not hold.
+            InvalidRequest: The file has another version, or is on a file system where locks do not work.
             StoreFailed: It is damaged, or the disk is full.
         """
         self.path = path
         self.fence = 0
         self.between = between
         self.turns = Turns()
+        self._effects = 0
         if path != MEMORY:
             _refuse_network(Path(path))
-        # One thread at a time, whichever: a handle may be polled by one, and stopped by another.
+        # Used by one thread at a time, but not always the same.
         with naming_file(path):
             self.connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
         self.connection.row_factory = sqlite3.Row
@@ -187,7 +179,7 @@ class Database:
             )
 
     def close(self) -> None:
-        """Close the file; what is not committed is undone."""
+        """Close the file; open transactions are rolled back."""
         self.connection.close()
 
     @contextlib.contextmanager
@@ -196,7 +188,7 @@ class Database:
         try:
             yield
         except BaseException:
-            # Where the disk is full, SQLite has undone it by itself.
+            # If the disk is full, SQLite itself has rolled back.
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
@@ -204,44 +196,58 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self, name: str, *, durable: bool = False, fenced: bool = True) -> Iterator[None]:
-        """Within it, all changes are one effect.
+        """Run the block in a transaction.
 
         Args:
-            name: What it does, for ``between``.
-            durable: Whether it must outlive a crash of the machine too: what follows it can be done only once.
-            fenced: Whether it is the controller's; a user's own wish needs no lease.
+            name: The effect, for ``between``.
+            durable: Whether it must survive a crash of the machine, since what follows it must not be done twice.
+            fenced: Whether it needs the lease; a user's own commands do not.
 
         Raises:
-            LeaseLost: It is the controller's, and this is the controller no more.
+            LeaseLost: It needs the lease, and another controller has it.
         """
         self.between(f"before {name}")
         if durable:
-            # It cannot be changed within a transaction.
+            # SQLite does not change this within a transaction.
             self.connection.execute("PRAGMA synchronous = FULL")
         try:
             with self._immediate():
                 if fenced:
-                    self._check_fence()
+                    row = self.lease()
+                    if row is None or row["fence"] != self.fence:
+                        owner = row["owner"] if row else "nobody"
+                        raise LeaseLost(f"the grid is run by {owner}: this process lets go of it")
                 yield
         finally:
             if durable:
                 self.connection.execute("PRAGMA synchronous = NORMAL")
+        self._effects += name not in ("lease", "release")
         self.between(f"after {name}")
 
-    def _check_fence(self) -> None:
-        row = self.connection.execute("SELECT owner, fence FROM lease").fetchone()
-        if row is None or row["fence"] != self.fence:
-            raise LeaseLost(f"the grid is run by {row['owner'] if row else 'nobody'}: this process lets go of it")
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes with every transaction of this process but those of the lease, and with those of other processes."""
+        return self._effects, self.connection.execute("PRAGMA data_version").fetchone()[0]
+
+    def lease(self) -> sqlite3.Row | None:
+        """Return owner, fence and end of the lease; None if it was never taken."""
+        row: sqlite3.Row | None = self.connection.execute("SELECT owner, fence, until_s FROM lease").fetchone()
+        return row
+
+    def has_controller(self, now: float) -> bool:
+        """Whether a controller holds the lease."""
+        row = self.lease()
+        return row is not None and row["until_s"] > now and not is_gone(row["owner"])
 
     def take_lease(self, owner: str, now: float) -> None:
-        """Become the grid's one controller, or stay it.
+        """Take or renew the lease.
 
         Raises:
-            LeaseLost: Another one is, and was heard of within ``LEASE_S``.
+            LeaseLost: Another controller has it, and renewed it within ``LEASE_S``.
         """
         with self.transaction("lease", fenced=False):
-            row = self.connection.execute("SELECT owner, fence, until_s FROM lease").fetchone()
-            # By the fence, not by the time: a clock that jumps must not take the lease from who still has it.
+            row = self.lease()
+            # By the fence, not by the time: a clock that jumps must not cost the holder its lease.
             mine = row is not None and row["fence"] == self.fence
             free = row is None or row["until_s"] <= now or is_gone(row["owner"])
             if not mine and (self.fence or not free):
@@ -251,42 +257,41 @@ class Database:
         self.fence = fence
 
     def release_lease(self) -> None:
-        """Let another one be the controller at once."""
+        """Let another controller take the lease at once."""
         if self.fence:
-            # On a full disk it stays: the next controller of this machine sees that its process has ended.
+            # On a full disk the lease stays; the next controller on this machine sees that its holder has ended.
             with contextlib.suppress(LeaseLost, sqlite3.OperationalError), self.transaction("release"):
                 self.connection.execute("UPDATE lease SET until_s = 0")
             self.fence = 0
 
 
 def this_process() -> str:
-    """Return what tells this process from all others, of this machine and of others, of now and of earlier."""
+    """Return a name of this process that no other process has, on any machine, now or earlier."""
     return json.dumps([socket.gethostname(), os.getpid(), _started(os.getpid())])
 
 
 def _started(pid: int) -> str:
-    """Return when a process was started, in the kernel's own ticks; empty where nobody says."""
+    """Return when a process was started, in the kernel's ticks; empty if that is unknown."""
     try:
-        # Behind the name, which may hold spaces and brackets.
+        # After the name, which may contain spaces and brackets.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
 
 
 def is_gone(owner: str) -> bool:
-    """Whether a process of this machine that had the lease has ended: its lease need not be waited for."""
+    """Whether the owner of a lease was a process of this machine that has ended."""
     try:
         host, pid, started = json.loads(owner)
     except ValueError:
         return False
     if host != socket.gethostname() or not started:
         return False
-    # A number is soon another process's: its start tells.
+    # The number may be another process's by now.
     return bool(_started(pid) != started)
 
 
 def _refuse_network(path: Path) -> None:
-    """Refuse a file system on which two writers would destroy the file."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:

@@ -10,26 +10,11 @@ from enum import StrEnum
 
 from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
-from raysm.grid.attempt import TaskState
-
-__all__ = [
-    "EndName",
-    "ENDINGS",
-    "Ending",
-    "LearnedQuota",
-    "Verdict",
-    "brief",
-    "ending",
-    "classify_end",
-    "classify_refusal",
-    "parse_quota",
-    "same_reason",
-    "shortened",
-]
+from raysm.grid.task import TaskState
 
 
 class EndName(StrEnum):
-    """Names of the classes of ends, as the store has them."""
+    """Names of the classes of ends."""
 
     OK = "OK"
     THROTTLED = "THROTTLED"
@@ -87,7 +72,7 @@ ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
         Ending(name=EndName.OK, then=TaskState.DONE, is_waste=False),
-        # No end: it costs nothing, and says nothing of the place.
+        # It costs nothing, and says nothing of the place.
         Ending(name=EndName.THROTTLED, is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(
             name=EndName.MAYBE,
@@ -127,7 +112,7 @@ ENDINGS: dict[str, Ending] = {
         Ending(name=EndName.TIME, uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
         Ending(name=EndName.LEFT, is_waste=False, advice="the row goes to another region of the grid"),
         Ending(name=EndName.STOPPED, then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
-        # Somebody else's job has this name: the next attempt has another one.
+        # Another user's job has this name: the next attempt has another one.
         Ending(
             name=EndName.CLASH,
             max_count=8,
@@ -147,12 +132,12 @@ def ending(name: str) -> Ending:
 
 
 REFUSALS: tuple[tuple[str, str, str], ...] = (
-    # Code, words (both regular expressions, found anywhere), class: the first that fits counts.
+    # Patterns of code and words, class: the first that matches counts.
     (r"^(Throttl|TooManyRequests|RequestLimitExceeded|SlowDown)", "", "THROTTLED"),
     # "Rate exceeded" comes under several codes, ClientError among them.
     ("", r"Rate exceeded", "THROTTLED"),
     (r"^ResourceLimitExceeded", "", "QUOTA"),
-    # Said by Create itself for capacity that is reserved by a training plan.
+    # Create itself says this for capacity that is reserved by a training plan.
     (r"CapacityExceeded|InsufficientCapacity", "", "CAPACITY"),
     (r"^ResourceInUse", "", "CLASH"),
     (
@@ -162,12 +147,12 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     ),
     ("", r"no AWS credentials", "DENIED"),
     (r"^ValidationException", "", "INVALID"),
-    # AWS Batch has this one code for whatever is wrong with a request; its throttling has been taken above.
+    # AWS Batch has only this code for invalid requests; throttling is matched above.
     (r"^ClientException", "", "INVALID"),
-    # botocore's own check, before anything is sent.
+    # botocore's own validation.
     ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
 )
-"""What Create answers."""
+"""Errors of Create."""
 
 DETERMINISTIC = (
     "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
@@ -187,11 +172,10 @@ status, and exceptions of libraries.
 _CLASS = rf"(?:{'|'.join(DETERMINISTIC)})(?=[:,\s]|$)"
 _USAGE = r"SystemExit: 2, raised at argparse\.py|the script ended with 2: \S+: error: "
 PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_USAGE}"
-"""How the reason of a program begins that failed by one of them, or did not take its arguments (argparse)."""
+"""The beginning of a failure by one of them, or by arguments that argparse refuses."""
 
 FAILURES: tuple[tuple[str, str], ...] = (
-    # First: behind it stand the program's own words, and they may be any of those below. S3 says of itself what
-    # SageMaker does, and a queue of the program's may have not enough capacity.
+    # First, since the program's own words follow it, which may match any pattern below.
     (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
     (r"^AlgorithmError", "USER"),
     (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
@@ -199,7 +183,7 @@ FAILURES: tuple[tuple[str, str], ...] = (
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),
     (r"^ClientError|exit code", "USER"),
 )
-"""What FailureReason says of a job that Failed."""
+"""Patterns of the FailureReason of jobs that Failed, with their classes: the first that matches counts."""
 
 QUOTA = re.compile(
     r"service limit '(?P<type>ml\.\S+) for (?P<spot>spot )?(?:training|processing) job usage' is "
@@ -208,27 +192,23 @@ QUOTA = re.compile(
 )
 
 NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
-"""What a job goes through before it works."""
+"""Phases of a job before its instances work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The class of an end, and the words that it was told by."""
+    """The class of an end, and the service's own words for it."""
 
     ending: Ending
-    """What follows from it."""
     reason: str
-    """The service's own words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedQuota:
-    """A quota, as a refusal states it."""
+    """A quota, as a refusal states it: the limit, and the instances that all jobs of the account use."""
 
     limit: int
-    """Instances that the account may have."""
     used: int
-    """Of them, in use by anybody."""
 
 
 def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
@@ -239,38 +219,33 @@ def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
     for code, words, name in REFUSALS:
         if re.search(code, error.code) and re.search(words, text):
             return Verdict(ending=ENDINGS[name], reason=text)
-    # By its class: the codes that mean it are many, and stand where the error is made.
+    # By its class, which covers many codes.
     if isinstance(error, CredentialsExpired):
         return Verdict(ending=ENDINGS["DENIED"], reason=text)
     return Verdict(ending=ENDINGS["MAYBE" if error.is_transient else "UNKNOWN"], reason=text)
 
 
 def classify_end(description: Description, wish: str = "") -> Verdict | None:
-    """Return what a job's last status means; None of one that goes on.
+    """Return what a job's last status means; None if the job goes on.
 
     Args:
-        description: What Describe says.
-        wish: Why the controller itself asked to stop it; empty where it did not.
+        description: The answer of Describe.
+        wish: Why the controller asked to stop the job; empty if it did not.
     """
     if not description.status.is_terminal:
         return None
-    return Verdict(ending=ENDINGS[_name(description, wish)], reason=description.reason or description.message)
-
-
-def _name(description: Description, wish: str) -> str:
     if description.status is Status.COMPLETED:
-        return "OK"
-    if description.status is not Status.FAILED:
-        return _of_stop(description, wish)
-    # As the service wrote it: the reason for people has lost "AlgorithmError:", by which the user's own fault is told.
-    return _of_failure(str(description.answer.get("FailureReason") or description.reason))
+        name = "OK"
+    elif description.status is Status.FAILED:
+        # As the service wrote it: the reason for people lacks "AlgorithmError:", which marks the user's own error.
+        reason = str(description.answer.get("FailureReason") or description.reason)
+        name = next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
+    else:
+        name = _name_of_stop(description, wish)
+    return Verdict(ending=ENDINGS[name], reason=description.reason or description.message)
 
 
-def _of_failure(reason: str) -> str:
-    return next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
-
-
-def _of_stop(description: Description, wish: str) -> str:
+def _name_of_stop(description: Description, wish: str) -> str:
     if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return "TIME"
     # AWS Batch's documentation has jobs that found no capacity end as Stopped, others were seen Failed: take both.
@@ -283,11 +258,9 @@ def _of_stop(description: Description, wish: str) -> str:
 
 
 def parse_quota(reason: str) -> LearnedQuota | None:
-    """Return what a refusal's words say of a quota; None where they say nothing."""
+    """Return the quota that a refusal's words state, or None."""
     numbers = QUOTA.search(reason)
-    if numbers is None:
-        return None
-    return LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]))
+    return None if numbers is None else LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]))
 
 
 def brief(reason: str) -> str:

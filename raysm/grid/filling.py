@@ -1,45 +1,154 @@
-"""From a row to its job: the request that all rows share flows in, with a row and its place; one job's flows out.
+"""From a row to its job: the request that all rows share is filled with the row's columns, and packaged.
 
-What a row says itself wins over what all share. Columns stand in braces wherever the shared request has a text; those
-that stand nowhere are hyperparameters, so that nothing that was measured is lost.
+A column in braces, ``{lr}`` or ``{lr:.3g}``, stands wherever the shared request has a text. Columns that stand nowhere
+are hyperparameters. What a row says itself wins over the shared request.
 """
 
+import dataclasses
+import difflib
 import functools
+import re
+import secrets
+import string
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from raysm.client.prepared import Prepared
+from raysm.client.service import Service
 from raysm.client.source.package import Package
+from raysm.client.submit import prepare
+from raysm.contract.store import put_first
 from raysm.errors import InvalidRequest
-from raysm.grid.place import Place
-from raysm.grid.rows.template import check_names, fill, names_in
-from raysm.grid.task import Task, Value
-from raysm.request import Cluster, Input, Limits, Target, Workload
+from raysm.grid.place import Place, place_of
+from raysm.grid.records import GridRecord
+from raysm.grid.region import Prepare, token_of
+from raysm.grid.task import Attempt, Task, Value
+from raysm.request import Cluster, Input, Limits, MetricDefinition, Target, Workload
 from raysm.request.job import check_channels, hyperparameter_text
 
-__all__ = ["GIVEN", "Filled", "Template"]
+# -- texts with columns in braces
+
+
+def names_in(template: Any) -> frozenset[str]:
+    """Return the columns that a template takes.
+
+    Args:
+        template: A text, or tuples, lists, mappings and dataclasses of texts; other values have no columns.
+
+    Raises:
+        InvalidRequest: Braces hold something else than a name.
+    """
+    texts: list[str] = []
+
+    def collect(text: str) -> str:
+        texts.append(text)
+        return text
+
+    _mapped(template, collect)
+    return frozenset(name for text in texts for _, name, _ in _parts(text) if name is not None)
+
+
+def check_names(template: Any, names: Iterable[str], origin: str) -> None:
+    """Check that a template takes only columns that exist.
+
+    Raises:
+        InvalidRequest: It takes another one; the message names the most similar column.
+    """
+    columns = sorted(set(names))
+    for name in sorted(names_in(template) - set(columns)):
+        # Names of two letters, lr and rl, are half alike at most.
+        near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
+        hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(columns) or 'none'}"
+        raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (write a literal brace twice)")
+
+
+def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
+    """Return a template filled with the values of one row; parts without braces are the same objects.
+
+    Raises:
+        InvalidRequest: A value is missing in this row, or does not take its format; ``where`` names the row.
+    """
+    return _mapped(template, lambda text: _fill_text(text, values, where) if "{" in text or "}" in text else text)
+
+
+def _mapped(template: Any, change: Callable[[str], str]) -> Any:
+    """Return a template with each of its texts changed; what has no changed text is the same object."""
+    if isinstance(template, str):
+        return change(template)
+    if isinstance(template, Mapping):
+        entries = {key: _mapped(value, change) for key, value in template.items()}
+        return entries if any(entries[key] is not template[key] for key in entries) else template
+    if isinstance(template, tuple | list):
+        items = [_mapped(item, change) for item in template]
+        return type(template)(items) if any(a is not b for a, b in zip(items, template, strict=True)) else template
+    if dataclasses.is_dataclass(template) and not isinstance(template, type):
+        fields = {field.name: getattr(template, field.name) for field in dataclasses.fields(template) if field.init}
+        changed = {name: _mapped(value, change) for name, value in fields.items()}
+        # Some workloads are costly to check anew.
+        changed = {name: value for name, value in changed.items() if value is not fields[name]}
+        return dataclasses.replace(template, **changed) if changed else template
+    return template
+
+
+def _fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
+    parts = []
+    for literal, name, form in _parts(text):
+        parts.append(literal)
+        if name is None:
+            continue
+        value = values.get(name)
+        if value is None:
+            raise InvalidRequest(
+                f"{where}: the column {name!r} is empty, but {text!r} uses it; fill it, or leave the row out"
+            )
+        try:
+            parts.append(format(value, form))
+        except ValueError as error:
+            raise InvalidRequest(f"{where}, column {name!r}: {value!r} does not take the format {form!r}") from error
+    return "".join(parts)
+
+
+# The same few texts for every row of a grid.
+@functools.lru_cache(maxsize=1024)
+def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
+    """Return the literal texts, each with the name and the format that follow it."""
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise InvalidRequest(f"{text!r} cannot be filled: {error}; write a literal brace twice") from error
+    parts = []
+    for literal, name, form, conversion in parsed:
+        # Attributes, which str.format has, would let a file of rows reach into the program.
+        if name is not None and (not name.isidentifier() or conversion or "{" in (form or "")):
+            raise InvalidRequest(
+                f"{text!r}: braces must hold the name of a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; write a "
+                "literal brace twice"
+            )
+        parts.append((literal, name, form or ""))
+    return tuple(parts)
+
+
+# -- the request of a row
 
 GIVEN = ("account", "count", "instance_type", "key", "region")
-"""What every template may take, whatever the columns are."""
+"""Names that every template may take, whatever the columns are."""
 
 MOST_HYPERPARAMETERS = 100
 MOST_CHARACTERS = 2_500
-"""Of CreateTrainingJob, and of one value:
+"""Limits of CreateTrainingJob: hyperparameters, and characters of a value.
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filled:
-    """One row's job, as ``raysm.client.submit.prepare`` takes it."""
+    """The job of a row, as ``raysm.client.submit.prepare`` takes it."""
 
     workload: Workload
-    """What it runs."""
     target: Target
-    """Where it goes: the region of its place."""
     options: Mapping[str, Any]
-    """All else."""
     package: Package | None = None
-    """What travels with the workload, where that has been pickled for all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +156,11 @@ class Template:
     """The request that the rows of a grid share."""
 
     workload: Workload
-    """What every row runs."""
     target: Target
-    """Where to; of its region and image each row has its own."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """As ``raysm.submit`` takes them."""
     package: Package | None = None
-    """What travels with the workload, where that is pickled: once, and the same for all rows."""
+    """The pickled workload, pickled once and the same for all rows; None if nothing was pickled."""
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
@@ -62,31 +169,37 @@ class Template:
 
     @property
     def output_kms_key(self) -> str | None:
-        """The key of what the jobs leave, and of the grid's own record beside it; None is the bucket's."""
+        """The key for the jobs' outputs and the grid's shared copy; None is the bucket's."""
         security = self.options.get("security")
         return security.output_kms_key if security else None
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        """What has texts that may hold columns."""
-        # What was pickled was so before there were rows: a brace in it is one of the user's own.
+        # What was pickled may have braces of its own.
         workload = () if self.package is not None else (self.workload,)
         return *workload, dict(self.options), getattr(self.target, "image", None)
 
     def check(self, columns: Iterable[str], origin: str) -> None:
-        """Refuse a template that takes what no row has, or is none of a grid's.
+        """Check that the rows have all columns that the template takes.
 
         Raises:
-            InvalidRequest: It names the column that comes nearest; or the rows would be Processing jobs.
+            InvalidRequest: A column is missing, or the jobs would be Processing jobs.
         """
+        # Retries, rates and spot instances of rows need Training.
         if (kind := self.options.get("kind", "training")) != "training":
-            # What a row keeps over its tries, its rate and its spot instances are what Training has alone.
             raise InvalidRequest(f"a grid runs training jobs, got kind={kind!r}; leave kind out")
         names = [*columns, *GIVEN]
         for part in self._parts:
             check_names(part, names, origin)
-        if self.package is not None:
-            _check_pickled(self.workload, names)
+        # A pickled argument with the name of a column would reach the program with its braces.
+        for argument, value in self.workload.parameters.items() if self.package is not None else ():
+            for name in names:
+                if isinstance(value, str) and f"{{{name}}}" in value:
+                    raise InvalidRequest(
+                        f"the argument {argument!r} of {self.workload.title} has {{{name}}}, and what is pickled is "
+                        "the same for all rows: let the rows differ in their inputs (input_NAME) or environment "
+                        "(env_NAME), or take a script"
+                    )
 
     def job(self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: "") -> Filled:
         """Return the job of a row in a place.
@@ -95,10 +208,10 @@ class Template:
             task: The row.
             place: Where it runs.
             count: Instances of its cluster.
-            account: Returns the number of the account; asked for only where a template takes it.
+            account: Returns the account's number; called only if a template takes it.
 
         Raises:
-            InvalidRequest: A value is not there in this row, or cannot be; the message names row and column.
+            InvalidRequest: A value is missing in this row, or invalid; the message names row and column.
         """
         where = f"row {task.position + 1} ({task.key})"
         values: dict[str, Value] = {
@@ -110,7 +223,7 @@ class Template:
             "account": account() if "account" in self.names else None,
         }
         options = dict(fill(dict(self.options), values, where))
-        # Without alternatives: where the service is to choose, the grid says among which, and counts what they cost.
+        # Without alternatives, since the grid itself says among which types the service chooses.
         options["cluster"] = replace(
             options.get("cluster") or Cluster(), instance_type=place.instance_type, count=count, alternatives=()
         )
@@ -118,20 +231,33 @@ class Template:
         for name, of_task in (("environment", task.environment), ("tags", task.tags)):
             options[name] = {**(options.get(name) or {}), **of_task}
         options["hyperparameters"] = self._hyperparameters(options.get("hyperparameters") or {}, task, where)
-        options["limits"] = _limits(options.get("limits") or Limits(), task, place)
-        workload = self.workload if self.package is not None else _filled(self.workload, values, where)
-        _check_inputs(workload, options["inputs"], count, where)
+        limits = options.get("limits") or Limits()
+        runtime_s = task.max_runtime_s or limits.max_runtime_s
+        # Limits refuses a time to wait for on-demand capacity.
+        wait_s = limits.max_wait_s if place.spot and (limits.max_wait_s or 0) >= runtime_s else None
+        options["limits"] = replace(limits, max_runtime_s=runtime_s, spot=place.spot, max_wait_s=wait_s)
+        workload = self.workload if self.package is not None else _fill_workload(self.workload, values, where)
+        channels = {
+            name: item if isinstance(item, Input) else Input(str(item)) for name, item in options["inputs"].items()
+        }
+        try:
+            check_channels(workload, channels, count)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{where}: {error}; a column input_NAME is the input NAME of its row") from error
         if task.checkpoint is not None:
             options["checkpoint_uri"] = task.checkpoint
+        target: Target = self.target.in_region(place.region)
+        image = task.image or getattr(target, "image", None)
+        if image is not None and hasattr(target, "image"):
+            target = replace(target, image=fill(image, values, where))
         return Filled(
             workload=workload,
-            target=_target(self.target, task, place, values, where),
+            target=target,
             options={name: value for name, value in options.items() if value not in (None, {}, ())},
             package=self.package,
         )
 
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
-        # A column that stands in a text reaches the program there; all others reach it as hyperparameters.
         of_task = {
             name: hyperparameter_text(name, value)
             for name, value in task.parameters.items()
@@ -152,10 +278,10 @@ class Template:
         return merged
 
 
-def _filled(workload: Workload, values: Mapping[str, Value], where: str) -> Workload:
+def _fill_workload(workload: Workload, values: Mapping[str, Value], where: str) -> Workload:
     """Return the workload of a row; an option and a value that begins with ``-`` become one word.
 
-    argparse takes the second word of ``--shift -1.6e-05`` as another option; it reads ``--shift=-1.6e-05``.
+    argparse takes the second word of ``--shift -1.6e-05`` for another option; it reads ``--shift=-1.6e-05``.
     """
     filled: Any = fill(workload, values, where)
     args, template = getattr(filled, "args", ()), getattr(workload, "args", ())
@@ -174,49 +300,77 @@ def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:
     inputs = dict(shared)
     for channel, uri in task.addresses.items():
         common = inputs.get(channel)
-        # How a channel is shared among the instances is said for all rows; where it lies, by each.
-        of_row = replace(common, uri=uri) if isinstance(common, Input) else uri
-        inputs[channel] = _as_manifest(of_row) if channel in task.manifests else of_row
+        # The shared request says how a channel is distributed among instances, the row where it lies.
+        of_row: Input | str = replace(common, uri=uri) if isinstance(common, Input) else uri
+        if channel in task.manifests:
+            of_row = replace(of_row if isinstance(of_row, Input) else Input(of_row), manifest=True)
+        inputs[channel] = of_row
     return inputs
 
 
-def _as_manifest(source: Input | str) -> Input:
-    return replace(source if isinstance(source, Input) else Input(source), manifest=True)
+# -- the job of an attempt
+
+Services = Callable[[Target], Service]
+"""Returns the service of a target."""
+
+SECRET_BYTES = 32
 
 
-def _check_inputs(workload: Workload, inputs: Mapping[str, Any], count: int, where: str) -> None:
-    """Refuse a row whose inputs its workload cannot do with, while nothing of the grid is sent."""
-    channels = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs.items()}
-    try:
-        check_channels(workload, channels, count)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{where}: {error}; a column input_NAME is the input NAME of its row") from error
+def preparing(template: Template, grid: GridRecord, secret: str, services: Services) -> Prepare:
+    """Return the function that prepares the jobs of a grid.
+
+    The same attempt always makes the same job: its name, token and checkpoint follow from the grid's file and secret,
+    so that a repeated call finds the first one.
+    """
+
+    def make(task: Task, attempt: Attempt) -> Prepared:
+        place = place_of(attempt)
+        of_place = services(template.target.in_region(place.region))
+        job = template.job(task, place, attempt.count, lambda: of_place.account)
+        # A row's image is part of its target.
+        service = of_place if job.target == of_place.target else services(job.target)
+        options = dict(job.options)
+        if attempt.choice:
+            options["cluster"] = replace(options["cluster"], alternatives=attempt.types[1:])
+        # The limit that the budget counts.
+        options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
+        options["metrics"] = with_rate(options.get("metrics") or (), grid.rules.rate)
+        # One folder for all attempts of the row, which continue from what was saved.
+        folder = f"{service.places.root}/grids/{grid.prefix}{task.key_hash}-{task.digest[:8]}"
+        options.setdefault("checkpoint_uri", folder)
+        options["name"] = f"{grid.prefix}{task.key_hash}"
+        return prepare(
+            job.package or job.workload,
+            on=service,
+            job_name=attempt.name,
+            token=token_of(secret, attempt),
+            shares=True,
+            **options,
+        )
+
+    return make
 
 
-def _check_pickled(workload: Workload, names: Iterable[str]) -> None:
-    """Refuse an argument that reads as if it were filled for each row: it would reach the program with its braces."""
-    # By what is shown of them: an argument may be an array of a gigabyte, or anything else without texts.
-    for argument, value in workload.parameters.items():
-        for name in names:
-            if isinstance(value, str) and f"{{{name}}}" in value:
-                raise InvalidRequest(
-                    f"the argument {argument!r} of {workload.title} has {{{name}}}, and what is pickled is the same "
-                    "for all rows: let the rows differ in their inputs (input_NAME) or environment (env_NAME), or take "
-                    "a script"
-                )
+def with_rate(metrics: Iterable[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:
+    """Return metric definitions with one that finds the grid's rate, unless the user has defined it."""
+    metrics = tuple(metrics)
+    if rate is None or any(each.name == rate for each in metrics):
+        return metrics
+    # raysm.report writes an event as a line of JSON, with the name before the value.
+    regex = rf'"name": "{re.escape(rate)}", "value": (-?[0-9.eE+-]+)'
+    return (*metrics, MetricDefinition(name=rate, regex=regex))
 
 
-def _limits(limits: Limits, task: Task, place: Place) -> Limits:
-    runtime_s = task.max_runtime_s or limits.max_runtime_s
-    # On demand there is nothing to wait for, and Limits refuses a time for it.
-    wait_s = limits.max_wait_s if place.spot and (limits.max_wait_s or 0) >= runtime_s else None
-    return replace(limits, max_runtime_s=runtime_s, spot=place.spot, max_wait_s=wait_s)
+def secret_path(store: Path) -> Path:
+    """Return the file of a grid's secret, beside its store."""
+    return store.with_suffix(".key")
 
 
-def _target(target: Target, task: Task, place: Place, values: Mapping[str, Value], where: str) -> Target:
-    changes: dict[str, Any] = {}
-    image = task.image or getattr(target, "image", None)
-    if image is not None and hasattr(target, "image"):
-        changes["image"] = fill(image, values, where)
-    in_region = target.in_region(place.region)
-    return replace(in_region, **changes) if changes else in_region
+def secret_of(store: Path) -> str:
+    """Return the secret of a grid; it is created on first use."""
+    path = secret_path(store)
+    if not path.exists():
+        # Not in the store, which the user may give to others to look at. If two runs begin at once, the first one's
+        # counts for both: with another secret, a repeated Create would be another job.
+        put_first(path, secrets.token_hex(SECRET_BYTES), mode=0o600)
+    return path.read_text(encoding="utf-8")

@@ -1,22 +1,43 @@
-"""A grid as the user asks for it, and how its rows join the store of an existing grid."""
+"""A grid as the user asks for it, in Python or in a file, and how its rows join the store.
+
+::
+
+    script = "train.py"
+    args = ["--lr", "{lr}"]
+    regions = ["us-east-1", "eu-central-1"]
+    instance_type = ["ml.g5.xlarge", "ml.g6.xlarge"]
+    count = 2
+    [rows]
+    sql = "SELECT campaign AS key, region, uri AS input_data, lr FROM drives WHERE day >= :since"
+    on = "env:CAMPAIGNS_URL"
+    params = { since = "2026-10-01" }
+    [rules]
+    budget_usd = 500
+    [batch]
+    job_queue = "controllers"
+
+Other tables are those of a job's file: ``[limits]``, ``[environment]``, ``[inputs.data]``, ``on = "aws"``, ``[aws]``.
+"""
 
 import json
 import logging
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from raysm.client.project import absolute
+from raysm.client.settings import Key, Layer, check_values, nested, schema
 from raysm.errors import InvalidRequest
-from raysm.grid.filling import GIVEN, Template
+from raysm.grid.filling import GIVEN, Template, check_names
 from raysm.grid.rows.columns import REGION, tasks_of
-from raysm.grid.rows.source import MAX_ROWS, Source, source_again
-from raysm.grid.rows.template import check_names
-from raysm.grid.rules import Rules
+from raysm.grid.rows.databases import Query
+from raysm.grid.rows.source import MAX_ROWS, Source, source_again, source_of
 from raysm.grid.store import Store, path_of
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task
 from raysm.request import Limits
 from raysm.request.codec import from_json
-
-__all__ = ["GridRequest", "extend", "join"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,33 +45,29 @@ class GridRequest:
     """Many jobs of one request.
 
     Raises:
-        InvalidRequest: The name, a region or a number cannot be.
+        InvalidRequest: The name, a region or a number is invalid.
     """
 
     name: str
-    """Of the grid: the same name twice is the same grid."""
+    """The same name is the same grid."""
     template: Template
-    """The request of which each row's is made."""
     source: Source
-    """Where the rows come from."""
     regions: tuple[str, ...] = ()
-    """Where rows may run, the best first; empty is where their data lie, and else the target's own region."""
+    """Where rows may run, the best first; empty means where their data lie, else the target's own region."""
     instance_types: tuple[str, ...] = ()
-    """On which of these types, the best first."""
+    """The best first."""
     count: int = 1
-    """Instances of each job, where its row does not say."""
+    """Instances of each job, unless its row says otherwise."""
     markets: tuple[bool, ...] = (False,)
-    """Whether on spare capacity: False, True, or both."""
+    """Whether on spot capacity: False, True, or both."""
     rules: Rules = field(default_factory=Rules)
-    """What holds for all of it."""
     max_rows: int = MAX_ROWS
-    """More are refused."""
+    """A source with more rows is refused."""
     shared: bool | None = None
-    """Whether its store is kept in the target's bucket too, so that any machine can look at it, and go on with it; None
-    is where its jobs are billed, as they outlive a laptop."""
+    """Whether the store is copied to the target's bucket, so that any machine can look at the grid and continue it;
+    None means if its jobs are billed, since they outlive a laptop."""
     identity: str | None = None
-    """What tells it from another grid of its name, as JSON, where its files were brought elsewhere: paths are part of
-    it; None follows from the template."""
+    """What tells it from another grid of its name, as JSON, if its files were moved; None follows from the template."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -69,10 +86,10 @@ class GridRequest:
         return self.template.target.is_billed if self.shared is None else self.shared
 
     def tasks(self) -> list[Task]:
-        """Read the rows, and check that the template takes nothing that they have not.
+        """Read the rows, and check that they have all columns that the template takes.
 
         Raises:
-            InvalidRequest: They cannot be read, a value cannot be, or a template takes another column.
+            InvalidRequest: They cannot be read, a value is invalid, or a column is missing.
         """
         table = self.source.read(self.max_rows)
         self.template.check(table.columns, table.origin)
@@ -80,7 +97,7 @@ class GridRequest:
 
 
 MAX_NAMED = 20
-"""Rows named in one warning: of 10,000 corrected rows the first ones show what has changed."""
+"""Rows named in warnings."""
 
 _log = logging.getLogger("raysm")
 
@@ -89,32 +106,31 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     """Add the rows of a source that are new to a grid and take over corrected values; return how many rows are new.
 
     Args:
-        store: The grid's.
-        source: Where they come from; None is where the grid's own rows came from.
-        max_rows: More in the source are refused, those that are known among them.
+        store: The grid's store.
+        source: The rows; None is the source of the grid's own rows.
+        max_rows: A source with more rows is refused.
 
     Raises:
-        InvalidRequest: The source cannot be read, or is not kept; a row lacks what the grid's template takes; or the
-            grid is being stopped.
+        InvalidRequest: The source cannot be read, a row lacks a column of the template, or the grid is being stopped.
     """
     grid = store.grid()
     if grid.state == "stopping":
         raise InvalidRequest(f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed")
     table = (source or source_again(json.loads(grid.source))).read(max_rows)
-    # As the first rows were checked: a column that was dropped since is found now, not when its first job is made.
+    # A column that was dropped since is found now, not when the first job is made.
     check_names(json.loads(grid.template), [*table.columns, *GIVEN], table.origin)
     return join(store, tasks_of(table))
 
 
 def join(store: Store, tasks: Iterable[Task]) -> int:
-    """Add the tasks whose keys are new, and compare the others with what is recorded; return how many are new.
+    """Add the rows whose keys are new, and compare the others with what is recorded; return how many are new.
 
     Rows that are not done take the values of the source, except rows with an open job. Each row that differs is named
     in a warning; a row that is done or has an open job also says so in its reason.
     """
     options = json.loads(store.grid().template).get("options", {})
     limits = from_json(Limits, options.get("limits") or {}, "limits")
-    # Said by each row from here on, so that the budget counts with the limit that the service holds it to.
+    # Each row states its limit from here on, so that the budget counts what the service enforces.
     rows = [replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks]
     added = store.add(rows)
     if added < len(rows):
@@ -124,3 +140,113 @@ def join(store: Store, tasks: Iterable[Task]) -> int:
         if len(differing) > MAX_NAMED:
             _log.warning("%s more rows differ from the source; raysm grid rows lists them", len(differing) - MAX_NAMED)
     return added
+
+
+# -- a grid's file
+
+WORKLOAD = ("script", "args", "source_dir")
+"""Keys of [workload] that may stand at the top, since nearly all grids run scripts."""
+
+OWN = ("name", "regions", "instance_type", "count", "spot", "rows", "rules", "max_rows", "batch")
+"""Keys that a job's file does not have, or has in another form."""
+
+BATCH: Mapping[str, type] = {
+    "job_queue": str,
+    "job_definition": str,
+    "image": str,
+    "job_role": str,
+    "execution_role": str,
+    "assign_public_ip": bool,
+}
+
+ROWS = ("file", "sql", "on", "params")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridFile:
+    """The content of a grid's file; None means that the file does not say."""
+
+    layer: Layer
+    """The options of the jobs."""
+    name: str
+    """Of the grid; by default the file's name."""
+    source: Source | None
+    regions: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    count: int | None = None
+    markets: tuple[bool, ...] | None = None
+    rules: Rules | None = None
+    max_rows: int | None = None
+    batch: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``ControllerJob``."""
+
+
+def read_grid_file(path: Path) -> GridFile:
+    """Read a grid's file.
+
+    Raises:
+        InvalidRequest: It cannot be read, or has an unknown key or a value of another type.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidRequest(f"{path} cannot be read: {reason}") from error
+    own = {name: data.pop(name) for name in OWN if name in data}
+    short = {name: data.pop(name) for name in WORKLOAD if name in data}
+    if short:
+        # A torchrun script needs [workload] with kind = "torch_script".
+        data["workload"] = {"kind": "script", **data.get("workload", {}), **short}
+
+    def typed(name: str, hint: Any, value: Any) -> Any:
+        return from_json(hint, value, f"{path}: {name}")
+
+    def names(name: str) -> Any:
+        value = own.get(name, [])
+        return typed(name, tuple[str, ...], [value] if isinstance(value, str) else value)
+
+    batch = typed("batch", Mapping[str, Any], own.get("batch", {}))
+    for name in batch:
+        if name not in BATCH:
+            raise InvalidRequest(f"{path}: [batch] has no {name!r}; it has {', '.join(BATCH)}")
+    return GridFile(
+        layer=_layer(path, data),
+        name=typed("name", str, own.get("name", path.stem)),
+        source=None if "rows" not in own else _source(path, own["rows"]),
+        regions=names("regions"),
+        instance_types=names("instance_type"),
+        count=typed("count", int | None, own.get("count")),
+        markets=None if "spot" not in own else (typed("spot", bool, own["spot"]),),
+        rules=None if "rules" not in own else typed("rules", Rules, own["rules"]),
+        max_rows=typed("max_rows", int | None, own.get("max_rows")),
+        batch={name: typed(f"batch.{name}", BATCH[name], value) for name, value in batch.items()},
+    )
+
+
+def _layer(path: Path, data: Mapping[str, Any]) -> Layer:
+    def origin(key: Key) -> str:
+        return str(path)
+
+    hints = schema(workload=True)
+    tables = nested(check_values(data, hints, origin))
+    # Paths are relative to the file, so that it means the same in every folder.
+    located = absolute(tables, path.absolute().parent)
+    return Layer(values=check_values(located, hints, origin), origin=origin)
+
+
+def _source(path: Path, rows: Any) -> Source:
+    if isinstance(rows, str):
+        rows = {"file": rows}
+    if not isinstance(rows, dict):
+        raise InvalidRequest(f"{path}: rows is a table, [rows] with file=… or sql=… and on=…, got {rows!r}")
+    for name in rows:
+        if name not in ROWS:
+            raise InvalidRequest(f"{path}: [rows] has no {name!r}; it has {', '.join(ROWS)}")
+    if ("file" in rows) == ("sql" in rows):
+        raise InvalidRequest(f"{path}: [rows] has either a file or a query: file = …, or sql = … and on = …")
+    texts = {name: from_json(str, rows[name], f"{path}: rows.{name}") for name in ROWS[:3] if name in rows}
+    if "file" in rows:
+        return source_of(path.absolute().parent / texts["file"])
+    if "on" not in rows:
+        raise InvalidRequest(f"{path}: [rows] has a query and no database: on = 'sqlite:///campaigns.db', or env:NAME")
+    return source_of(Query(texts["sql"], on=texts["on"], params=rows.get("params", {})))

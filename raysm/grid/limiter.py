@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["RATES", "Bucket", "Limiter", "Rate"]
-
 FLOOR = 0.1
 """Calls a second that every bucket keeps, so that a grid never stands still."""
 

@@ -12,18 +12,6 @@ from raysm.grid.store import Store, folder, path_of
 from raysm.request import Target
 from raysm.request.codec import from_json, to_json
 
-__all__ = [
-    "GridTarget",
-    "forget_handover",
-    "grid_names",
-    "keep_handover",
-    "keep_target",
-    "only_grid",
-    "opened",
-    "read_target",
-    "handover_target",
-]
-
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[Store]:
@@ -40,7 +28,7 @@ def opened(name: str) -> Iterator[Store]:
     try:
         yield store
     finally:
-        # Not Store.close: that lets go of a lease, and who only looks has none.
+        # Not Store.close, which releases a lease.
         store.database.close()
 
 
@@ -50,7 +38,7 @@ def grid_names() -> list[str]:
 
 
 def only_grid() -> str:
-    """Return the name of the only grid that there is.
+    """Return the name of the only grid.
 
     Raises:
         InvalidRequest: There are several, or none.
@@ -63,7 +51,7 @@ def only_grid() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridTarget:
-    """The content of the file."""
+    """Where the jobs of a grid were sent; kept beside its store."""
 
     target: Target
     is_shared: bool
@@ -71,59 +59,44 @@ class GridTarget:
 
 
 def keep_target(store: Path, target: GridTarget) -> None:
-    """Write the file of a grid, named by its store."""
-    put(_path(store), json.dumps(to_json(target), indent=1))
+    """Keep where the jobs of a grid are sent."""
+    put(store.with_suffix(".target"), json.dumps(to_json(target), indent=1))
 
 
 def read_target(store: Path) -> GridTarget | None:
-    """Return where the jobs of a grid were sent; None if no controller of this version ran it here.
+    """Return where the jobs of a grid were sent; None if no controller ran it here.
 
     Raises:
         InvalidConfig: The file is not JSON.
         InvalidRequest: The file holds something else.
     """
-    path = _path(store)
+    path = store.with_suffix(".target")
     return from_json(GridTarget, read_json(path), str(path)) if path.exists() else None
-
-
-def _path(store: Path) -> Path:
-    return store.with_suffix(".target")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _HandedOver:
-    """The content of the file."""
+    """The target whose bucket holds the copies of a grid that another machine runs."""
 
     target: Target
-    """In whose bucket the copies of the grid lie."""
+
+
+def _handed_over_path(store: Path) -> Path:
+    # Not in the store, which the next controller here replaces by a copy.
+    return store.with_suffix(".elsewhere")
 
 
 def keep_handover(store: Path, target: Target) -> None:
-    """Remember that another machine runs a grid.
-
-    Args:
-        store: The grid's file on this machine.
-        target: In whose bucket its copies lie.
-    """
+    """Remember that another machine runs a grid, and in whose bucket its copies lie."""
     put(_handed_over_path(store), json.dumps(to_json(_HandedOver(target=target)), indent=1))
 
 
 def handover_target(store: Path) -> Target | None:
-    """Return where the copies of a grid lie that was handed over; None of one that was not.
-
-    Raises:
-        InvalidConfig: The file that says so cannot be read.
-        InvalidRequest: It says what cannot be.
-    """
+    """Return in whose bucket the copies of a grid lie that was handed over; None for others. Raises as read_target."""
     path = _handed_over_path(store)
     return from_json(_HandedOver, read_json(path), str(path)).target if path.exists() else None
 
 
 def forget_handover(store: Path) -> None:
-    """Have this machine's file be what is known of the grid again: a controller of this machine runs it."""
+    """Forget the handover, since a controller of this machine runs the grid."""
     _handed_over_path(store).unlink(missing_ok=True)
-
-
-def _handed_over_path(store: Path) -> Path:
-    # Beside the grid's file, and not in it: that is what the next controller here takes over from another one.
-    return store.with_suffix(".elsewhere")

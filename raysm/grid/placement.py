@@ -1,52 +1,148 @@
 """Where a row runs: by the dollars of its instances and of moving its data, and by how long it will wait.
 
-Pure. The cheapest place that takes the row now is chosen, or none for a while if waiting for a better one pays. What is
-unknown is never 0: a place without a price comes after every place with one.
+The cheapest place that takes the row now is chosen, or none for a while if waiting for a better one pays. An unknown
+cost is never 0: a place without a price comes after every place with one.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from raysm.client.costs.prices import PriceTable
 from raysm.contract.service_model import knows_preferences
-from raysm.grid.attempt import Attempt
-from raysm.grid.estimates import Estimates
-from raysm.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer, Place
-from raysm.grid.rules import Rules
-from raysm.grid.task import UNKNOWN_S, Task
+from raysm.grid.endings import EndName
+from raysm.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer, Outlook, Place, place_of
+from raysm.grid.store import Store
+from raysm.grid.task import UNKNOWN_S, Attempt, Rules, Task
 from raysm.request.cluster import MAX_TYPES
 
-__all__ = [
-    "AS_OF",
-    "Cheapest",
-    "Rate",
-    "WAITING_USD_PER_HOUR",
-    "Worth",
-    "offers_of",
-    "placement_of",
-    "refusal",
-    "transfer_usd",
-    "usd_per_gb",
-]
+LATEST = 32
+"""Values that a median is taken of, the latest: prices and queues change within days."""
 
-AS_OF = "2026-11"
-"""When the rates below were so."""
+WAIT_S = 240.0
+"""Seconds from Create to the start of the instances if nothing is known: users report 3 to 4 minutes."""
+
+SPOT_FACTOR = 0.5
+"""Share of its time that spot capacity is billed for if nothing is known of a place."""
+
+SPOT_RANGE = (0.1, 1.0)
+"""From the saving of "up to 90 %" that AWS names to none; SageMaker's spot prices are not published.
+https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html"""
+
+
+class Estimates:
+    """Medians of durations, waits and billed time of a grid's own jobs.
+
+    Medians rather than means, so that one job that hung does not decide.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, deque[float]] = defaultdict(_latest)
+        self._factors: defaultdict[str, deque[float]] = defaultdict(_latest)
+        self._waits: defaultdict[Place, deque[float]] = defaultdict(_latest)
+        self._all_waits = _latest()
+        self._billed: defaultdict[tuple[str, str], deque[float]] = defaultdict(_latest)
+
+    def learn(self, task: Task, attempt: Attempt) -> None:
+        """Learn from an attempt that has ended."""
+        if attempt.sent_s is not None and attempt.started_s is not None:
+            for waits in (self._waits[place_of(attempt)], self._all_waits):
+                waits.append(max(0.0, attempt.started_s - attempt.sent_s))
+        if attempt.training_s and attempt.ending == EndName.OK:
+            self._seconds[attempt.instance_type].append(attempt.training_s)
+            # Relative to the row's own estimate: a type that got the long rows by chance is not slower.
+            if task.expected_s:
+                self._factors[attempt.instance_type].append(attempt.training_s / task.expected_s)
+        if attempt.spot and attempt.training_s and attempt.billable_s is not None:
+            self._billed[attempt.region, attempt.instance_type].append(attempt.billable_s / attempt.training_s)
+
+    def samples(self, instance_type: str) -> int:
+        """Return how many done rows the duration on a type is known from."""
+        return len(self._seconds.get(instance_type, ()))
+
+    def seconds(self, task: Task, instance_type: str) -> float | None:
+        """Return how long a row will take on a type; None if unknown."""
+        factor = _median(self._factors.get(instance_type))
+        if task.expected_s is not None:
+            return task.expected_s if factor is None else factor * task.expected_s
+        return _median(self._seconds.get(instance_type))
+
+    def wait_s(self, place: Place) -> float:
+        """Return how long a job will wait for its instances in a place."""
+        # For a place that was not tried yet, the median of the others, so that a guess does not decide against it.
+        median = _median(self._waits.get(place) or self._all_waits)
+        return WAIT_S if median is None else median
+
+    def billed_factor(self, place: Place) -> float:
+        """Return the share of its time that a job in a place is billed for: 1 on demand."""
+        if not place.spot:
+            return 1.0
+        median = _median(self._billed.get((place.region, place.instance_type)))
+        return SPOT_FACTOR if median is None else median
+
+    def billed_range(self, place: Place) -> tuple[float, float]:
+        """Return that share at best and at worst."""
+        if not place.spot:
+            return 1.0, 1.0
+        billed = self._billed.get((place.region, place.instance_type))
+        return (min(billed), max(billed)) if billed else SPOT_RANGE
+
+
+def _latest() -> "deque[float]":
+    return deque(maxlen=LATEST)
+
+
+def _median(values: "deque[float] | None") -> float | None:
+    return statistics.median(values) if values else None
+
+
+LAST = 500
+"""Waiting rows, and open jobs, up to which the end of a grid is predicted: each step reads all of them."""
+
+
+class Forecast:
+    """Predicts when the open jobs of a grid will end, by the median duration in each place, waits included."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[Place, deque[float]] = defaultdict(_latest)
+
+    def learn(self, task: Task, attempt: Attempt) -> None:
+        """Learn from an attempt that has ended."""
+        if attempt.ending == EndName.OK and attempt.sent_s is not None and attempt.ended_s is not None:
+            self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / task.work)
+
+    def outlook(self, store: Store, now: float) -> Outlook:
+        """Return the outlook for the last rows; an empty one before, and with one place only."""
+        waiting = store.waiting_count(LAST + 1) if len(self._seconds) > 1 else 0
+        if not 0 < waiting <= LAST or store.open_count() > LAST:
+            return Outlook()
+        takes_s = {place: statistics.median(seconds) for place, seconds in self._seconds.items()}
+        free_s: defaultdict[Place, list[float]] = defaultdict(list)
+        for region, instance_type, spot, began_s, expected_s in store.open_work():
+            place = Place(region=region, instance_type=instance_type, spot=bool(spot))
+            if place in takes_s:
+                ends_s = began_s + takes_s[place] * (expected_s or UNKNOWN_S)
+                # A job that is late will be for as long again: one that hangs must not keep rows waiting forever.
+                free_s[place].append(ends_s if ends_s > now else now + (now - ends_s))
+        return Outlook(waiting=waiting, takes_s=takes_s, free_s=free_s)
+
+
+# -- prices of moving data, as of November 2026
 
 GB = 1e9
-"""AWS bills by 10^9 bytes here, as it does for what goes to the internet."""
-
-NEAR = frozenset({"us-east-1", "us-east-2"})
-"""Virginia and Ohio send each other for half of it."""
+"""AWS bills transfers by 10^9 bytes."""
 
 RATE = 0.02
+NEAR = frozenset({"us-east-1", "us-east-2"})
 NEAR_RATE = 0.01
 PRICED = ("us-", "ca-", "eu-")
-"""How the names of regions begin whose rate is known; GovCloud's, which begin so too, are another partition."""
+"""Beginnings of the regions whose rate is known; GovCloud's, which begin so too, are another partition."""
 
 
 def usd_per_gb(source: str, target: str) -> float | None:
-    """Return what a GB costs from one region to another; 0 within one, None where it is not known."""
+    """Return the price of a GB from one region to another; None if unknown."""
     if source == target:
         return 0.0
     if {source, target} == NEAR:
@@ -55,13 +151,7 @@ def usd_per_gb(source: str, target: str) -> float | None:
 
 
 def transfer_usd(source: str | None, target: str, size_bytes: int | None) -> float | None:
-    """Return what data cost on their way; None where size or rate is not known.
-
-    Args:
-        source: Where they lie; None is anywhere, so that nothing is moved.
-        target: Where they are read.
-        size_bytes: Of them all; None is unknown.
-    """
+    """Return the price of moving data; None if size or rate is unknown. ``source`` None means that nothing is moved."""
     if source is None or source == target:
         return 0.0
     rate = usd_per_gb(source, target)
@@ -76,82 +166,70 @@ def offers_of(
     count: int = 1,
     markets: Sequence[bool] = (False,),
 ) -> list[Offer]:
-    """Return an offer for each region, type and market, in the order of the user's preference.
+    """Return an offer for each region, type and market, the user's favorite first.
 
     Args:
         regions: The best first.
-        instance_types: The best first; a type comes before a region, as one that fits less well costs every row.
-        table: Prices; what it does not know has none.
-        count: Instances of a job, where the row does not say.
-        markets: Whether spare capacity is used: False, True, or both.
+        instance_types: The best first; types come before regions, since a type that fits less well costs every row.
+        table: Prices.
+        count: Instances of a job, unless the row says otherwise.
+        markets: Whether spot capacity is used: False, True, or both.
     """
     offers = []
     for instance_type in dict.fromkeys(instance_types):
         for region in dict.fromkeys(regions):
             price = table.price(instance_type, region)
+            usd, version = (None, "") if price is None else (price.usd_per_hour, price.version)
             for spot in markets:
                 place = Place(region=region, instance_type=instance_type, spot=spot)
-                offers.append(
-                    Offer(
-                        place=place,
-                        count=count,
-                        usd_per_hour=None if price is None else price.usd_per_hour,
-                        price_version="" if price is None else price.version,
-                    )
-                )
+                offers.append(Offer(place=place, count=count, usd_per_hour=usd, price_version=version))
     return offers
 
 
 WAITING_USD_PER_HOUR = 1.0
-"""What an hour of waiting is worth to a row: so much that a dollar less is no reason to wait until tomorrow."""
+"""What an hour of waiting is worth: so much that a dollar less is no reason to wait until tomorrow."""
 
 OPTIMISM = 0.9
-"""Of the best type's cost, what one that is not known is believed to cost: enough to be tried, and soon found out."""
+"""Share of the best type's cost that an untried type is assumed to cost: little enough to be tried."""
 
 PRICED_S = 3600.0
-"""Seconds for which a place that refuses, and has a price, is waited for rather than to take one without: its wait is
-then as little known as the other's price."""
+"""Seconds for which a refusing place with a price is preferred to a place without: after that its wait is as unknown as
+the other's price."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worth:
-    """What a place costs a row, in dollars."""
+    """What a place costs a row. None is unknown."""
 
     usd: float | None
-    """Of its instances, as they will be billed; None is unknown."""
+    """For its instances, as they will be billed."""
     transfer_usd: float | None
-    """Of its data on their way; None is unknown."""
     wait_s: float
-    """Seconds until its instances start."""
+    """Until its instances start."""
     seconds: float | None
-    """That it will run; None is unknown."""
+    """That it will run."""
 
     def score(self, waiting_usd_per_hour: float) -> tuple[int, float]:
-        """Return what places are compared by: how much of it is unknown, and then the dollars."""
-        # How much is unknown first: among two such places the known part decides.
+        """Return what places are compared by: first how much is unknown, then the known dollars."""
         unknown = sum(part is None for part in (self.usd, self.transfer_usd))
         return unknown, self.known_usd + self.wait_s * waiting_usd_per_hour / 3600
 
     @property
     def known_usd(self) -> float:
-        """What is known of the dollars."""
+        """The known part of the dollars."""
         return (self.usd or 0.0) + (self.transfer_usd or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """What a place costs a row but for the time that it runs: the same for all rows of its shape."""
+    """What a place costs a row apart from its duration: the same for all rows of a shape. None is unknown."""
 
     usd_per_s: float | None
-    """Of its instances, as they will be billed; None is unknown."""
     transfer_usd: float | None
-    """Of its data on their way; None is unknown."""
     wait_s: float
-    """Seconds until its instances start."""
 
     def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
-        """Return what the place costs a row that runs for ``seconds``, and is sent after ``delay_s``."""
-        # An hour, where nobody says: so places still compare by their prices.
+        """Return what the place costs a row that runs for ``seconds`` and is sent after ``delay_s``."""
         assumed_s = UNKNOWN_S if seconds is None else seconds
         return Worth(
             usd=None if self.usd_per_s is None else self.usd_per_s * assumed_s,
@@ -161,152 +239,9 @@ class Rate:
         )
 
 
-@dataclass(kw_only=True)
-class Cheapest:
-    """The placement of a grid that knows prices; it is a ``Placement``."""
-
-    offers: Sequence[Offer]
-    """All places, the user's favorite first."""
-    move_data: bool = False
-    """Whether a row may run away from its data."""
-    any_type: bool = False
-    """Whether the service itself takes the next type where the region has none of the best; on demand alone."""
-    waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
-    """What an hour of waiting is worth."""
-    estimates: Estimates = field(default_factory=Estimates)
-    """What was learned."""
-    lacks: Callable[[Task, str], str | None] = lambda task, region: None
-    """Says why a row cannot run in a region for what is missing there, its image for example; None is nothing."""
-
-    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
-        """Return where ``task`` goes now; see ``Placement``."""
-        reasons: dict[str, str] = {}
-        ways: list[_Way] = []
-        for position, offer in enumerate(self.offers):
-            why = self._refusal(task, offer, market)
-            barred = None if why else market.bars(offer.place, task.count or offer.count, now)
-            until = None
-            if barred is not None:
-                until, why = barred
-            if why:
-                reasons[str(offer.place)] = why
-            if why and until is None:
-                continue
-            # As long as a place takes nobody, that is part of the wait.
-            delay_s = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
-            worth = self.worth(task, offer, delay_s)
-            score, usd = worth.score(self.waiting_usd_per_hour), worth.known_usd
-            ways.append(_Way(score=score, position=position, until=until, offer=offer, usd=usd))
-        return self._best(task, ways, market, now, reasons) if ways else Choice(reasons=reasons)
-
-    def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
-        """Return which offers the service may take for a row that is sent to one of them, that one first."""
-        if not self.any_type or offer.place.spot:
-            return (offer,)
-        there = [each for each in self.offers if each.place.region == offer.place.region and not each.place.spot]
-        others = [each for each in there if each.place != offer.place and not refusal(task, each, self.move_data)]
-        return (offer, *others)
-
-    def learn(self, task: Task, attempt: Attempt) -> None:
-        """Take note of an attempt that has ended."""
-        self.estimates.learn(task, attempt)
-
-    def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
-        """Return what a place costs a row.
-
-        Args:
-            task: The row.
-            offer: The place.
-            delay_s: Seconds before it can even be sent there.
-        """
-        return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
-
-    def rate(self, task: Task, offer: Offer) -> Rate:
-        """Return what a place costs a row but for its time."""
-        place, count = offer.place, task.count or offer.count
-        factor = self.estimates.billed_factor(place)
-        return Rate(
-            usd_per_s=None if offer.usd_per_hour is None else offer.usd_per_hour * count * factor / 3600,
-            transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
-            wait_s=self.estimates.wait_s(place),
-        )
-
-    def seconds(self, task: Task, offer: Offer) -> float | None:
-        """Return how long the row will take; of a type that nobody knows yet, long enough to be worth a try."""
-        name = offer.place.instance_type
-        if self.estimates.samples(name):
-            return self.estimates.seconds(task, name)
-        priced = [
-            (each.usd_per_hour, each.place.instance_type)
-            for each in self.offers
-            if each.usd_per_hour and self.estimates.samples(each.place.instance_type)
-        ]
-        if not priced or not offer.usd_per_hour:
-            return self.estimates.seconds(task, name)
-        # A machine of twice the price is believed to be twice as fast: else the dear ones would never be tried.
-        costs = [usd * (self.estimates.seconds(task, other) or 0.0) for usd, other in priced]
-        return OPTIMISM * min(costs) / offer.usd_per_hour
-
-    def _refusal(self, task: Task, offer: Offer, market: Market) -> str | None:
-        if offer.usd_per_hour is None and market.needs_price:
-            return NO_PRICE
-        return refusal(task, offer, self.move_data) or self.lacks(task, offer.place.region)
-
-    def _turnover(self, task: Task, offer: Offer, market: Market, now: float) -> float:
-        """Return about how long it takes until a place that takes nobody has room again."""
-        place, seconds = offer.place, self.seconds(task, offer)
-        quota = market.quotas.get(place)
-        refused_s = market.refused_s(place, now)
-        if quota is None or seconds is None:
-            return refused_s
-        # Of a full quota a slot becomes free, on the mean, as often as rows end there.
-        return max(refused_s, seconds / max(1, quota.limit // (task.count or offer.count)))
-
-    def _alternatives(self, best: "_Way", open_ways: "list[_Way]") -> tuple[Offer, ...]:
-        """Return what else of a place's region takes the row now, the best first."""
-        place = best.offer.place
-        there = [way.offer for way in sorted(open_ways) if way.offer.place.region == place.region]
-        others = [offer for offer in there if offer.place != place and not offer.place.spot]
-        return tuple(others[: MAX_TYPES - 1])
-
-    def _best(self, task: Task, ways: "list[_Way]", market: Market, now: float, reasons: Mapping[str, str]) -> Choice:
-        # By score, then by the order in which the user named the places: offers themselves do not compare.
-        first = best = min(ways)
-        if first.until is None:
-            # Only for what costs no more: how much an hour is worth is said by waiting_usd_per_hour.
-            alike = [way for way in sorted(ways) if way.usd <= first.usd and way.unknown == first.unknown]
-            places = [way.offer.place for way in alike]
-            unbeaten = (
-                way for way in alike if way.until is None and not market.outpaces(places, way.offer.place, task, now)
-            )
-            # One that outpaces the first may be free itself: nobody else would begin the row there.
-            soonest = next(unbeaten, None)
-            if soonest is None:
-                return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED})
-            best = soonest
-        open_ways = [way for way in ways if way.until is None]
-        if open_ways and market.refused_s(best.offer.place, now) > PRICED_S and min(open_ways).unknown > best.unknown:
-            best = min(open_ways)
-        if best.until is None:
-            others = self._alternatives(best, open_ways) if self.any_type and not best.offer.place.spot else ()
-            offer = replace(best.offer, expected_s=self.seconds(task, best.offer), alternatives=others)
-            return Choice(offer=offer, reasons=reasons)
-        # The best one takes nobody now, and what would take the row at once costs more than to wait for it.
-        return Choice(
-            again_s=min(way.until for way in ways if way.until is not None),
-            stuck=market.stuck([way.offer.place for way in ways]),
-            reasons=reasons,
-        )
-
-
-def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
-    """Return the placement of a grid, of these places."""
-    return Cheapest(offers=offers, move_data=rules.move_data, any_type=rules.any_type and knows_preferences())
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class _Way:
-    """An offer that a row may take, now or later."""
+class _Candidate:
+    """An offer that a row may take, now or later; compared by score, then by the user's order."""
 
     score: tuple[int, float]
     position: int
@@ -319,14 +254,132 @@ class _Way:
         return self.score[0]
 
 
-def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:
-    """Return why a row's own columns do not admit a place; None where they do.
+@dataclass(kw_only=True)
+class Cheapest:
+    """The placement of a grid; see ``Placement``."""
 
-    Args:
-        task: The row.
-        offer: The place.
-        move_data: Whether rows may run away from their data.
-    """
+    offers: Sequence[Offer]
+    """All places, the user's favorite first."""
+    move_data: bool = False
+    any_type: bool = False
+    """Whether the service chooses among several types; on demand only."""
+    waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
+    estimates: Estimates = field(default_factory=Estimates)
+
+    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
+        """Return where ``task`` goes now."""
+        reasons: dict[str, str] = {}
+        candidates: list[_Candidate] = []
+        for position, offer in enumerate(self.offers):
+            why = NO_PRICE if offer.usd_per_hour is None and market.needs_price else None
+            why = why or refusal(task, offer, self.move_data)
+            barred = None if why else market.bars(offer.place, task.count or offer.count, now)
+            until, why = barred if barred is not None else (None, why)
+            if why:
+                reasons[str(offer.place)] = why
+            if why and until is None:
+                continue
+            # While a place takes no job, that is part of the wait.
+            delay_s = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
+            worth = self.worth(task, offer, delay_s)
+            score, usd = worth.score(self.waiting_usd_per_hour), worth.known_usd
+            candidates.append(_Candidate(score=score, position=position, until=until, offer=offer, usd=usd))
+        return self._best(task, candidates, market, now, reasons) if candidates else Choice(reasons=reasons)
+
+    def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
+        """Return the offers among which the service may choose for a row that is sent to ``offer``, that one first."""
+        if not self.any_type or offer.place.spot:
+            return (offer,)
+        there = [each for each in self.offers if each.place.region == offer.place.region and not each.place.spot]
+        others = [each for each in there if each.place != offer.place and not refusal(task, each, self.move_data)]
+        return (offer, *others)
+
+    def learn(self, task: Task, attempt: Attempt) -> None:
+        """Learn from an attempt that has ended."""
+        self.estimates.learn(task, attempt)
+
+    def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
+        """Return what a place costs a row that can be sent there after ``delay_s``."""
+        return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
+
+    def rate(self, task: Task, offer: Offer) -> Rate:
+        """Return what a place costs a row apart from its duration."""
+        place, count = offer.place, task.count or offer.count
+        factor = self.estimates.billed_factor(place)
+        return Rate(
+            usd_per_s=None if offer.usd_per_hour is None else offer.usd_per_hour * count * factor / 3600,
+            transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
+            wait_s=self.estimates.wait_s(place),
+        )
+
+    def seconds(self, task: Task, offer: Offer) -> float | None:
+        """Return how long the row will take; for an untried type, so long that it is tried."""
+        name = offer.place.instance_type
+        if self.estimates.samples(name) or not offer.usd_per_hour:
+            return self.estimates.seconds(task, name)
+        priced = [
+            (each.usd_per_hour, each.place.instance_type)
+            for each in self.offers
+            if each.usd_per_hour and self.estimates.samples(each.place.instance_type)
+        ]
+        if not priced:
+            return self.estimates.seconds(task, name)
+        # A machine of twice the price is assumed to be twice as fast; otherwise the expensive ones are never tried.
+        costs = [usd * (self.estimates.seconds(task, other) or 0.0) for usd, other in priced]
+        return OPTIMISM * min(costs) / offer.usd_per_hour
+
+    def _turnover(self, task: Task, offer: Offer, market: Market, now: float) -> float:
+        """Return about how long it takes until a place that takes no job has room again."""
+        place, seconds = offer.place, self.seconds(task, offer)
+        quota = market.quotas.get(place)
+        refused_s = market.refused_s(place, now)
+        if quota is None or seconds is None:
+            return refused_s
+        # In a full quota, rows end at intervals of their duration divided by the number of slots.
+        return max(refused_s, seconds / max(1, quota.limit // (task.count or offer.count)))
+
+    def _best(
+        self, task: Task, candidates: list[_Candidate], market: Market, now: float, reasons: Mapping[str, str]
+    ) -> Choice:
+        first = best = min(candidates)
+        if first.until is None:
+            # Only among those that cost no more: waiting_usd_per_hour says what time is worth.
+            alike = [each for each in sorted(candidates) if each.usd <= first.usd and each.unknown == first.unknown]
+            places = [each.offer.place for each in alike]
+            unbeaten = (
+                each
+                for each in alike
+                if each.until is None and not market.outpaces(places, each.offer.place, task, now)
+            )
+            soonest = next(unbeaten, None)
+            if soonest is None:
+                return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED})
+            best = soonest
+        free = [each for each in candidates if each.until is None]
+        if free and market.refused_s(best.offer.place, now) > PRICED_S and min(free).unknown > best.unknown:
+            best = min(free)
+        if best.until is not None:
+            # What would take the row at once costs more than to wait for the best place.
+            return Choice(
+                again_s=min(each.until for each in candidates if each.until is not None),
+                stuck=market.stuck([each.offer.place for each in candidates]),
+                reasons=reasons,
+            )
+        place, others = best.offer.place, list[Offer]()
+        if self.any_type and not place.spot:
+            there = [each.offer for each in sorted(free) if each.offer.place.region == place.region]
+            others = [offer for offer in there if offer.place != place and not offer.place.spot][: MAX_TYPES - 1]
+        seconds = self.seconds(task, best.offer)
+        return Choice(offer=replace(best.offer, expected_s=seconds, alternatives=tuple(others)), reasons=reasons)
+
+
+def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
+    """Return the placement of a grid."""
+    return Cheapest(offers=offers, move_data=rules.move_data, any_type=rules.any_type and knows_preferences())
+
+
+def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:
+    """Return why a row's own columns do not admit a place, or None."""
     place = offer.place
     if task.region not in (None, place.region) and not move_data:
         return f"its data lie in {task.region}, and move_data is not allowed"

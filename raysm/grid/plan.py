@@ -1,28 +1,116 @@
-"""What a grid would do: places, dollars, hours, and what is impossible and why. Nothing is sent.
+"""The plan of a grid: each row's place, dollars and hours, and what is impossible and why. Nothing is sent.
 
-What flows in is a request, with its rows, prices and quotas; what flows out is a value that can be printed, compared
-and tested. A dollar that is not known is said to be unknown, and never left out of a sum without a word.
+Rows are assigned greedily: they take their turn by priority, the longest first, as the controller sends them, and each
+takes the place that is cheapest for it then, the wait for the place's quota included. An unknown dollar is never left
+out of a sum silently.
 """
 
+import heapq
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
 from raysm.client.costs.prices import OLD_DAYS, PriceTable
 from raysm.contract.service_model import knows_preferences
 from raysm.errors import InvalidRequest
-from raysm.grid.assignment import Assigned, assign
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.place import Market, Place, Quota
-from raysm.grid.placement import Cheapest, offers_of, placement_of
-from raysm.grid.rules import Rules
+from raysm.grid.place import Market, Offer, Place, Quota
+from raysm.grid.placement import Cheapest, Rate, Worth, offers_of, placement_of, refusal
 from raysm.grid.task import Task
 from raysm.request import Limits
 from raysm.request.cluster import LOCAL_TYPE
 
-__all__ = ["GridPlan", "PlannedPlace", "places_of", "plan_grid"]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assigned:
+    """One row in its place."""
+
+    task: Task
+    offer: Offer | None
+    """None if no place takes the row."""
+    worth: Worth | None = None
+    """What the row costs there."""
+    start_s: float = 0.0
+    """Seconds from now until the quota of the place has room for it."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why each place refuses a row that no place takes."""
+
+    @property
+    def count(self) -> int:
+        """Instances of its job; 0 without a place."""
+        return 0 if self.offer is None else self.task.count or self.offer.count
+
+    @property
+    def end_s(self) -> float | None:
+        """Seconds from now until it ends; None if its duration is unknown."""
+        if self.worth is None or self.worth.seconds is None:
+            return None
+        return self.start_s + self.worth.wait_s + self.worth.seconds
+
+
+def assign(tasks: Sequence[Task], placement: Cheapest, market: Market | None = None) -> list[Assigned]:
+    """Return every row with its place, in the order of ``tasks``; without a market there are no quotas."""
+    quotas = {} if market is None else market.quotas
+    # For each place, when each instance of its quota is free: a heap of seconds from now. None is no quota.
+    free = [
+        None if quota is None else [0.0] * (quota.limit - quota.used_by_others)
+        for quota in (quotas.get(offer.place) for offer in placement.offers)
+    ]
+    # Most rows differ only in parameters and durations: what they share is computed once.
+    shapes: dict[tuple[object, ...], tuple[list[tuple[int, Rate]], dict[str, str]]] = {}
+    types = {offer.place.instance_type: offer for offer in placement.offers}
+    assigned: dict[int, Assigned] = {}
+    for task in sorted(tasks, key=lambda task: (-task.priority, -(task.expected_s or 0.0), task.position)):
+        key = (task.region, task.instance_types, task.spot, task.count, task.image, task.input_bytes)
+        if key not in shapes:
+            shapes[key] = _places_for(task, placement, [None if each is None else len(each) for each in free])
+        rates, reasons = shapes[key]
+        seconds = {name: placement.seconds(task, offer) for name, offer in types.items()}
+        best: tuple[tuple[int, float], int, Worth, float] | None = None
+        for place, rate in rates:
+            offer = placement.offers[place]
+            start_s = _start_s(free[place], task.count or offer.count)
+            worth = rate.worth(seconds[offer.place.instance_type], start_s)
+            score = worth.score(placement.waiting_usd_per_hour)
+            if best is None or score < best[0]:
+                best = score, place, rate.worth(worth.seconds), start_s
+        if best is None:
+            assigned[task.position] = Assigned(task=task, offer=None, reasons=reasons)
+            continue
+        _, place, worth, start_s = best
+        made = Assigned(task=task, offer=placement.offers[place], worth=worth, start_s=start_s)
+        if (times := free[place]) is not None:
+            for _ in range(made.count):
+                # The quota is used from Create on, not from the moment when the instances are there.
+                heapq.heapreplace(times, start_s + worth.wait_s + (worth.seconds or 0.0))
+        assigned[task.position] = made
+    return [assigned[task.position] for task in tasks]
+
+
+def _start_s(times: list[float] | None, count: int) -> float:
+    """Return when ``count`` instances of a quota are free together."""
+    if times is None:
+        return 0.0
+    return times[0] if count == 1 else heapq.nsmallest(count, times)[-1]
+
+
+def _places_for(
+    task: Task, placement: Cheapest, limits: Sequence[int | None]
+) -> tuple[list[tuple[int, Rate]], dict[str, str]]:
+    """Return the places that take a row with their rates, and why the others refuse it."""
+    rates, reasons = [], {}
+    for place, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
+        count = task.count or offer.count
+        why = refusal(task, offer, placement.move_data)
+        if why is None and limit is not None and limit < count:
+            why = f"the quota leaves {limit} of {offer.place.instance_type}, and the job takes {count}"
+        if why:
+            reasons[str(offer.place)] = why
+        else:
+            rates.append((place, placement.rate(task, offer)))
+    return rates, reasons
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,19 +120,19 @@ class PlannedPlace:
     place: Place
     """Region, type and market."""
     rows: int
-    """How many."""
+    """Number of rows."""
     instances: int
-    """Of all their jobs."""
+    """Instances of all their jobs."""
     usd_per_hour: float | None
-    """Of one instance on demand; None is unknown."""
+    """On-demand price of one instance; None is unknown."""
     price_version: str
-    """Of the list that says so."""
+    """The price list's version."""
     price_as_of: str
-    """When it was so."""
+    """The price list's date."""
     usd: tuple[float, float] | None
-    """What the rows cost at best and at worst; None where a price or a time is not known."""
+    """What the rows cost at best and at worst; None if a price or a duration is unknown."""
     hours: float | None
-    """From now until the last of them has ended; None where a time is not known."""
+    """From now until the last of them has ended; None if a duration is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,42 +140,41 @@ class GridPlan:
     """All rows, each in its place."""
 
     name: str
-    """Of the grid."""
+    """The grid's name."""
     assigned: tuple[Assigned, ...]
     """In the order of the rows."""
     places: tuple[PlannedPlace, ...]
-    """Those that rows run in, the most rows first."""
+    """The places where rows run, the most rows first."""
     transfer_usd: float | None
-    """For moving data between regions; None where size or rate is not known."""
+    """For moving data between regions; None if size or rate is unknown."""
     most_usd: float | None
-    """If every row ran to its time limit; None where a price is not known."""
+    """If every row ran to its time limit; None if a price is unknown."""
     notes: tuple[str, ...] = ()
-    """What a person should know before it is begun."""
+    """What the user should know before the grid begins."""
 
     @property
     def impossible(self) -> tuple[Assigned, ...]:
-        """The rows that can run nowhere."""
+        """The rows that no place takes."""
         return tuple(each for each in self.assigned if each.offer is None)
 
     @property
     def usd(self) -> tuple[float, float] | None:
-        """What it costs at best and at worst, data included; None where something of it is not known."""
+        """The costs at best and at worst, data included; None if a part of them is unknown."""
         parts = [place.usd for place in self.places]
         ranges = [part for part in parts if part is not None]
-        # A sum of what is known alone would read as if it were all.
         if len(ranges) < len(parts) or self.transfer_usd is None or not parts:
             return None
         return sum(low for low, _ in ranges) + self.transfer_usd, sum(high for _, high in ranges) + self.transfer_usd
 
     @property
     def hours(self) -> float | None:
-        """From now until the last row has ended; None where a time is not known."""
+        """From now until the last row has ended; None if a duration is unknown."""
         ends = [each.end_s for each in self.assigned if each.offer is not None]
         known_ends = [end for end in ends if end is not None]
         return max(known_ends) / 3600 if known_ends and len(known_ends) == len(ends) else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values; what is not known is null."""
+        """Return it as JSON values; unknown ones are null."""
         return {
             "name": self.name,
             "rows": len(self.assigned),
@@ -123,14 +210,13 @@ def places_of(
     Args:
         request: The grid.
         tasks: Its rows, which may name both.
-        own_region: The target's; None where it names none.
+        own_region: The target's, for rows that name no region; None if the target names none.
 
     Raises:
-        InvalidRequest: Nobody names a region, or a type.
+        InvalidRequest: There is no region, or no type.
     """
-    # Else where the rows' data lie: to move them costs, and is allowed only where the user says so.
+    # Else the regions of the rows' data: to move them costs, and needs the user's permission.
     regions = request.regions or tuple(dict.fromkeys(task.region for task in tasks if task.region is not None))
-    # The last resort: rows that name no region have their data anywhere, or none.
     if not regions and own_region is not None:
         regions = (own_region,)
     if not regions:
@@ -160,21 +246,20 @@ def plan_grid(
         request: The grid.
         tasks: Its rows.
         table: Prices.
-        quotas: As far as they are known.
-        today: By which prices are old or not.
-        own_region: The target's; None where it names none.
-        notes: What is to be said beside.
+        quotas: The known quotas.
+        today: The date that prices are compared with.
+        own_region: The target's; None if it names none.
+        notes: Further notes.
 
     Raises:
-        InvalidRequest: No place is named, a row cannot be made a job, or there is a budget and a price is not known.
+        InvalidRequest: There is no place, a row cannot be made a job, or the budget is too low or cannot be kept.
     """
     regions, types = places_of(request, tasks, own_region)
     offers = offers_of(regions, types, table, count=request.count, markets=request.markets)
     placement = placement_of(request.rules, offers)
     assigned = assign(tasks, placement, Market(quotas=quotas))
     for each in assigned:
-        # By its first place: what can be wrong with a row is so in any of them.
-        # Also of a row that no place takes: what is wrong with it is said beside.
+        # An invalid row is so in any place, so that one place will do; also rows that no place takes are checked.
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
     limits = request.template.options.get("limits") or Limits()
@@ -184,20 +269,10 @@ def plan_grid(
         places=_places(assigned, placement, table),
         transfer_usd=_sum(each.worth.transfer_usd for each in assigned if each.worth is not None),
         most_usd=_sum(_most(each, placement, limits.max_runtime_s) for each in assigned if each.offer is not None),
-        notes=(
-            *notes,
-            *_notes(assigned, placement, table, today),
-            *_type_notes(request.rules),
-        ),
+        notes=(*notes, *_notes(assigned, placement, table, today, any_type=request.rules.any_type)),
     )
     _check_budget(plan, request.rules.budget_usd)
     return plan
-
-
-def _type_notes(rules: Rules) -> list[str]:
-    if not rules.any_type or knows_preferences():
-        return []
-    return ["this botocore does not know InstancePreferences: instance types are tried one after the other"]
 
 
 def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:
@@ -209,7 +284,7 @@ def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:
                 f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} USD cannot be kept: "
                 f"raysm prices --refresh --regions {place.place.region}, or leave out that region, or the budget"
             )
-    # By the least that it can cost: what may yet turn out cheaper is not refused.
+    # Compared with the lowest cost: what may turn out cheaper is not refused.
     if plan.usd is not None and plan.usd[0] > budget_usd:
         raise InvalidRequest(
             f"the rows cost at least {plan.usd[0]:,.2f} USD, but the budget is {budget_usd:,.2f} USD: raise it, or "
@@ -223,21 +298,17 @@ def _places(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable
         if each.offer is not None:
             by_place.setdefault(each.offer.place, []).append(each)
     planned = [_planned(place, rows, placement, table) for place, rows in by_place.items()]
-    # The place itself last, so that a plan reads the same each time.
     return tuple(sorted(planned, key=lambda each: (-each.rows, each.place)))
 
 
 def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table: PriceTable) -> PlannedPlace:
     price = table.price(place.instance_type, place.region)
     ends = [each.end_s for each in rows]
-    # What share of the time spot capacity was billed for; of on-demand capacity both are 1.
+    # The range is the share of the time that spot capacity is billed for, and a choice of types.
     low, high = placement.estimates.billed_range(place)
-    usd: tuple[float, float] | None = None
     costs = [_costs(each, placement) for each in rows]
     ranges = [cost for cost in costs if cost is not None]
-    if len(ranges) == len(costs):
-        # Times are the user's own word: the range is what spot capacity is billed for, and a choice of types.
-        usd = sum(least for least, _ in ranges) * low, sum(most for _, most in ranges) * high
+    is_known = len(ranges) == len(costs)
     return PlannedPlace(
         place=place,
         rows=len(rows),
@@ -245,13 +316,13 @@ def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table:
         usd_per_hour=None if price is None else price.usd_per_hour,
         price_version="" if price is None else price.version,
         price_as_of="" if price is None else price.as_of,
-        usd=usd,
+        usd=(sum(least for least, _ in ranges) * low, sum(most for _, most in ranges) * high) if is_known else None,
         hours=None if None in ends else max(end for end in ends if end is not None) / 3600,
     )
 
 
 def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
-    """Return what a row costs on the cheapest and on the dearest of the types that it may get; None is unknown."""
+    """Return what a row costs on the cheapest and on the most expensive type that it may get; None is unknown."""
     assert each.offer is not None, "it has a place"
     costs = []
     for offer in placement.companions(each.task, each.offer):
@@ -263,28 +334,28 @@ def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
 
 
 def _most(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | None:
-    """Return what a row costs if it runs to its limit."""
-    if each.offer is None:
-        return None
+    """Return what a row costs if it runs to its limit, when the service stops it."""
+    assert each.offer is not None, "it has a place"
     first, *others = placement.companions(each.task, each.offer)
     usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour
     if usd_per_hour is None:
         return None
-    # The service ends it then: more it cannot cost, whatever its program does.
     return usd_per_hour * each.count * (each.task.max_runtime_s or max_runtime_s) / 3600
 
 
-def _sum(parts: Any) -> float | None:
+def _sum(parts: Iterable[float | None]) -> float | None:
     every = list(parts)
     amounts = [part for part in every if part is not None]
-    # Not sum(): of 10,000 cents its error would show.
+    # fsum, since the error of sum() shows in 10,000 cents.
     return math.fsum(amounts) if len(amounts) == len(every) else None
 
 
-def _notes(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable, today: date) -> list[str]:
+def _notes(
+    assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable, today: date, *, any_type: bool
+) -> list[str]:
     notes = []
     used = {each.offer.place for each in assigned if each.offer is not None}
-    # Instances of the embedded SageMaker that have no type cost nothing.
+    # The embedded SageMaker's own instances cost nothing.
     offers = [offer for offer in placement.offers if offer.place.instance_type != LOCAL_TYPE]
     unpriced = sorted({str(offer.place) for offer in offers if offer.usd_per_hour is None})
     if unpriced:
@@ -302,4 +373,6 @@ def _notes(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable,
         notes.append("some rows have no expected_s: their cost is unknown until a few of them are done")
     if any(place.spot for place in used):
         notes.append("of spot capacity the range is from a saving of 90 % to none: SageMaker publishes no price of it")
+    if any_type and not knows_preferences():
+        notes.append("this botocore does not know InstancePreferences: instance types are tried one after the other")
     return notes

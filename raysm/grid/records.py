@@ -6,50 +6,33 @@ Tables are STRICT: SQLite refuses a value of another type than its column, inste
 import dataclasses
 import functools
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from raysm.contract.home import Clock
-from raysm.grid.attempt import Attempt, AttemptState, TaskState
-from raysm.grid.rules import Rules
-from raysm.grid.task import Task
+from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
 from raysm.request.codec import from_json
 
-__all__ = [
-    "Event",
-    "GridRecord",
-    "SCHEMA",
-    "TRIGGERS",
-    "TaskRecord",
-    "VERSION",
-    "attempt_record",
-    "grid_record",
-    "task_record",
-    "task_row",
-]
-
-VERSION = 12
-"""Of the tables; a store of another version is not touched."""
+VERSION = 13
+"""Version of the tables; a store of another version is refused."""
 
 SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
-    template TEXT NOT NULL, template_digest TEXT NOT NULL, source TEXT NOT NULL, created_s REAL NOT NULL,
+    template TEXT NOT NULL, source TEXT NOT NULL, created_s REAL NOT NULL,
     goes_on INTEGER NOT NULL DEFAULT 0, planned_low_usd REAL, planned_high_usd REAL,
     clock_speed REAL NOT NULL DEFAULT 1, clock_begun_s REAL NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE task (
-    key TEXT PRIMARY KEY, position INTEGER NOT NULL, content TEXT NOT NULL, digest TEXT NOT NULL,
+    key TEXT PRIMARY KEY, position INTEGER NOT NULL, content TEXT NOT NULL,
     region TEXT, shape TEXT NOT NULL, priority INTEGER NOT NULL, expected_s REAL NOT NULL,
     state TEXT NOT NULL, retries_left INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
     after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', forgiven INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
--- The order in which tasks are placed: of each shape (what its place depends on) the head is asked alone.
+-- The order in which tasks are placed: a step reads the first rows of each shape (what its place depends on).
 CREATE INDEX waiting ON task (shape, priority DESC, expected_s DESC, position) WHERE state = 'waiting';
 CREATE INDEX by_state ON task (state);
-CREATE INDEX by_digest ON task (digest) WHERE state = 'done';
 
 CREATE TABLE attempt (
     name TEXT PRIMARY KEY, task TEXT NOT NULL, number INTEGER NOT NULL,
@@ -63,7 +46,7 @@ CREATE TABLE attempt (
     interruptions INTEGER NOT NULL, interrupted_s REAL NOT NULL,
     UNIQUE (task, number)
 ) STRICT, WITHOUT ROWID;
--- Not a rule of the program alone: the database itself refuses a second open attempt.
+-- The database itself refuses a second open attempt.
 CREATE UNIQUE INDEX one_open ON attempt (task) WHERE state <> 'ended';
 CREATE INDEX by_region ON attempt (region, intended_s) WHERE state <> 'ended';
 CREATE INDEX owed ON attempt (intended_s) WHERE state IN ('intended', 'maybe');
@@ -72,8 +55,8 @@ CREATE INDEX unwanted ON attempt (intended_s) WHERE wish <> '';
 CREATE INDEX watched ON attempt (watch_s) WHERE watch_s > 0;
 CREATE INDEX ends ON attempt (ended_s) WHERE state = 'ended';
 
--- Of the open attempts alone, kept by the triggers below: each step asks for it, and there may be 20,000 of them.
--- Whole numbers, so that what is added and taken away a million times is exact: dollars are multiplied out last.
+-- Sums over open attempts, kept by the triggers below, since each step needs them and there may be 20,000 attempts.
+-- Integers, so that a million additions and subtractions stay exact, and dollars are computed last.
 CREATE TABLE in_use (region TEXT, instance_type TEXT, spot INTEGER, usd_per_hour REAL, attempts INTEGER NOT NULL,
     instances INTEGER NOT NULL, instance_s INTEGER NOT NULL,
     PRIMARY KEY (region, instance_type, spot, usd_per_hour)) STRICT, WITHOUT ROWID;
@@ -83,7 +66,7 @@ CREATE TABLE stray (
     max_runtime_s INTEGER NOT NULL, seen_s REAL NOT NULL, asked_s REAL, ended_s REAL, billable_s REAL
 ) STRICT, WITHOUT ROWID;
 
--- What a job's own program says that it does in a second: of each attempt the last value, of all together a curve.
+-- The rate that a job's program reports: the last value of each attempt, and the curve of the sum.
 CREATE TABLE rate (attempt TEXT PRIMARY KEY, value REAL NOT NULL, at_s REAL NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE rate_history (at_s REAL PRIMARY KEY, value REAL NOT NULL, jobs INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE spent (region TEXT PRIMARY KEY, usd REAL NOT NULL, wasted_usd REAL NOT NULL, saved_usd REAL NOT NULL,
@@ -105,42 +88,29 @@ CREATE INDEX ended ON event (seq) WHERE now = 'ended';
 CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
 
+_ADD = """
+    INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
+        NEW.count * NEW.max_runtime_s)
+    ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
+        instance_s = instance_s + excluded.instance_s;
+"""
+_SUBTRACT = """
+    UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
+        instance_s = instance_s - OLD.count * OLD.max_runtime_s
+    WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
+        AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
+"""
 TRIGGERS = (
-    """
-    CREATE TRIGGER opens AFTER INSERT ON attempt WHEN NEW.state <> 'ended' BEGIN
-        INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
-            NEW.count * NEW.max_runtime_s)
-        ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
-            instance_s = instance_s + excluded.instance_s;
-    END
-    """,
-    """
-    CREATE TRIGGER settles AFTER UPDATE OF instance_type ON attempt
-    WHEN OLD.state <> 'ended' AND NEW.state <> 'ended' BEGIN
-        UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
-            instance_s = instance_s - OLD.count * OLD.max_runtime_s
-        WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
-            AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
-        INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
-            NEW.count * NEW.max_runtime_s)
-        ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
-            instance_s = instance_s + excluded.instance_s;
-    END
-    """,
-    """
-    CREATE TRIGGER ends AFTER UPDATE OF state ON attempt WHEN OLD.state <> 'ended' AND NEW.state = 'ended' BEGIN
-        UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
-            instance_s = instance_s - OLD.count * OLD.max_runtime_s
-        WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
-            AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
-    END
-    """,
+    f"CREATE TRIGGER opens AFTER INSERT ON attempt WHEN NEW.state <> 'ended' BEGIN {_ADD} END",
+    "CREATE TRIGGER settles AFTER UPDATE OF instance_type ON attempt WHEN OLD.state <> 'ended' "
+    f"AND NEW.state <> 'ended' BEGIN {_SUBTRACT} {_ADD} END",
+    "CREATE TRIGGER ends AFTER UPDATE OF state ON attempt WHEN OLD.state <> 'ended' AND NEW.state = 'ended' "
+    f"BEGIN {_SUBTRACT} END",
 )
-"""What keeps ``in_use`` true: the database itself, whichever statement changes an attempt."""
-
+"""They keep ``in_use`` true, whichever statement changes an attempt."""
 
 NAME_CHARACTERS = 24
-"""Of the grid's name in the names of its jobs, which have 63."""
+"""Characters of the grid's name in the names of its jobs, which have at most 63."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,59 +118,52 @@ class GridRecord:
     """The grid as a whole."""
 
     name: str
-    """As the user named it."""
     run: str
     """Six characters that tell it from a later grid of the same name."""
     state: str
     """``open``, ``paused``, ``stopping`` or ``closed``."""
     why: str
-    """Why it is paused; empty otherwise."""
+    """Why it is paused; else empty."""
     rules: Rules
-    """What holds for all of it."""
     template: str
-    """The request of which each task's is made, as JSON."""
+    """The request that its rows share, as JSON."""
     source: str
     """Where the rows come from, as JSON."""
     created_s: float
-    """When it was made."""
     goes_on: bool
-    """Whether the user has said that it goes on although its first tasks failed."""
+    """Whether the user has said that it goes on although its first rows failed."""
     clock: Clock
-    """By which all of its moments are told, whoever looks at it: that of the service that its jobs were sent to."""
+    """The clock of the service that its jobs were sent to; all its times are on this clock."""
 
     @property
     def prefix(self) -> str:
-        """With what the names of all its jobs begin, and no other grid's."""
-        # Names of jobs have ASCII letters, digits and hyphens, 63 in all; users' names of grids have anything.
+        """The beginning of the names of all its jobs, and of no other grid's."""
+        # Names of jobs have ASCII letters, digits and hyphens; names of grids have any letters.
         letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self.name)
         return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-{self.run}-"
 
     def job_name(self, task: Task, number: int) -> str:
-        """Return the name of a task's job: of its key and number alone, so that the same try is the same job."""
+        """Return the name of a row's job: a function of key and number, so that the same attempt is the same job."""
         return f"{self.prefix}{task.key_hash}-a{number}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskRecord:
-    """A task, and what became of it."""
+    """A row and its state."""
 
     task: Task
-    """The row."""
     state: TaskState
-    """Where it stands."""
     retries_left: int
-    """Tries that it has left where its own program fails."""
     attempts: int
     """Number of its last attempt."""
     reason: str
-    """Why it failed, waits or is impossible."""
     forgiven: int = 0
-    """Number of its last attempt when its user asked for it again: up to that one none counts any more."""
+    """Number of its last attempt when the user queued it again: attempts up to this one no longer count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """A line of the log that a person reads."""
+    """A line of the log for people."""
 
     seq: int
     at_s: float
@@ -211,41 +174,36 @@ class Event:
     text: str
 
 
-def task_row(task: Task, template_digest: str, done: Callable[[str], bool] | None, retries: int) -> tuple[Any, ...]:
-    """Return a task as its first row; see ``Store.add``."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Task)}
-    content = {
-        field.name: value
-        for field in dataclasses.fields(Task)
-        # Only what the row says: of 100,000 rows all else would be most of the file.
-        if (value := getattr(task, field.name)) != defaults[field.name] and value != {}
-    }
-    digest = f"{template_digest}{task.digest}"
-    state = TaskState.SKIPPED if done is not None and done(digest) else TaskState.WAITING
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Task)}
+
+
+def task_row(task: Task) -> tuple[Any, ...]:
+    """Return key, position, content, region, shape, priority and expected seconds of a row, for its table."""
+    # Without default values: in 100,000 rows they would be most of the file.
+    values = {name: getattr(task, name) for name in _DEFAULTS}
+    content = {name: value for name, value in values.items() if value != _DEFAULTS[name] and value != {}}
     shape = json.dumps([task.region, task.instance_types, task.count, task.spot, task.image])
     return (
-        task.key, task.position, json.dumps(content), digest, task.region, shape, task.priority,
-        task.expected_s or 0.0, state.value, retries,
+        task.key, task.position, json.dumps(content), task.region, shape, task.priority, task.expected_s or 0.0,
     )  # fmt: skip
 
 
 def grid_record(row: Any) -> GridRecord:
     """Return the row of the grid as a value."""
     values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord) if field.name != "clock"}
-    rules, clock = _rules(row["rules"]), Clock(speed=row["clock_speed"], begun_s=row["clock_begun_s"])
-    # SQLite knows no truth values: what a STRICT table gives back is 0 or 1.
-    return GridRecord(**values | {"rules": rules, "clock": clock, "goes_on": bool(row["goes_on"])})
+    clock = Clock(speed=row["clock_speed"], begun_s=row["clock_begun_s"])
+    return GridRecord(**values | {"rules": _rules(row["rules"]), "clock": clock, "goes_on": bool(row["goes_on"])})
 
 
+# Every step reads the grid several times.
 @functools.lru_cache(maxsize=16)
 def _rules(text: str) -> Rules:
-    # Every step asks for the grid several times, and its rules change when a user says so.
     return from_json(Rules, json.loads(text), "rules")
 
 
+# The rows that wait first are read at every step.
 @functools.lru_cache(maxsize=1024)
 def _task(text: str) -> Task:
-    # Those that wait are read whenever a place is looked for, and of most of them nothing becomes that time.
     content = json.loads(text)
     content["instance_types"] = tuple(content.get("instance_types", ()))
     return Task(**content)
@@ -253,14 +211,8 @@ def _task(text: str) -> Task:
 
 def task_record(row: Any) -> TaskRecord:
     """Return a row of the table of tasks as a value."""
-    return TaskRecord(
-        task=_task(row["content"]),
-        state=TaskState(row["state"]),
-        retries_left=row["retries_left"],
-        attempts=row["attempts"],
-        reason=row["reason"],
-        forgiven=row["forgiven"],
-    )
+    names = ("retries_left", "attempts", "reason", "forgiven")
+    return TaskRecord(task=_task(row["content"]), state=TaskState(row["state"]), **{name: row[name] for name in names})
 
 
 _ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))

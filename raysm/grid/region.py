@@ -1,14 +1,16 @@
-"""One region of the service as a grid's controller sees it, and its implementation over a ``Service``.
+"""The regions of the service as a grid's controller sees them: one region's calls, and all regions' token buckets.
 
 Every call may raise ``ServiceError``; ``raysm.grid.endings`` says what it means.
 """
 
+import functools
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from raysm.client.job.description import Description, Status, read
 from raysm.client.logs.metrics import PERIOD_S
@@ -16,32 +18,29 @@ from raysm.client.prepared import Prepared
 from raysm.client.service import Service
 from raysm.client.storage.payload import remove_payload
 from raysm.contract.job_api import TRAINING
-from raysm.grid.attempt import Attempt
-from raysm.grid.task import Task
-
-__all__ = ["Listed", "Page", "Prepare", "RATES_PAGE", "Region", "ServiceRegion", "token_of"]
+from raysm.errors import ServiceError
+from raysm.grid.database import Turns
+from raysm.grid.endings import classify_refusal
+from raysm.grid.limiter import Limiter
+from raysm.grid.task import Attempt, Task
 
 RATES_PAGE = 500
-"""Jobs whose metric one call asks for: the most that GetMetricData takes
+"""Jobs whose metric one call reads: the most that GetMetricData takes
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_GetMetricData.html)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """What List says of one job."""
+    """What List says of one job; times are the service's."""
 
     name: str
-    """The job's name."""
     status: Status
-    """How it is."""
     created_s: float
-    """When it was sent, on the service's clock."""
     changed_s: float
-    """When the service last changed it."""
 
     @property
     def seen(self) -> str:
-        """What tells one state of the job from another: where it is unchanged, Describe has nothing new."""
+        """A text that changes whenever Describe has something new."""
         return f"{self.status} {self.changed_s:.3f}"
 
 
@@ -50,7 +49,7 @@ class Page:
     """One page of List, the latest jobs first."""
 
     jobs: tuple[Listed, ...]
-    """Those whose names hold what was asked for: AWS filters after it has taken the page, so there may be none."""
+    """May be empty before the end: AWS filters by name after it has taken the page."""
     token: str | None = None
     """Of the next page; None is the end."""
 
@@ -59,10 +58,10 @@ class Region(Protocol):
     """One region of the service, as one grid sees it."""
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """Have the service run an attempt; returns as well where it has this very job already.
+        """Run an attempt; succeeds too if the service already has this very job.
 
         Raises:
-            ServiceError: It was refused, or nobody knows; ``ResourceInUse`` is another's job of this name.
+            ServiceError: It was refused, or the answer was lost; ``ResourceInUse`` is another's job of this name.
         """
 
     def describe(self, name: str) -> Description:
@@ -74,57 +73,39 @@ class Region(Protocol):
         """
 
     def page(self, contains: str, token: str | None) -> Page:
-        """Return a page of the jobs whose names hold ``contains``."""
+        """Return a page of the jobs whose names contain a text."""
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """Return the last value of a metric of each of these jobs, as far as there is one of the last minutes.
-
-        Args:
-            names: Of jobs, ``RATES_PAGE`` at most.
-            metric: Its name.
-        """
+        """Return the last value of a metric of up to ``RATES_PAGE`` jobs, of those that reported one lately."""
 
     def stop(self, name: str) -> None:
         """Ask the service to stop a job."""
 
 
 Prepare: TypeAlias = Callable[[Task, Attempt], Prepared]
-"""Makes the job of an attempt, under the attempt's own name; the same attempt always makes the same job."""
+"""Makes the job of an attempt, always the same one for the same attempt."""
 
 RECENT = timedelta(minutes=10)
-"""A rate that is older is none: the job saves, waits for its data, or has stalled."""
+"""Rates that are older do not count: the job saves, waits for its data, or has stalled."""
 
 PAGE = 100
-"""Jobs on a page of List: the most that it takes, as pages are what its rate counts."""
+"""Jobs on a page of List: the most that it takes, since its rate counts pages."""
 
 
 class ServiceRegion:
-    """A region of a service; see ``raysm.grid.region.Region``."""
+    """A region of a service; see ``Region``."""
 
-    def __init__(self, service: Service, prepare: Prepare, grid: str = "") -> None:
-        """Take the service of the region.
-
-        Args:
-            service: Of the region.
-            prepare: Makes an attempt's job for it.
-            grid: With what the names of the grid's jobs begin, and of its folders in S3.
-        """
+    def __init__(self, service: Service, prepare: Prepare) -> None:
         self._service = service
         self._prepare = prepare
-        self._grid = grid
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """Send an attempt; one that the service has already is found by its payload's place.
-
-        Raises:
-            InvalidRequest: The row cannot be sent.
-            ServiceError: As the service says.
-        """
-        # Its payload stays where the answer is lost: a call that lands late finds it, and so does the next one.
+        """See ``Region``; raises InvalidRequest if the row cannot be sent."""
+        # The payload stays if the answer is lost: a call that is carried out late finds it, and so does the next one.
         self._prepare(task, attempt).send(leaves_payload=True)
 
     def describe(self, name: str) -> Description:
-        """Return what Describe says; of a job that has ended, the payload is removed: nobody needs it any more."""
+        """See ``Region``; the payload of a job that has ended is deleted."""
         answer = self._service.describe(TRAINING, name)
         description = read(TRAINING, answer)
         if description.status.is_terminal:
@@ -132,8 +113,7 @@ class ServiceRegion:
         return description
 
     def page(self, contains: str, token: str | None) -> Page:
-        """Return a page of List, the latest jobs first."""
-        more = {} if token is None else {"NextToken": token}
+        """See ``Region``."""
         answer = self._service.call(
             "sagemaker",
             "list_training_jobs",
@@ -141,12 +121,12 @@ class ServiceRegion:
             SortBy="CreationTime",
             SortOrder="Descending",
             MaxResults=PAGE,
-            **more,
+            **({} if token is None else {"NextToken": token}),
         )
         return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """Return what CloudWatch has of the last minutes; one call, however many jobs there are."""
+        """See ``Region``; it is one call, however many jobs there are."""
         now = datetime.now(UTC)
         answer = self._service.call(
             "cloudwatch",
@@ -161,14 +141,14 @@ class ServiceRegion:
         return {name: series[f"j{place}"][0] for place, name in enumerate(names) if series.get(f"j{place}")}
 
     def stop(self, name: str) -> None:
-        """Ask the service to stop a job."""
+        """See ``Region``."""
         self._service.stop(TRAINING, name)
 
 
 def _query(place: int, name: str, metric: str) -> dict[str, Any]:
     dimensions = [{"Name": TRAINING.name_key, "Value": name}]
     of_job = {"Namespace": TRAINING.log_group, "MetricName": metric, "Dimensions": dimensions}
-    # An Id begins with a small letter, and holds no hyphens: a job's name is none.
+    # A job's name is no valid Id, which has no hyphens.
     return {"Id": f"j{place}", "MetricStat": {"Metric": of_job, "Period": PERIOD_S, "Stat": "Average"}}
 
 
@@ -182,8 +162,119 @@ def _listed(summary: Mapping[str, Any]) -> Listed:
 
 
 def token_of(secret: str, attempt: Attempt) -> bytes:
-    """Return the job's own secret: the same whenever the same attempt is prepared, and no other attempt's.
+    """Return the token of an attempt's job, derived from the grid's secret.
 
-    Drawn anew each time, the payload of a repeated Create would not be that of the first one, which may still land.
+    With a random token, the payload of a repeated Create would differ from that of the first one, which may still be
+    carried out.
     """
     return hmac.new(secret.encode(), attempt.name.encode(), hashlib.sha256).hexdigest().encode()
+
+
+T = TypeVar("T")
+
+LATEST = 8
+"""Calls of Create of which the fastest is taken as the lead time, once there are so many: the first ones are slower."""
+
+
+class Silence(Exception):
+    """A region gave no usable answer, and nothing has ended by it: no call was left, or the call failed.
+
+    Attributes:
+        reason: Why the call failed; empty if none was left.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Outside:
+    """All regions behind their token buckets. Calls of one region are made in order, those of several side by side.
+
+    ``between`` is called before and after every call with its name; a test ends the process there.
+    """
+
+    def __init__(
+        self, regions: Mapping[str, Region], limiter: Limiter, between: Callable[[str], None], turns: Turns
+    ) -> None:
+        self.regions = dict(regions)
+        self.limiter = limiter
+        self._between = between
+        self._turns = turns
+        self._now = 0.0
+        self._behind_s = 0.0
+        # Seconds from the beginning of a step to the answer to a Create, by region.
+        self._leads: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LATEST))
+
+    def begin(self, now: float) -> None:
+        """Begin a step."""
+        self._now = now
+        # The caller of a step may have another clock than the service.
+        self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
+
+    def side_by_side(
+        self, items: Iterable[T], region_of: Callable[[T], str], work: Callable[[str, list[T]], object]
+    ) -> None:
+        """Call ``work`` once for each region with its items, which makes calls of this region only.
+
+        Items of regions that are not the grid's are skipped.
+
+        Raises:
+            Exception: What the first of them raised.
+        """
+        by_region: defaultdict[str, list[T]] = defaultdict(list)
+        for item in items:
+            by_region[region_of(item)].append(item)
+        works = [functools.partial(work, region, own) for region, own in by_region.items() if region in self.regions]
+        if self.limiter.moment is None:
+            # With a clock that stands still during calls, threads gain nothing, and runs are to be repeatable.
+            for of_region in works:
+                of_region()
+        else:
+            self._turns.each(works)
+
+    def create(self, region: str, call: Callable[[Region], None]) -> None:
+        """Call Create, whose token was taken before.
+
+        Raises:
+            ServiceError: It was refused, or its answer was lost.
+        """
+        self._between("before create")
+        with self._turns.away():
+            call(self.regions[region])
+        if self.limiter.moment is not None:
+            # A call takes a while with its uploads, so that it is made seconds after the step began.
+            now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
+            leads.append(now - self._now)
+            # The next call will take as long: one that starts only when its token is there is late each time.
+            self.limiter.made(region, "create", now, ahead_s=min(leads) if len(leads) == LATEST else 0.0)
+        self._between("after create")
+
+    def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
+        """Return the answer to a call that may be repeated.
+
+        Raises:
+            Silence: There is none.
+        """
+        if not self.limiter.take(region, operation, now):
+            raise Silence
+        return self.answer(region, operation, now, call)
+
+    def answer(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
+        """Return the answer to a call whose token was taken before; raises as ``ask``."""
+        self._between(f"before {operation}")
+        try:
+            with self._turns.away():
+                answer = call(self.regions[region])
+        except ServiceError as error:
+            verdict = classify_refusal(error)
+            if verdict.ending.is_throttle:
+                self.limiter.throttled(region, operation, now)
+                # As if no call had been left.
+                raise Silence from error
+            # Other refusals are definite answers.
+            if not verdict.ending.closes_region:
+                raise
+            raise Silence(verdict.reason) from error
+        self._between(f"after {operation}")
+        return answer

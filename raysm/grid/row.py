@@ -1,4 +1,4 @@
-"""Rows of a grid as users see them: state, last job and cost, the result of one row, and tables of all rows."""
+"""What became of the rows: a listing, the result of one row, the tables of all, and states in the user's database."""
 
 import itertools
 import json
@@ -12,12 +12,11 @@ from raysm.client.job.handle import attach
 from raysm.client.results.result import Result
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.grid.attempt import TaskState
-from raysm.grid.endings import brief
+from raysm.grid.endings import brief, shortened
+from raysm.grid.records import TaskRecord
+from raysm.grid.rows.databases import Database, Execute
 from raysm.grid.store import Store
-from raysm.grid.task import Value
-
-__all__ = ["GridRow", "KEY", "TROUBLES_FIRST", "row_result", "row_tables", "rows_of", "write_tables"]
+from raysm.grid.task import TaskState, Value
 
 TROUBLES_FIRST = (
     TaskState.FAILED,
@@ -26,33 +25,32 @@ TROUBLES_FIRST = (
     TaskState.PLACED,
     TaskState.WAITING,
     TaskState.DONE,
-    TaskState.SKIPPED,
 )
-"""States in the order in which somebody has to look at them."""
+"""States in the order in which a user has to look at them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRow:
-    """One row of a grid, as it stands. What is not known is None."""
+    """One row of a grid. Unknown values are None."""
 
     key: str
     """The user's name of the row."""
     state: TaskState
-    """``waiting``, ``placed``, ``done``, ``failed``, ``stopped``, ``impossible`` or ``skipped``."""
+    """``waiting``, ``placed``, ``done``, ``failed``, ``stopped`` or ``impossible``."""
     reason: str
-    """Why it failed, waits or is impossible; empty otherwise."""
+    """Why it failed, waits or is impossible; else empty."""
     attempts: int
-    """Jobs that were intended for it."""
+    """Number of its jobs."""
     job: str | None
-    """Name of the last of them."""
+    """Name of its last job."""
     region: str | None
-    """Where that one is, or was."""
+    """Region of the last job."""
     instance_type: str | None
-    """On which type."""
+    """Its instance type."""
     count: int | None
-    """Of how many instances."""
+    """Number of its instances."""
     spot: bool | None
-    """Whether on spare capacity."""
+    """Whether it uses spot capacity."""
     sent_s: float | None
     """When the service took it, in seconds since the epoch."""
     started_s: float | None
@@ -60,45 +58,22 @@ class GridRow:
     ended_s: float | None
     """When it ended."""
     usd: float | None
-    """What all of its jobs have cost; None before any has ended, and if the cost of one is unknown."""
+    """The cost of all its jobs; None before any has ended, and if the cost of one is unknown."""
     interruptions: int = 0
     """How often spot capacity was taken back from its jobs."""
     rate: float | None
-    """What its job does in a second, or did last, where the grid measures it (``Rules.rate``)."""
+    """The last rate that its job reported (``Rules.rate``)."""
     parameters: Mapping[str, Value]
-    """The columns that are the user's own."""
+    """The user's own columns."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {**asdict(self), "state": self.state.value}
 
 
-QUERY = """
-WITH cost AS (
-    SELECT task, max(number) AS last, name, sum(interruptions) AS interruptions,
-        CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd
-    FROM (
-        SELECT task, number, name, interruptions, CASE
-            WHEN state = 'ended' AND sent_s IS NULL THEN 0.0
-            ELSE usd_per_hour * count * billable_s / 3600 END AS usd
-        FROM attempt)
-    GROUP BY task)
-SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts,
-    attempt.name AS job,
-    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
-    attempt.started_s, attempt.ended_s, cost.usd,
-    coalesce(cost.interruptions, 0) AS interruptions,
-    rate.value AS rate
-FROM task LEFT JOIN cost ON cost.task = task.key
-LEFT JOIN attempt ON attempt.name = cost.name
-LEFT JOIN rate ON rate.attempt = attempt.name
-WHERE ? IN (task.state, '') ORDER BY task.position, task.key
-"""
-
-
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
     """Yield all rows, or those of a state, in the order of their source."""
-    for row in store.database.connection.execute(QUERY, (state or "",)):
+    for row in store.row_views(state or ""):
         columns = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
         yield GridRow(
             **columns,
@@ -109,45 +84,41 @@ def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
 
 
 def row_result(store: Store, key: str, service: Service, to: Path | None = None) -> Any:
-    """Return the result of a row that is done.
+    """Return the result of a done row, as ``Job.result`` of its last job returns it.
 
     Args:
-        store: The grid's.
-        key: Of the row.
-        service: Of the grid's target, in any region.
-        to: A folder for its files; None is where they lie already, or a folder below raysm's home.
-
-    Returns:
-        What ``Job.result`` returns for its last job.
+        store: The grid's store.
+        key: The row's key.
+        service: The service of the grid's target, in any region.
+        to: A folder for its files; None is where they are already, or a folder in raysm's home.
 
     Raises:
-        InvalidRequest: There is no such row, it is not done, or ``to`` holds something.
+        InvalidRequest: There is no such row, it is not done, or ``to`` is not empty.
         ServiceError: The region does not answer.
     """
-    # A row that was skipped is done, and has no job here: another grid has its result.
     record, attempts = store.task(key), store.attempts(key)
-    if record.state is not TaskState.DONE or not attempts:
+    if record.state is not TaskState.DONE:
         why = f": {brief(record.reason)}" if record.reason else ""
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
     last = attempts[-1]
-    # The embedded SageMaker plays the regions that it is told of, and who asks for a row need not name them all.
+    # The embedded SageMaker emulates the regions that it is told of.
     in_region = service.at(service.target.reaching((last.region,)).in_region(last.region))
     return attach(last.name, in_region).result(to=to)
 
 
 KEY = "key"
-"""The column that names the row, as in the source of the rows."""
+"""Default name of the column with the rows' keys."""
 
 MOST_NAMED = 5
 
 
 def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bool = False) -> Iterator[Any]:
-    """Yield the tables of the rows, in the order of their source; the first column of each is its row's key.
+    """Yield the tables that the rows have left, in the order of their source, with the row's key as first column.
 
     Args:
-        store: The grid's.
-        service: Of the grid's target, in any region.
-        column: Name of that first column.
+        store: The grid's store.
+        service: The service of the grid's target, in any region.
+        column: Name of the first column.
         partial: Whether rows that are not done are left out.
 
     Raises:
@@ -156,9 +127,15 @@ def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bo
         ServiceError: A region does not answer.
     """
     schema = None
-    # Asked for first: the tables of a thousand rows are not read to find that one of them is missing.
-    for key in _keys(store, partial):
-        for table in _tables(row_result(store, key, service), key):
+    # A missing row shows before the tables of a thousand rows are read.
+    for key in _done_keys(store, partial):
+        result = row_result(store, key, service)
+        by_itself = f"ask for it by itself, result({key!r})"
+        if not isinstance(result, Result):
+            raise InvalidRequest(f"the row {key!r} has left a {type(result).__name__} and no table: {by_itself}")
+        for table in result.tables():
+            if not hasattr(table, "schema"):
+                raise InvalidRequest(f"the row {key!r} has left an array and no table: {by_itself}")
             named = _named(table, key, column)
             if schema is not None and not named.schema.equals(schema):
                 raise InvalidRequest(
@@ -170,11 +147,7 @@ def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bo
 
 
 def write_tables(tables: Iterator[Any], path: Path) -> int:
-    """Write tables of the same columns as one Parquet file; return how many records it has.
-
-    Args:
-        tables: As ``row_tables`` yields them.
-        path: Of the file; one that is there is replaced, once all is written.
+    """Write tables with the same columns as one Parquet file, which replaces an existing one; return its records.
 
     Raises:
         InvalidRequest: There is no table.
@@ -185,23 +158,22 @@ def write_tables(tables: Iterator[Any], path: Path) -> int:
     import pyarrow.parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # By the process: two that write the same table at once leave one whole file.
+    # With the process's number, so that two that write the same table leave one whole file.
     unfinished, count = path.with_name(f".{path.name}.{os.getpid()}"), 0
     try:
         with pyarrow.parquet.ParquetWriter(unfinished, first.schema) as writer:
             for table in itertools.chain((first,), tables):
                 writer.write_table(table)
                 count += table.num_rows
-        # Only now: an error in the last row must not cost the file of yesterday.
+        # An error in the last row leaves the existing file.
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
     return count
 
 
-def _keys(store: Store, partial: bool) -> list[str]:
+def _done_keys(store: Store, partial: bool) -> list[str]:
     rows = list(rows_of(store))
-    # Skipped ones too: another grid has what they left.
     missing = [row for row in rows if row.state is not TaskState.DONE]
     if missing and not partial:
         shown = ", ".join(f"{row.key} ({row.state.value})" for row in missing[:MOST_NAMED])
@@ -211,21 +183,6 @@ def _keys(store: Store, partial: bool) -> list[str]:
             "(retry), or take what there is: partial"
         )
     return [row.key for row in rows if row.state is TaskState.DONE]
-
-
-def _tables(result: Any, key: str) -> Iterator[Any]:
-    # What a program without a manifest has left, and the value of a function, are no tables by themselves.
-    if not isinstance(result, Result):
-        raise InvalidRequest(
-            f"the row {key!r} has left a {type(result).__name__} and no table: ask for it by itself, result({key!r})"
-        )
-    for table in result.tables():
-        # An array of NumPy's has no columns beside which a key could stand.
-        if not hasattr(table, "schema"):
-            raise InvalidRequest(
-                f"the row {key!r} has left an array and no table: ask for it by itself, result({key!r})"
-            )
-        yield table
 
 
 def _named(table: Any, key: str, column: str) -> Any:
@@ -238,9 +195,111 @@ def _named(table: Any, key: str, column: str) -> Any:
         import pyarrow
     except ImportError as error:
         raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
-    # Metadata, pandas' above all, describe the columns without this one, and differ where the columns do not.
+    # Metadata, above all pandas', describe the columns without this one, and differ where the columns do not.
     return table.add_column(0, column, pyarrow.repeat(key, table.num_rows)).replace_schema_metadata()
 
 
 def _columns(schema: Any) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema)
+
+
+# -- states written back to the user's database
+
+TABLE = "raysm_tasks"
+
+# Not "key", which is a reserved word of MySQL.
+COLUMNS: Mapping[str, str] = {
+    "grid": "VARCHAR(255) NOT NULL",
+    "task": "VARCHAR(255) NOT NULL",
+    "state": "VARCHAR(16) NOT NULL",
+    "region": "VARCHAR(32)",
+    "instance_type": "VARCHAR(64)",
+    "job": "VARCHAR(63)",
+    "attempts": "INTEGER",
+    "started_s": "DOUBLE PRECISION",
+    "ended_s": "DOUBLE PRECISION",
+    "billable_s": "DOUBLE PRECISION",
+    "usd": "DOUBLE PRECISION",
+    "reason": "VARCHAR(1024)",
+}
+"""Names and types that every database has. Times are seconds since the epoch, since dates differ among databases."""
+
+MAKE = (
+    f"CREATE TABLE IF NOT EXISTS {TABLE} ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}, "
+    "PRIMARY KEY (grid, task))"
+)
+CHANGE = (
+    f"UPDATE {TABLE} SET {', '.join(f'{name} = :{name}' for name in COLUMNS if name not in ('grid', 'task'))} "
+    "WHERE grid = :grid AND task = :task"
+)
+UNSETTLE = f"UPDATE {TABLE} SET state = '' WHERE grid = :grid AND task = :task"
+INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
+
+MOST_CHARACTERS = 1024
+
+BATCH = 500
+"""Rows of one transaction: a slow database must not delay a step of the grid for long."""
+
+
+def make_table(database: Database) -> None:
+    """Create the table if there is none.
+
+    Raises:
+        ServiceError: The database cannot be used.
+    """
+    with database.transaction() as execute:
+        execute(MAKE, {})
+
+
+def write_back(store: Store, database: Database) -> int:
+    """Write the states that changed since the last time; return how many rows.
+
+    Rows are written in a transaction and only then noted as written: if an answer is lost, the same rows are written
+    over themselves again, so that none is missing and none is there twice.
+
+    Raises:
+        ServiceError: The database cannot be used; what was not written stays noted in the store.
+    """
+    grid, written = store.grid().name, 0
+    while noted := store.unwritten(BATCH):
+        rows = [_row(grid, store, record) for _, record in noted]
+        with database.transaction() as execute:
+            for row in rows:
+                _put(execute, row)
+        # A row that has changed meanwhile has another number by now, and stays noted.
+        store.written([(number, record.task.key) for number, record in noted])
+        written += len(noted)
+    return written
+
+
+def _put(execute: Execute, row: Mapping[str, Any]) -> None:
+    # No upsert, whose syntax differs among databases; the primary key prevents double inserts.
+    if execute(CHANGE, row) > 0:
+        return
+    # MySQL's drivers count only rows that change: a row that was written before, by a call whose answer was lost,
+    # counts as none unless it is changed first.
+    is_there = execute(UNSETTLE, row) > 0
+    execute(CHANGE if is_there else INSERT, row)
+
+
+def _row(grid: str, store: Store, record: TaskRecord) -> dict[str, Any]:
+    attempts = store.attempts(record.task.key)
+    last = attempts[-1] if attempts else None
+    # Failed attempts are paid for too, so that the table adds up to the grid's costs.
+    costs = [attempt.usd for attempt in attempts if attempt.sent_s is not None]
+    amounts = [usd for usd in costs if usd is not None]
+    billed = [attempt.billable_s for attempt in attempts if attempt.billable_s is not None]
+    return {
+        "grid": grid,
+        "task": record.task.key,
+        "state": str(record.state),
+        "region": last and last.region,
+        "instance_type": last and last.instance_type,
+        "job": last and last.name,
+        "attempts": len(attempts),
+        "started_s": last and last.started_s,
+        "ended_s": last and last.ended_s,
+        "billable_s": sum(billed) if billed else None,
+        "usd": sum(amounts) if costs and len(amounts) == len(costs) else None,
+        "reason": shortened(record.reason, MOST_CHARACTERS),
+    }

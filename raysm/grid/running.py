@@ -1,51 +1,55 @@
-"""A grid that runs here, in the foreground: a request flows in; steps are made until it is over, or somebody ends it.
+"""A grid that runs in this process, from a request until it is over, and its stop.
 
-All that is known is in its file, so that the same request goes on where it stopped: rows that are done stay done, jobs
-that run are found again, and new rows of the source are added.
+Everything known is in its file, so that the same request continues where it stopped: done rows stay done, running jobs
+are found again, and new rows of the source are added.
 """
 
+import contextlib
 import functools
 import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raysm.client.prepared import Prepared
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.capacity import set_quota
 from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.database import naming_file
-from raysm.grid.gauge import FREE_S, GAUGE_S
+from raysm.grid.filling import Services, preparing, secret_of, secret_path
 from raysm.grid.grid_request import GridRequest, join
 from raysm.grid.limiter import Limiter
-from raysm.grid.local_grids import GridTarget, forget_handover, keep_target
+from raysm.grid.local_grids import GridTarget, forget_handover, keep_target, read_target
 from raysm.grid.placement import offers_of, placement_of
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
 from raysm.grid.region import Prepare, Region, ServiceRegion
+from raysm.grid.row import make_table, write_back
 from raysm.grid.rows.databases import Database, database_of
-from raysm.grid.sending_rows import Services, preparing, secret_of, secret_path
-from raysm.grid.shared.lease import Unreachable
+from raysm.grid.shared.lease import Objects, Unreachable
 from raysm.grid.shared.sharing import FencedRegion, Sharing, objects_of, share_secret, sharing_of
 from raysm.grid.stopping import left_regions
 from raysm.grid.store import Store, path_of
-from raysm.grid.task import Task
-from raysm.grid.write_back import make_table, write_back
+from raysm.grid.sweep import FREE_S, GAUGE_S
+from raysm.grid.task import Attempt, Task
+from raysm.request import Target
 from raysm.request.codec import to_json
 
-__all__ = ["LIMITS", "UNREACHABLE_S", "Running", "account_of", "identity_of", "open_running", "written_to"]
-
 WRITE_BACK_S = 10.0
-"""Seconds from one writing back to the next: a step may be every few milliseconds, and a database is elsewhere."""
+"""Seconds between two writes to the user's database: a step may follow every few milliseconds."""
 
 UNREACHABLE_S = 5.0
-"""Seconds after which the lease that other machines share is asked for again."""
+"""Seconds after which an unreachable shared lease is tried again."""
 
 LIMITS = "rates.sqlite"
-"""Of all grids of this machine: the rates of the service's calls are the account's, whichever grid calls. Not
-``.db``, as grids' files are: it would be listed among them, and be that of a grid of its name."""
+"""The token buckets of all grids of this machine, since rates are the account's. Not ``.db``, which are grids."""
+
+STOP_S = 300.0
+"""Seconds for which ``stop_grid`` follows the jobs: SageMaker gives each 120 s to save its work."""
 
 _log = logging.getLogger("raysm")
 
@@ -54,10 +58,10 @@ class Running:
     """A grid with its controller.
 
     Attributes:
-        store: All that is known of it.
+        store: The grid's store.
         added: Rows that were new to it.
-        clock: By which all of its moments are told: the service's.
-        left: Regions that were taken out of the request while jobs of the grid were there.
+        clock: The service's clock; all times are on it.
+        left: Regions that were removed from the request while the grid has jobs there.
     """
 
     def __init__(
@@ -67,9 +71,11 @@ class Running:
         limiter: Limiter,
         added: int,
         clock: Clock,
+        *,
         sharing: Sharing | None = None,
+        database: Database | None = None,
     ) -> None:
-        """Take what ``open_running`` made."""
+        """Take what ``open_running`` made; ``database`` is where the states of the rows are written back to."""
         self.store = store
         self.added = added
         self.clock = clock
@@ -77,20 +83,11 @@ class Running:
         self._controller = controller
         self._limiter = limiter
         self._sharing = sharing
-        self._database: Database | None = None
+        self._database = database
         self._written_s = 0.0
 
-    def write_to(self, database: Database) -> None:
-        """Have what becomes of the rows be written to a database.
-
-        Raises:
-            ServiceError: It has no table for it, and makes none.
-        """
-        make_table(database)
-        self._database = database
-
     def step(self, now: float) -> float | None:
-        """Make one step; return the seconds until the next one, None where the grid is over.
+        """Make one step; return the seconds until the next one, or None if the grid is over.
 
         Raises:
             LeaseLost: Another process runs this grid.
@@ -101,7 +98,7 @@ class Running:
                     self._sharing.hold(now)
                 wait_s = self._controller.step(now)
         except Unreachable as error:
-            # Ended in its midst, as by a kill: the next one goes on from what the store says.
+            # Like a kill: the next step continues from what the store says.
             _log.warning("nothing is sent meanwhile: %s", error)
             return UNREACHABLE_S
         if self._database is not None and (wait_s is None or now - self._written_s >= WRITE_BACK_S):
@@ -109,17 +106,16 @@ class Running:
             try:
                 write_back(self.store, self._database)
             except ServiceError as error:
-                # It stays noted: neither rows nor jobs have to wait for a database.
+                # It stays noted in the store.
                 _log.warning("not written back yet: %s", error)
         return wait_s
 
     def run(self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None) -> None:
-        """Make steps until the grid is over or paused; how it stands is in its store.
+        """Make steps until the grid is over or paused.
 
         Args:
-            sleep: How the time between two steps passes, in seconds of the service's clock; whoever shows the grid
-                draws it there.
-            clock: Returns the moment, in seconds since the epoch; None is the service's.
+            sleep: Called between two steps with seconds of the service's clock; None is the clock's own.
+            clock: Returns the seconds since the epoch; None is the service's.
 
         Raises:
             LeaseLost: Another process runs this grid.
@@ -128,11 +124,11 @@ class Running:
         while (wait_s := self.step(now := moment())) is not None:
             if self.store.grid().state == "paused" and not self.store.open_count():
                 return
-            # From the step's own moment: its calls take a part of the wait, and each next one would be late by that.
+            # The step's own duration is part of the wait.
             pause(max(SHORTEST_S, wait_s - max(0.0, moment() - now)))
 
     def close(self) -> None:
-        """Let go of the grid: another process may run it at once."""
+        """Release the grid: another process may run it at once."""
         if self._sharing is not None:
             self._sharing.close()
         self.store.close()
@@ -150,80 +146,82 @@ def open_running(
     planned_usd: tuple[float, float] | None = None,
     root: Path | None = None,
 ) -> Running:
-    """Make a grid, or take up the one of this name.
+    """Create a grid, or continue the one of this name.
 
     Args:
-        request: What is asked for.
+        request: The grid.
         tasks: Its rows.
         facts: Prices and quotas.
-        services: How a target is reached.
-        now: Seconds since the epoch; None is the service's own moment.
+        services: Returns the service of a target.
+        now: Seconds since the epoch; None is the service's own time.
         goes_on: Whether a grid that its first failures have paused goes on.
-        planned_usd: What all rows together are planned to cost, at best and at worst; None is unknown.
-        root: Below which its file is; None is raysm's home.
+        planned_usd: The planned costs of all rows, at best and at worst; None is unknown.
+        root: The folder of the grid's file; None is raysm's home.
 
     Raises:
-        InvalidRequest: There is one of this name with another template, or no place is named.
+        InvalidRequest: The grid of this name has another template, or there is no place.
         LeaseLost: A controller of another machine runs it.
         StoreFailed: The disk is full, or the file is damaged.
     """
-    with naming_file(path_of(request.name, root)):
-        return _opened(request, tasks, facts, services, now, goes_on, planned_usd, root)
-
-
-def _opened(
-    request: GridRequest,
-    tasks: list[Task],
-    facts: Known,
-    services: Services,
-    now: float | None,
-    goes_on: bool,
-    planned_usd: tuple[float, float] | None,
-    root: Path | None,
-) -> Running:
-    services = _unrepeated(services)
-    clock = services(request.template.target).clock
-    now = clock.now() if now is None else now
-    path = path_of(request.name, root)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    store = Store(path)
-    sharing = _shared(request, store, path, services) if request.is_shared else None
-    try:
+    path, target = path_of(request.name, root), request.template.target
+    # One service for each target, since each makes clients of its own.
+    services = functools.lru_cache(_unrepeated(services))
+    with naming_file(path), contextlib.ExitStack() as on_error:
+        clock = services(target).clock
+        now = clock.now() if now is None else now
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store = Store(path)
+        on_error.callback(store.database.close)
+        sharing = None
+        if request.is_shared:
+            objects = objects_of(request.name, services(target), request.template.output_kms_key)
+            sharing = _hold_shared(store, path, objects, makes_bucket=True)
+            # The next controller, here or elsewhere, need not wait for the lease.
+            on_error.callback(sharing.close)
         added = _take_up(request, tasks, facts, store, now, clock, planned_usd)
         if goes_on:
             store.go_on(now)
-        limiter = Limiter(path.parent / LIMITS, account=account_of(request.template.target), moment=clock.now)
+        limiter = Limiter(path.parent / LIMITS, account=account_of(target), moment=clock.now)
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
-        opened = _opening(request, services, prepare, store.grid().prefix, sharing)
-        controller = _controller(request, tasks, facts, store, limiter, opened, now)
-        running = Running(store, controller, limiter, added, clock, sharing)
-        # What is known of it from here on lies here.
+        open_region = functools.partial(_open_region, target, services, prepare, sharing)
+        regions, types = places_of(request, tasks, facts.own_region)
+        offers = offers_of(regions, types, facts.prices, count=request.count, markets=request.markets)
+        controller = Controller(
+            store,
+            {name: open_region(name) for name in regions},
+            placement_of(request.rules, offers),
+            limiter,
+            gauge_s=GAUGE_S if target.is_billed else FREE_S,
+            left={name: open_region(name) for name in left_regions(store, regions, now)},
+        )
         forget_handover(path)
-        keep_target(path, GridTarget(target=request.template.target, is_shared=request.is_shared))
+        keep_target(path, GridTarget(target=target, is_shared=request.is_shared))
+        database = None
         if request.rules.write_back:
-            running.write_to(database_of(written_to(request)))
-    except BaseException:
-        # Whoever corrects it, here or elsewhere, is not to wait for a lease.
-        if sharing is not None:
-            sharing.close()
-        store.database.close()
-        raise
-    return running
+            database = database_of(written_to(request))
+            make_table(database)
+        on_error.pop_all()
+        return Running(store, controller, limiter, added, clock, sharing=sharing, database=database)
 
 
-def _shared(request: GridRequest, store: Store, path: Path, services: Services) -> Sharing:
-    """Return a grid's lease on all machines, taken; its file and its secret are then the latest that there are."""
-    service = services(request.template.target)
-    objects = objects_of(request.name, service, request.template.output_kms_key)
+def _unrepeated(services: Services) -> Services:
+    return lambda target: services(target).unrepeated()
+
+
+def _hold_shared(store: Store, path: Path, objects: Objects, *, makes_bucket: bool = False) -> Sharing:
+    """Take a grid's lease on all machines; its file and its secret are then the latest ones."""
     sharing = sharing_of(store, objects, path)
-    try:
+    if makes_bucket:
         objects.make_bucket()
-        sharing.take(time.sleep)
-        share_secret(secret_path(path), objects)
-    except BaseException:
-        store.database.close()
-        raise
+    sharing.take(time.sleep)
+    share_secret(secret_path(path), objects)
     return sharing
+
+
+def _open_region(target: Target, services: Services, prepare: Prepare, sharing: Sharing | None, name: str) -> Region:
+    region = ServiceRegion(services(target.reaching((name,)).in_region(name)), prepare)
+    # A controller that has lost the shared lease must neither send nor stop.
+    return region if sharing is None else FencedRegion(region, sharing)
 
 
 def _take_up(
@@ -235,7 +233,7 @@ def _take_up(
     clock: Clock,
     planned_usd: tuple[float, float] | None,
 ) -> int:
-    """Have a grid's store know what is asked for; return how many rows are new."""
+    """Store the request and its rows; return how many rows are new."""
     template = identity_of(request)
     grid = store.make(
         request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
@@ -255,73 +253,102 @@ def _take_up(
     return added
 
 
-def _controller(
-    request: GridRequest,
-    tasks: list[Task],
-    facts: Known,
-    store: Store,
-    limiter: Limiter,
-    opened: Callable[[str], Region],
-    now: float,
-) -> Controller:
-    regions, types = places_of(request, tasks, facts.own_region)
-    offers = offers_of(regions, types, facts.prices, count=request.count, markets=request.markets)
-    is_billed = request.template.target.is_billed
-    return Controller(
-        store,
-        {name: opened(name) for name in regions},
-        placement_of(request.rules, offers),
-        limiter,
-        gauge_s=GAUGE_S if is_billed else FREE_S,
-        left={name: opened(name) for name in left_regions(store, regions, now)},
-    )
-
-
-def _opening(
-    request: GridRequest, services: Services, make: Prepare, prefix: str, sharing: Sharing | None
-) -> Callable[[str], Region]:
-    """Return what opens a region by its name."""
-    target = request.template.target
-
-    def opened(name: str) -> Region:
-        # By name alone: of those that were taken out a target that plays its regions need not know.
-        region = ServiceRegion(services(target.reaching((name,)).in_region(name)), make, prefix)
-        # In front of all that sends or stops: a controller that has lost the lease must do neither.
-        return region if sharing is None else FencedRegion(region, sharing)
-
-    return opened
-
-
-def _unrepeated(services: Services) -> Services:
-    # One of each target: every further one would make clients of its own.
-    return functools.lru_cache(lambda target: services(target).unrepeated())
-
-
 def identity_of(request: GridRequest) -> str:
-    """Return what makes two grids the same: not where they may run, which can be widened at any time, but how."""
-    return request.identity or json.dumps(_template_of(request), sort_keys=True, default=str)
-
-
-def _template_of(request: GridRequest) -> dict[str, Any]:
+    """Return what tells two grids of one name apart: what they run, and not where, which can change at any time."""
+    if request.identity:
+        return request.identity
     template = {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
-    # As of a script, whose path stands here and not its text: a mistake in it is mended, and the grid goes on.
+    # A script's path counts, not its text: the user corrects an error in it, and the grid goes on.
     template["workload"].pop("code", None)
-    return template
+    return json.dumps(template, sort_keys=True, default=str)
 
 
-def account_of(target: Any) -> str:
-    """Return what tells the accounts apart whose rates of calls are counted together."""
-    # Two profiles may be two accounts; whether they are is not worth a call.
+def account_of(target: Target) -> str:
+    """Return a name of the account whose call rates are counted together."""
     return f"{target.kind}/{getattr(target, 'profile', None) or ''}"
 
 
 def written_to(request: GridRequest) -> Any:
-    """Return what names the database to which what becomes of the rows is written back.
+    """Return the database to which the states of the rows are written back.
 
     Raises:
-        InvalidRequest: They come from none.
+        InvalidRequest: The rows do not come from a database.
     """
     on = request.source.database
     if on is None:
         raise InvalidRequest("write_back needs rows from a query: the states are written to the database of the query")
     return on
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridStop:
+    """The result of stopping a grid."""
+
+    stopped: tuple[str, ...] = ()
+    """Names of the jobs that this call has stopped."""
+    open: int = 0
+    """Jobs that are still open."""
+    has_controller: bool = False
+    """Whether a controller holds the grid's lease: it stops the open jobs at its next step, within 10 s."""
+
+
+def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
+    """Stop a grid of this machine. If no controller holds its lease, this process stops the open jobs.
+
+    Args:
+        store: The grid's store.
+        path: Its file.
+        services: Returns the service of a target.
+
+    Raises:
+        LeaseLost: A controller has taken the grid meanwhile.
+        ServiceError: The bucket of a shared grid cannot be reached.
+    """
+    grid = store.grid()
+    # No controller runs a closed grid: it would be "stopping" forever.
+    if grid.state == "closed":
+        return GridStop()
+    store.change_grid("stopping", grid.clock.now(), why="the user stops it", fenced=False)
+    if store.database.has_controller(grid.clock.now()):
+        return GridStop(open=store.open_count(), has_controller=True)
+    kept = read_target(path)
+    if kept is None and store.open_count():
+        return GridStop(open=store.open_count())
+    sharing = None
+    if kept is not None and kept.is_shared:
+        sharing = _hold_shared(store, path, objects_of(grid.name, services(kept.target)))
+    try:
+        before = [attempt.name for attempt in store.open_attempts()]
+        _follow_stop(store, path, kept, services, sharing)
+        still = {attempt.name for attempt in store.open_attempts()}
+        return GridStop(stopped=tuple(name for name in before if name not in still), open=len(still))
+    finally:
+        store.database.release_lease()
+        if sharing is not None:
+            sharing.close()
+
+
+def _follow_stop(
+    store: Store, path: Path, kept: GridTarget | None, services: Services, sharing: Sharing | None
+) -> None:
+    """Make a controller's steps until no job is open; it sends none, since the grid is stopping."""
+    grid = store.grid()
+
+    def never(task: Task, attempt: Attempt) -> Prepared:
+        raise AssertionError("a grid that is stopping sends nothing")
+
+    # Without a target no job is open.
+    used = [] if kept is None else left_regions(store, [], grid.clock.now())
+    left = {name: _open_region(kept.target, services, never, sharing, name) for name in used if kept is not None}
+    limiter = Limiter(
+        path.parent / LIMITS, account="" if kept is None else account_of(kept.target), moment=grid.clock.now
+    )
+    try:
+        controller = Controller(store, {}, placement_of(grid.rules, []), limiter, left=left)
+        deadline = time.monotonic() + STOP_S
+        while (wait_s := controller.step(grid.clock.now())) is not None and time.monotonic() < deadline:
+            if sharing is not None:
+                sharing.hold(grid.clock.now())
+            grid.clock.sleep(max(SHORTEST_S, wait_s))
+    finally:
+        limiter.close()

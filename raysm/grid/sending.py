@@ -1,48 +1,42 @@
-"""Create, and what follows from its answer: an intent flows in, an attempt that is sent, refused or in doubt flows out.
+"""Sends intended attempts by Create, and stores the answers: sent, refused or in doubt.
 
-The intent is in the store before the call is made, and the name is a function of the store: whatever ends the
-controller in between, the next one makes the very same call, which makes one job. So the answers of a few calls may be
-kept together.
+The intent is stored before the call, and the job's name is a function of the store: after a kill the next controller
+makes the very same call, which makes one job. So the answers of a few calls may be stored together.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.capacity import back_off_region, record_answer
 from raysm.grid.conclusion import refuse
 from raysm.grid.endings import Verdict, classify_refusal
-from raysm.grid.outside import Outside
+from raysm.grid.region import Outside
 from raysm.grid.store import Store
-from raysm.grid.task import Task
-
-__all__ = ["send", "send_owed"]
+from raysm.grid.task import Attempt, AttemptState, Task
 
 SENDS = 20
-"""Calls whose answers are kept as one effect: so many a crash has the next controller make once more."""
+"""Calls whose answers are stored as one effect: after a crash the next controller repeats at most so many."""
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 120.0
-"""Before a Create whose answer was lost is sent again: 5, 10, 20 … s."""
+"""Backoff of a Create whose answer was lost: 5, 10, 20 … s."""
 
 
 def send_owed(store: Store, outside: Outside, left: Collection[str], now: float) -> None:
-    """Send what was intended, or whose answer was lost, where its bucket allows it, and none to regions ``left``."""
+    """Send the attempts without an answer, where the token bucket allows it; none to regions that were removed."""
     allowed: list[Attempt] = []
     for attempt in store.owed():
-        # A call that was made, and then the clock set back: no pause is longer than the longest.
+        # The second condition is for a clock that was set back.
         if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region in left:
             continue
-        # Stopped before it was sent: the controller waits whether the call that may be on its way lands.
-        if attempt.wish:
-            continue
-        if outside.limiter.take(attempt.region, "create", now):
+        # An attempt that is to be stopped waits whether the call that may be on its way is carried out.
+        if not attempt.wish and outside.limiter.take(attempt.region, "create", now):
             allowed.append(attempt)
     send(store, outside, ((store.task(attempt.task).task, attempt) for attempt in allowed), now)
 
 
 def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
-    """Send attempts, each with what it carries; their intents are kept, and their tokens are taken."""
+    """Send attempts whose intents are stored and whose tokens are taken."""
 
     def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
         for begin in range(0, len(pairs), SENDS):
@@ -61,29 +55,29 @@ def _send_to(
     behind: Sequence[Attempt],
     now: float,
 ) -> bool:
-    """Send some to one region, behind which others come; return whether it takes more of them."""
+    """Send some attempts to one region; return whether it takes those behind them, too."""
     answers: list[tuple[Attempt, Verdict | None]] = []
     held_up: list[Attempt] = []
-    takes_more = True
+    takes_more = False
     try:
         for number, (task, attempt) in enumerate(intents, 1):
             verdict = _refusal(outside, task, attempt)
             answers.append((attempt, verdict))
             if verdict is None or verdict.ending.is_end:
                 continue
-            # The others stay intended. After too many calls each would be refused too, and halve the rate once more for
-            # one mistake. And of a region that is silent each would be waited for, by all regions' step, for minutes.
-            takes_more = False
+            # The others stay intended. After a throttled call each would be throttled too, and halve the rate once
+            # more; and a silent region would keep the step of all regions waiting for minutes.
             unmade = [*(each for _, each in intents[number:]), *behind]
-            # First: their tokens were taken, and they are none of the calls that the service has answered.
             outside.limiter.give_back(region, "create", len(unmade), now)
             if verdict.ending.is_throttle:
                 outside.limiter.throttled(region, "create", now)
             else:
                 held_up = unmade
             break
+        else:
+            takes_more = True
     except Exception:
-        # What was answered before the lease was lost, or another region's work failed, is kept if it still can be.
+        # The lease was lost, or another region's thread failed: answers are stored if they still can be.
         _keep(store, region, answers, held_up, now)
         raise
     _keep(store, region, answers, held_up, now)
@@ -91,7 +85,7 @@ def _send_to(
 
 
 def _refusal(outside: Outside, task: Task, attempt: Attempt) -> Verdict | None:
-    """Call Create; return what its refusal means, None where the service took the attempt."""
+    """Call Create; return what its refusal means, or None if the service took the attempt."""
     try:
         outside.create(attempt.region, lambda region: region.create(task, attempt))
     except (ServiceError, InvalidRequest) as error:
@@ -106,7 +100,7 @@ def _keep(
     held_up: Sequence[Attempt],
     now: float,
 ) -> None:
-    """Keep what was answered, of calls to one region, and when those are made that wait for the last one."""
+    """Store the answers of calls to one region, and when the attempts behind them are sent."""
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:
         with store.database.transaction("sent"):
@@ -124,7 +118,7 @@ def _keep(
 
 
 def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
-    """Return the seconds after which a call is made again: of one whose answer was lost the longer the oftener."""
+    """Return the backoff before the same call is made again."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt.calls, 5)) if verdict.ending.is_doubtful else 0.0
 
 

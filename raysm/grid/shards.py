@@ -1,8 +1,7 @@
-"""Cuts what lies below prefixes into shards: prefixes flow in, rows of a grid flow out, each with a manifest.
+"""Cuts the objects below prefixes into shards: rows of a grid, each with a manifest.
 
-A shard is a run of neighbours in the order of their keys, so that the rows' results, one after the other, are in the
-order of the input. What there is decides the cut alone: the same objects make the same manifests under the same names,
-and a grid that is run again finds its rows unchanged.
+A shard is a run of neighbors in the order of their keys, so that the rows' results are in the order of the input. The
+same objects make the same manifests under the same names, so that a grid that is run again finds its rows unchanged.
 """
 
 import bisect
@@ -19,24 +18,16 @@ from raysm.errors import InvalidRequest
 from raysm.grid.task import Value
 from raysm.request import Target
 
-__all__ = ["shards"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Listed:
-    """What lies below one prefix."""
+    """The objects below one prefix, sorted by their keys."""
 
     prefix: str
-    """With which the URIs of all its objects begin."""
+    """The beginning of the URIs of all its objects."""
     region: str | None
-    """Where its bucket lies; None of a folder of this machine."""
+    """The bucket's region; None for a folder of this machine."""
     objects: Sequence[Stored]
-    """By their keys, as S3 sorts them."""
-
-    @property
-    def weight(self) -> int:
-        """Of all objects together."""
-        return sum(map(_weight, self.objects))
 
 
 def shards(
@@ -50,14 +41,14 @@ def shards(
     """Cut the objects below a prefix, or several, into about equal shards: rows of a grid.
 
     Each row has its ``key``, the ``region`` of its bucket, the manifest of its objects as ``manifest_CHANNEL``, and
-    what they take as ``input_gb``. The manifests are written below ``raysm/inputs/`` in raysm's bucket of the region,
+    their size as ``input_gb``. The manifests are written below ``raysm/inputs/`` in raysm's bucket of the region,
     named by their content.
 
     Args:
-        uris: ``s3://bucket/prefix``; on this machine a folder, too. Several may lie in several regions, and no shard
-            is of two.
-        count: Of all shards together; each has at least one object.
-        channel: Of the rows' jobs.
+        uris: ``s3://bucket/prefix``, one or several, which may lie in several regions; on this machine also folders.
+            No shard has objects of two of them.
+        count: Number of all shards; each has at least one object.
+        channel: The channel of the rows' jobs.
         kms_key: ID or ARN of the key that encrypts the manifests; None is the bucket's.
         on: As for ``raysm.Grid``.
 
@@ -86,7 +77,7 @@ def shards(
             if each.region is not None:
                 row["region"] = each.region
             row[f"manifest_{channel}"] = address
-            # A column of sizes has none that are nothing.
+            # The column takes only sizes above 0.
             row["input_gb"] = max(1, sum(stored.size for stored in part)) / 1e9
             rows.append(row)
     return rows
@@ -104,12 +95,8 @@ def _list(uri: str, service: Service) -> _Listed:
     else:
         path = file_path(uri).absolute()
         if not service.target.takes_files or not path.is_dir():
-            where = (
-                "s3://bucket/prefix, or on this machine a folder"
-                if service.target.takes_files
-                else "s3://bucket/prefix"
-            )
-            raise InvalidRequest(f"shards: {uri!r} cannot be cut; give {where}")
+            where = ", or on this machine a folder" if service.target.takes_files else ""
+            raise InvalidRequest(f"shards: {uri!r} cannot be cut; give s3://bucket/prefix{where}")
         region, prefix = None, path.as_uri() + "/"
         objects = sorted(storage.walk(str(path)), key=lambda stored: stored.name.encode())
     if not objects:
@@ -118,14 +105,14 @@ def _list(uri: str, service: Service) -> _Listed:
 
 
 def _weight(stored: Stored) -> int:
-    # What is empty is an object too, that somebody reads.
+    # An empty object is read too.
     return max(1, stored.size)
 
 
 def _numbers(listed: Sequence[_Listed], count: int) -> list[int]:
     """Return how many shards each prefix has, so that the largest shard is as small as it can be."""
     numbers = [1] * len(listed)
-    weights = [each.weight for each in listed]
+    weights = [sum(map(_weight, each.objects)) for each in listed]
     heaviest = [(-float(weight), place) for place, weight in enumerate(weights) if len(listed[place].objects) > 1]
     heapq.heapify(heaviest)
     for _ in range(count - len(listed)):
@@ -142,14 +129,14 @@ def _cut(objects: Sequence[Stored], number: int) -> list[Sequence[Stored]]:
     ends = [0]
     for part in range(1, number + 1):
         nearest = bisect.bisect_left(until, until[-1] * part / number) + 1
-        # At least one for this one, and for each that is still to come.
+        # At least one object for this shard, and for each that follows.
         ends.append(min(max(nearest, ends[-1] + 1), len(objects) - (number - part)))
     return [objects[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def _write(listed: _Listed, parts: Sequence[Sequence[Stored]], service: Service, kms_key: str | None) -> list[str]:
     """Write the manifests of shards; return their URIs, in the same order."""
-    # Where the jobs run that read them: the service takes no input from another region.
+    # In the region of the jobs: the service takes no input from another one.
     region = listed.region or service.region
     target = service.target.reaching((region,)).in_region(region)
     in_region = service if region == service.region else service.at(target)

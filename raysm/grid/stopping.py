@@ -1,149 +1,125 @@
-"""Attempts that end early: the user stops the grid, a job waits too long, or its region was taken out of the grid.
+"""Attempts that end early: the user stops the grid, a job waits too long, or its region was removed from the grid.
 
 The reason is stored before the service is asked, so that the next controller continues after a kill.
 """
 
 import contextlib
-import functools
+import operator
 from collections.abc import Collection, Iterable
-from operator import attrgetter, itemgetter
 
 from raysm.errors import JobNotFound, ServiceError
-from raysm.grid.attempt import Attempt, TaskState
-from raysm.grid.conclusion import LANDING_S, live_strays, refuse, stray_asked
+from raysm.grid.conclusion import LANDING_S, refuse
 from raysm.grid.endings import ENDINGS, Verdict
-from raysm.grid.outside import Outside, Silence
-from raysm.grid.region import Region
+from raysm.grid.region import Outside, Silence
 from raysm.grid.store import Store
 from raysm.grid.sweep import Sweep
-
-__all__ = ["ask_to_stop", "left_regions", "silent_there", "take_back", "wish_all", "wish_impatient"]
+from raysm.grid.task import Attempt, TaskState
 
 AGAIN_S = 120.0
-"""Seconds after which a job that was asked to stop, and goes on, is asked again: SageMaker itself takes as long."""
+"""Seconds after which a job that goes on is asked to stop again: SageMaker gives it as long to save its work."""
 
 
 def wish_all(store: Store, now: float) -> None:
-    """Wish that all attempts stop, and stop the tasks that wait: what a grid does that is stopping."""
+    """Mark all attempts as to be stopped, and stop the rows that wait."""
     with store.database.transaction("wishes"):
-        store.database.connection.execute("UPDATE attempt SET wish = 'user' WHERE state <> 'ended' AND wish <> 'user'")
+        store.wish_all()
         for record in list(store.tasks(TaskState.WAITING)):
             store.move_task(record.task.key, TaskState.WAITING, TaskState.STOPPED, now, reason="the grid was stopped")
 
 
 def wish_impatient(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
-    """Wish that jobs stop that wait for their instances for too long: elsewhere there may be some."""
+    """Mark the jobs as to be stopped that wait for their instances for too long: other places may have some."""
     patience_s = store.grid().rules.patience_s
     late = [attempt for sweep in sweeps for attempt in sweep.waiting(patience_s, now)]
     if late:
+        text = f"no instances for {patience_s:.0f} s"
         with store.database.transaction("impatient"):
             for attempt in late:
                 store.move(attempt, now, wish="patience")
-                store.log(
-                    now, "", "stopping", f"no instances for {patience_s:.0f} s", task=attempt.task, attempt=attempt.name
-                )
+                store.log(now, "", "stopping", text, task=attempt.task, attempt=attempt.name)
 
 
 def ask_to_stop(store: Store, outside: Outside, now: float) -> float | None:
-    """Ask the service to stop what is to stop, as fast as the buckets allow.
+    """Ask the service to stop the marked attempts and the orphaned jobs, as fast as the token buckets allow.
 
     Returns:
-        When the next one can be asked about, on the same clock; None where all were asked that can be.
+        When the next call can be made; None if all were asked.
     """
     waits: list[float] = []
-    due = (each for each in store.unwanted() if each.asked_s is None or not 0 <= now - each.asked_s < AGAIN_S)
 
     def ask_all(region: str, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             try:
                 _ask(store, outside, attempt, now)
             except Silence:
-                # Without it the next step is a sweep's, 10 s later, and a bucket that holds two calls is used by a
-                # tenth.
+                # Without this, the next step is a sweep's, 10 s later, and uses a tenth of a bucket of two calls.
                 waits.append(now + outside.limiter.wait_s(region, "stop", now))
 
     def ask_strays(region: str, strays: list[tuple[str, str]]) -> None:
         for _, name in strays:
             with contextlib.suppress(Silence, ServiceError):
-                outside.ask(region, "stop", now, functools.partial(_stop, name))
+                outside.ask(region, "stop", now, operator.methodcaller("stop", name))
                 with store.database.transaction("stray asked"):
-                    stray_asked(store, name, now)
+                    store.change_stray(name, asked_s=now)
 
-    outside.side_by_side(due, attrgetter("region"), ask_all)
-    outside.side_by_side(live_strays(store, now, AGAIN_S), itemgetter(0), ask_strays)
+    due = (each for each in store.unwanted() if each.asked_s is None or not 0 <= now - each.asked_s < AGAIN_S)
+    outside.side_by_side(due, operator.attrgetter("region"), ask_all)
+    # Asked again after a while: a Stop may be lost, or come before the service knows the job.
+    outside.side_by_side(store.strays_to_stop(now - AGAIN_S), operator.itemgetter(0), ask_strays)
     return min(waits, default=None)
-
-
-def _stop(name: str, region: Region) -> None:
-    region.stop(name)
 
 
 def _ask(store: Store, outside: Outside, attempt: Attempt, now: float) -> None:
     try:
         outside.ask(attempt.region, "stop", now, lambda region: region.stop(attempt.name))
     except JobNotFound:
-        _never_sent(store, attempt, now)
+        if attempt.sent_s is None and now > _landed_s(attempt):
+            _end_unsent(store, attempt, Verdict(ending=ENDINGS["STOPPED"], reason="stopped before it was sent"), now)
         return
     except ServiceError:
-        # It refuses to stop what has ended: the sweep brings the end.
+        # It refuses to stop a job that has ended: the sweep brings the end.
         pass
     with store.database.transaction("asked"):
         store.move(attempt, now, asked_s=now)
 
 
-def _never_sent(store: Store, attempt: Attempt, now: float) -> None:
-    """End an attempt that the service does not know, once a Create that may be on its way would have landed."""
-    last_s = max(attempt.intended_s, attempt.retry_s)
-    if attempt.sent_s is None and now - last_s > LANDING_S:
-        with store.database.transaction("never sent"):
-            # In doubt to the last: were it to land after all, the sweep finds it, and stops it.
-            doubtful = store.move(attempt, now, is_doubtful=True)
-            refuse(store, doubtful, Verdict(ending=ENDINGS["STOPPED"], reason="stopped before it was sent"), now)
+def _landed_s(attempt: Attempt) -> float:
+    """Return until when a Create, of this process or of one that was killed, may be carried out."""
+    return max(attempt.intended_s, attempt.retry_s) + LANDING_S
+
+
+def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    with store.database.transaction("never sent"):
+        # Doubtful, so that the sweep looks for its job, should one appear after all.
+        refuse(store, store.move(attempt, now, is_doubtful=True), verdict, now)
 
 
 def left_regions(store: Store, regions: Iterable[str], now: float) -> list[str]:
-    """Return the regions beside these in which a grid has a job, or may have one.
-
-    Args:
-        store: The grid's.
-        regions: Those that it may send to.
-        now: Seconds since the epoch.
-    """
-    rows = store.database.connection.execute(
-        "SELECT region FROM attempt WHERE state <> 'ended' "
-        "UNION SELECT region FROM attempt WHERE watch_s > 0 AND watch_s > ? "
-        "UNION SELECT region FROM stray WHERE ended_s IS NULL ORDER BY 1",
-        (now,),
-    )
+    """Return the regions beside these in which a grid has a job, or may have one."""
     chosen = set(regions)
-    return [row[0] for row in rows if row[0] not in chosen]
+    return [region for region in store.used_regions(now) if region not in chosen]
 
 
 def take_back(store: Store, outside: Outside, left: Collection[str], now: float) -> float | None:
-    """Have rows go elsewhere whose jobs were intended in a region that was taken out, and are not there.
+    """Send rows elsewhere whose jobs were intended in a removed region, and do not exist there.
 
     Returns:
-        When the next one can be asked about; None where there is none.
+        When to ask about the next one; None if there is none.
     """
     moments: list[float] = []
-    # A wish to stop it does as much.
+    # Attempts that are to be stopped end by that.
     for attempt in (each for each in store.owed() if each.region in left and not each.wish):
-        # A Create may be on its way, of this process or of one that was killed: its row waits until it would have
-        # landed.
-        landed_s = max(attempt.intended_s, attempt.retry_s) + LANDING_S
+        landed_s = _landed_s(attempt)
         if now <= landed_s:
             moments.append(landed_s)
         elif _is_unknown(outside, attempt, now):
-            with store.database.transaction("taken back"):
-                # In doubt to the last: were it to land after all, the sweep finds it, and stops it.
-                doubtful = store.move(attempt, now, is_doubtful=True)
-                reason = f"{attempt.region} was removed from the grid before the job was sent"
-                refuse(store, doubtful, Verdict(ending=ENDINGS["LEFT"], reason=reason), now)
+            reason = f"{attempt.region} was removed from the grid before the job was sent"
+            _end_unsent(store, attempt, Verdict(ending=ENDINGS["LEFT"], reason=reason), now)
     return min(moments, default=None)
 
 
 def _is_unknown(outside: Outside, attempt: Attempt, now: float) -> bool:
-    """Whether a region says that it has no such job; one that it has the sweep finds, and follows."""
+    """Whether a region says that it has no such job; the sweep finds one that it has."""
     with contextlib.suppress(Silence, ServiceError):
         try:
             outside.ask(attempt.region, "describe", now, lambda region: region.describe(attempt.name))
@@ -153,10 +129,8 @@ def _is_unknown(outside: Outside, attempt: Attempt, now: float) -> bool:
 
 
 def silent_there(store: Store, region: str, reason: str) -> str:
-    """Return why a region that was taken out matters although it does not answer, and what a person can do."""
-    number = store.database.connection.execute(
-        "SELECT count(*) FROM attempt WHERE state <> 'ended' AND region = ?", (region,)
-    ).fetchone()[0]
+    """Return why it matters that a removed region does not answer, and what the user can do."""
+    number = store.open_count(region)
     jobs = "1 job" if number == 1 else f"{number:,} jobs"
     return (
         f"{reason}; the region was removed from the grid, which stays open until the region says how {jobs} there "

@@ -1,6 +1,6 @@
-"""All that a grid knows: its rows, its attempts and what became of them. What flows in and out are frozen values.
+"""The store of a grid: its rows, attempts and orphaned jobs, what they cost, and a log of what happened.
 
-Nothing here calls the service, and nothing decides: the modules beside it do, and keep here what they decided.
+It decides nothing and calls no service. Methods that say so run inside the caller's transaction.
 """
 
 import dataclasses
@@ -8,42 +8,45 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from raysm.contract.home import Clock, home
 from raysm.errors import InvalidRequest
-from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import Database, LeaseLost
 from raysm.grid.records import Event, GridRecord, TaskRecord, attempt_record, grid_record, task_record, task_row
-from raysm.grid.rules import Rules
-from raysm.grid.task import DIFFERS, Difference, Task, differences
+from raysm.grid.task import DIFFERS, Attempt, Difference, Rules, Task, TaskState, differences
 from raysm.request.codec import to_json
 
-__all__ = ["ENDED", "NO_STRAY", "Store", "folder", "path_of"]
-
 ENDED = "ended"
-"""What is seen of a job that has ended, and is looked at no more."""
+"""What was last seen of a job that has ended."""
 
-# A job of it that nobody wanted still runs: a second one at the same time would be one too many.
+# While an orphaned job of a row runs, a second job would be one too many.
 NO_STRAY = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stray.task = task.key)"
-"""Of a task that may be sent: in a query, a condition on ``task``."""
+"""Condition on ``task`` in a query: the row may be sent."""
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-"""Without letters that are taken for others: people read names of jobs to each other."""
+"""Without letters that look alike."""
 
+MAX_RATES = 1_000
+"""Points of the curve of rates; with more, every second one is deleted."""
 
-# It becomes the name of a file, part of jobs' names, and a word of commands that messages tell people to run.
+# It becomes the name of a file, part of jobs' names, and a word of commands that messages suggest.
 NAME = re.compile(r"[^\W_][\w. -]{0,99}")
 
 
 def folder(root: Path | None = None) -> Path:
-    """Return where the grids of a home lie."""
+    """Return the folder of the grids of a home."""
     return home(root) / "grids"
 
 
 def path_of(name: str, root: Path | None = None) -> Path:
-    """Return the file of a grid."""
+    """Return the file of a grid.
+
+    Raises:
+        InvalidRequest: The name is invalid.
+    """
     if not NAME.fullmatch(name):
         raise InvalidRequest(
             f"a grid's name has letters, digits, spaces and . _ -, begins with a letter or digit, and has at most 100 "
@@ -52,36 +55,59 @@ def path_of(name: str, root: Path | None = None) -> Path:
     return folder(root) / f"{name}.db"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Money:
+    """The costs of one region, or of all."""
+
+    spent_usd: float = 0.0
+    """Billed for everything that has ended."""
+    wasted_usd: float = 0.0
+    """Part of it, for attempts without a result and for orphaned jobs."""
+    again_usd: float = 0.0
+    """Part of it, at most, for work done again after interruptions of spot capacity."""
+    saved_usd: float = 0.0
+    """Saved by spot capacity: seconds that were trained and not billed."""
+    at_stake_usd: float = 0.0
+    """The most that open attempts can cost, and those that may still appear."""
+    unpriced: int = 0
+    """Jobs whose price or billed time is unknown; they have cost something too."""
+
+    @property
+    def worst_usd(self) -> float:
+        """The total cost at most, if nothing more is sent."""
+        return self.spent_usd + self.at_stake_usd
+
+
 class Store:
     """The store of one grid."""
 
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
-        """Open the file of a grid, or make it; see ``Database``."""
+        """Open or create the file of a grid; see ``Database``."""
         self.database = Database(path, between=between)
         self._execute = self.database.connection.execute
 
     def close(self) -> None:
-        """Let go of the lease, and close the file."""
+        """Release the lease and close the file."""
         self.database.release_lease()
         self.database.close()
 
     # -- the grid
 
     def make(self, name: str, *, rules: Rules, now: float, template: str = "{}", source: str = "{}") -> GridRecord:
-        """Make the grid where there is none yet; return it."""
+        """Create the grid if there is none yet; return it."""
         with self.database.transaction("grid", durable=True, fenced=False):
             if self._execute("SELECT 1 FROM grid").fetchone() is None:
-                # So that the jobs of a grid that was made anew under its name are not taken for the old one's.
+                # A later grid of the same name must not take this one's jobs for its own.
                 run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
-                row = (name, run, "open", "", json.dumps(to_json(rules)), template, "", source, now, 0)
-                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row)
+                row = (name, run, "open", "", json.dumps(to_json(rules)), template, source, now, 0)
+                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row)
         return self.grid()
 
     def grid(self) -> GridRecord:
         """Return the grid.
 
         Raises:
-            InvalidRequest: The file holds none.
+            InvalidRequest: The file has none.
         """
         row = self._execute("SELECT * FROM grid").fetchone()
         if row is None:
@@ -89,95 +115,80 @@ class Store:
         return grid_record(row)
 
     def change_grid(self, state: str, now: float, *, why: str = "", fenced: bool = True) -> None:
-        """Have the grid be open, paused, stopping or closed: what the next step finds."""
+        """Set the state: open, paused, stopping or closed."""
         with self.database.transaction(f"grid {state}", durable=True, fenced=fenced):
             was = self._execute("SELECT state FROM grid").fetchone()[0]
-            # The user's wish to stop may come while the controller makes up its mind to pause, and counts.
+            # The user's stop wins over a pause that the controller decides at the same time.
             if (was, state) != ("stopping", "paused"):
                 self._execute("UPDATE grid SET state = ?, why = ?", (state, why))
                 self.log(now, was, state, why)
 
     def change_rules(self, rules: Rules) -> None:
-        """Have other rules hold from the next step."""
+        """Replace the rules."""
         with self.database.transaction("rules", fenced=False):
             self._execute("UPDATE grid SET rules = ?", (json.dumps(to_json(rules)),))
 
     def change_clock(self, clock: Clock) -> None:
-        """Have the grid's moments be told by another clock: a server that was started anew has one of its own."""
+        """Replace the clock, since a server that was restarted has another one."""
         with self.database.transaction("clock", fenced=False):
             self._execute("UPDATE grid SET clock_speed = ?, clock_begun_s = ?", (clock.speed, clock.begun_s))
 
     def note_plan(self, usd: tuple[float, float] | None) -> None:
-        """Keep what all rows together are planned to cost, at best and at worst; None is unknown."""
+        """Keep the planned costs of all rows, at best and at worst; None is unknown."""
         with self.database.transaction("plan", fenced=False):
             self._execute("UPDATE grid SET planned_low_usd = ?, planned_high_usd = ?", usd or (None, None))
 
     def go_on(self, now: float) -> None:
-        """Open a grid that was paused, whatever its first tasks said."""
+        """Open a paused grid, and do not pause it again."""
         with self.database.transaction("go on", fenced=False):
             self._execute("UPDATE grid SET state = 'open', why = '', goes_on = 1")
             self.log(now, "paused", "open", "the user goes on")
 
-    # -- tasks
+    # -- rows
 
-    def add(
-        self, tasks: Iterable[Task], *, template_digest: str = "", done: Callable[[str], bool] | None = None
-    ) -> int:
-        """Add the tasks whose keys are new; return how many they are.
-
-        Args:
-            tasks: The rows; one whose key is there already changes nothing.
-            template_digest: Of what is common to all tasks, so that another program's results are not taken for these.
-            done: Whether a task of this digest was done before, by another grid.
-        """
+    def add(self, tasks: Iterable[Task]) -> int:
+        """Add the rows whose keys are new; return how many."""
         retries = self.grid().rules.retries
         with self.database.transaction("tasks", fenced=False):
-            before = self._count("task")
+            before = self._value("SELECT count(*) FROM task")
             self.database.connection.executemany(
-                "INSERT OR IGNORE INTO task (key, position, content, digest, region, shape, priority, expected_s, "
-                "state, retries_left) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (task_row(task, template_digest, done, retries) for task in tasks),
+                "INSERT OR IGNORE INTO task (key, position, content, region, shape, priority, expected_s, state, "
+                "retries_left) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
+                ((*task_row(task), retries) for task in tasks),
             )
             self._execute("UPDATE grid SET state = 'open' WHERE state = 'closed'")
-            return self._count("task") - before
+            return int(self._value("SELECT count(*) FROM task") - before)
 
     def correct(self, tasks: Iterable[Task]) -> list[Difference]:
-        """Compare tasks with the recorded ones of the same key, and return those that differ.
+        """Compare rows with the recorded ones of the same key, and return those that differ.
 
-        Tasks that are waiting, failed, stopped or impossible take the new values, and their earlier attempts do not
-        count any more. Tasks that are done or have an open job keep theirs, and their reason says so.
+        Rows that are waiting, failed, stopped or impossible take the new values, and their earlier attempts no longer
+        count. Rows that are done or have an open job keep theirs, and their reason says so.
         """
         differing, retries = [], self.grid().rules.retries
         with self.database.transaction("corrected", fenced=False):
             for task in tasks:
-                row = self._execute("SELECT * FROM task WHERE key = ?", (task.key,)).fetchone()
-                record = task_record(row)
+                record = self.task(task.key)
                 changes = differences(record.task, task)
                 reason = record.reason.partition(DIFFERS)[0].removesuffix("; ")
                 if changes:
                     difference = Difference(key=task.key, state=record.state, changes=changes)
                     differing.append(difference)
                     if difference.is_taken:
-                        self._take(task, retries)
+                        _, _, *values = task_row(task)
+                        self._execute(
+                            "UPDATE task SET content = ?, region = ?, shape = ?, priority = ?, expected_s = ?, "
+                            "retries_left = ?, forgiven = attempts WHERE key = ?",
+                            (*values, retries, task.key),
+                        )
                         continue
                     reason = f"{reason}; {difference.text}" if reason else difference.text
                 if reason != record.reason:
                     self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, task.key))
         return differing
 
-    def _take(self, task: Task, retries: int) -> None:
-        _, _, content, digest, region, shape, priority, expected_s, _, _ = task_row(task, "", None, retries)
-        self._execute(
-            "UPDATE task SET content = ?, digest = ?, region = ?, shape = ?, priority = ?, expected_s = ?, "
-            "retries_left = ?, forgiven = attempts WHERE key = ?",
-            (content, digest, region, shape, priority, expected_s, retries, task.key),
-        )
-
-    def _count(self, table: str) -> int:
-        return int(self._execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
     def task(self, key: str) -> TaskRecord:
-        """Return a task by its key.
+        """Return a row by its key.
 
         Raises:
             InvalidRequest: There is none.
@@ -188,82 +199,85 @@ class Store:
         return task_record(row)
 
     def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
-        """Yield all tasks, or those of a state, in the order of their source."""
-        # Two queries: with "? IN (state, '')" SQLite would read all tasks to find those of one state.
+        """Yield all rows, or those of a state, in the order of their source."""
+        # Two queries: with "? IN (state, '')" SQLite would read all rows to find those of one state.
         chosen, values = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        for row in self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values):
-            yield task_record(row)
+        yield from map(task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values))
 
     def states(self) -> dict[str, int]:
-        """Return how many tasks are in each state."""
+        """Return how many rows are in each state."""
         return dict(self._execute("SELECT state, count(*) FROM task GROUP BY state").fetchall())
 
     def is_over(self) -> bool:
-        """Whether no task waits or runs."""
-        return self._execute("SELECT 1 FROM task WHERE state IN ('waiting', 'placed') LIMIT 1").fetchone() is None
+        """Whether no row waits or runs."""
+        return not self._exists("SELECT 1 FROM task WHERE state IN ('waiting', 'placed') LIMIT 1")
 
     def shapes(self) -> list[str]:
-        """Return the shapes of which a task waits: what the place of a task depends on, apart from its own worth."""
+        """Return the shapes of the waiting rows: what the place of a row depends on, apart from its priority."""
         shapes: list[str] = []
-        # A step for each shape: DISTINCT would walk over every task that waits, and so would the index of states, which
-        # the planner takes for the better one as long as nobody has counted the rows for it.
+        # A query for each shape: DISTINCT would read every waiting row, and so would the index of states, which the
+        # planner prefers as long as the table was never analyzed.
         query = "SELECT shape FROM task INDEXED BY waiting WHERE state = 'waiting' AND shape > ? ORDER BY shape LIMIT 1"
         while (row := self._execute(query, (shapes[-1] if shapes else "",)).fetchone()) is not None:
             shapes.append(row[0])
         return shapes
 
     def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
-        """Return the first tasks of a shape that may be placed now."""
+        """Return the first rows of a shape that may be placed now."""
         rows = self._execute(
             f"SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? AND {NO_STRAY} "
             "ORDER BY priority DESC, expected_s DESC, position LIMIT ?",
             (shape, now, limit),
         )
-        return [task_record(row) for row in rows]
+        return list(map(task_record, rows))
 
-    def waiting_count(self, most: int) -> int:
-        """Return how many tasks wait, counted up to ``most``: each step asks, and there may be 100,000."""
+    def waiting_count(self, limit: int) -> int:
+        """Return how many rows wait, counted up to ``limit``: each step asks, and there may be 100,000."""
         query = "SELECT count(*) FROM (SELECT 1 FROM task WHERE state = 'waiting' LIMIT ?)"
-        return int(self._execute(query, (most,)).fetchone()[0])
+        return int(self._value(query, limit))
 
     def move_task(self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any) -> None:
-        """Change a task's state within a transaction, and note it for whoever writes it back.
+        """Change a row's state within a transaction, and note it for writing back.
 
         Raises:
             LeaseLost: It is in another state than ``was``.
         """
         self._change("task", "key", key, was, {"state": state.value, **changes})
         seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
-        # In the same transaction: no end is ever known here and never written back.
+        # In the same transaction, so that no end is missing in the database that states are written back to.
         self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
 
     def explain(self, key: str, reason: str, now: float) -> None:
-        """Keep what is known of a task whose state does not change by it, within a transaction."""
+        """Set the reason of a placed row, within a transaction."""
         self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, key))
         self.log(now, TaskState.PLACED, TaskState.PLACED, reason, task=key)
 
     def hold(self, key: str, after_s: float) -> None:
-        """Have a task not be placed before a moment."""
+        """Delay a row until a given time, within a transaction."""
         self._execute("UPDATE task SET after_s = ? WHERE key = ?", (after_s, key))
 
     def again(self, states: Iterable[str], now: float) -> int:
-        """Have the tasks that ended in one of these states wait again, with all their retries; return how many."""
+        """Queue the rows in one of these final states again, with all their retries; return how many."""
         retries, chosen = self.grid().rules.retries, [state for state in states if TaskState(state).final]
         with self.database.transaction("again", fenced=False):
             ended = f"state IN ({', '.join('?' * len(chosen))})"
-            number = int(self._execute(f"SELECT count(*) FROM task WHERE {ended}", chosen).fetchone()[0])
+            number = int(self._value(f"SELECT count(*) FROM task WHERE {ended}", *chosen))
             seq = self.log(now, "", "waiting", f"{number} tasks are tried again")
-            # Else a database to which they are written back would have their ends until they are sent.
+            # Otherwise a database with their states would show their old ends until they are sent.
             self._execute(f"INSERT OR REPLACE INTO outbox SELECT key, ? FROM task WHERE {ended}", (seq, *chosen))
             changes = "state = 'waiting', retries_left = ?, after_s = 0, reason = ''"
             self._execute(f"UPDATE task SET {changes} WHERE {ended}", (retries, *chosen))
-            # Also of rows that have retries left, or whose jobs still run: what all of these were sent with is mended.
+            # Also for rows that wait or run: the user has corrected what all rows were sent with.
             self._execute("UPDATE task SET forgiven = attempts WHERE state IN ('waiting', 'placed')")
-            # Who asks for it again means now: what refused for a day would give the same rows up at once.
+            # Backoffs of a day would make the same rows fail again at once.
             self._execute("DELETE FROM block")
             self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")
             self._execute("UPDATE grid SET state = 'open', why = ''")
         return number
+
+    def row_views(self, state: str) -> Iterator[Any]:
+        """Yield rows with their last attempt, costs and rate, for ``GridRow``; an empty state is all."""
+        yield from self._execute(ROWS, (state,))
 
     # -- attempts
 
@@ -276,7 +290,7 @@ class Store:
         self.log(attempt.intended_s, "", attempt.state, "", task=attempt.task, attempt=attempt.name)
 
     def move(self, attempt: Attempt, now: float, **changes: Any) -> Attempt:
-        """Change an attempt within a transaction; return it as it is then.
+        """Change an attempt within a transaction; return the changed one.
 
         Raises:
             LeaseLost: It is in another state than ``attempt`` says.
@@ -293,103 +307,48 @@ class Store:
         done = self._execute(
             f"UPDATE {table} SET {assignments} WHERE {key} = ? AND state = ?", (*changes.values(), value, was)
         )
-        # The state that it was in is part of the condition: of two that change it one is told that it was late.
+        # The old state is part of the condition: of two processes that change it, the second one fails.
         if done.rowcount != 1:
             raise LeaseLost(f"{value} is no longer {was}: another process has changed the grid")
 
+    def _attempts(self, rest: str, *values: Any) -> list[Attempt]:
+        # Conditions below say "state <> 'ended'" even where they need not: only with this term SQLite uses the partial
+        # index of open attempts.
+        return list(map(attempt_record, self._execute(f"SELECT * FROM attempt {rest}", values)))
+
     def attempt(self, name: str) -> Attempt | None:
-        """Return an attempt by its job's name; None where there is none."""
-        row = self._execute("SELECT * FROM attempt WHERE name = ?", (name,)).fetchone()
-        return attempt_record(row) if row else None
+        """Return an attempt by its job's name, or None."""
+        return next(iter(self._attempts("WHERE name = ?", name)), None)
 
     def attempts_of(self, names: list[str]) -> dict[str, Attempt]:
-        """Return the attempts of a few jobs by their names; a name that no attempt has is left out."""
-        rows = self._execute(f"SELECT * FROM attempt WHERE name IN ({', '.join('?' * len(names))})", names)
-        return {row["name"]: attempt_record(row) for row in rows}
-
-    def has_attempt(self, name: str) -> bool:
-        """Return whether a job's name is taken."""
-        return self._execute("SELECT 1 FROM attempt WHERE name = ?", (name,)).fetchone() is not None
+        """Return the attempts of these jobs by name; names without an attempt are missing."""
+        return {each.name: each for each in self._attempts(f"WHERE name IN ({', '.join('?' * len(names))})", *names)}
 
     def attempts(self, task: str | None = None) -> list[Attempt]:
-        """Return the attempts of a task, or all, the earliest first."""
-        rows = self._execute(
-            "SELECT * FROM attempt WHERE task = ? ORDER BY number"
-            if task
-            else "SELECT * FROM attempt ORDER BY task, number",
-            (task,) if task else (),
-        )
-        return [attempt_record(row) for row in rows]
+        """Return the attempts of a row, or all, the earliest first."""
+        return self._attempts("ORDER BY task, number") if task is None else self._attempts(BY_TASK, task)
 
     def open_attempts(self) -> list[Attempt]:
         """Return the attempts that have not ended."""
-        rows = self._execute("SELECT * FROM attempt WHERE state <> 'ended' ORDER BY intended_s, name")
-        return [attempt_record(row) for row in rows]
+        return self._attempts("WHERE state <> 'ended' ORDER BY intended_s, name")
 
     def owed(self) -> list[Attempt]:
-        """Return the attempts that Create is owed to: none was answered yet."""
-        rows = self._execute("SELECT * FROM attempt WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
-        return [attempt_record(row) for row in rows]
-
-    def seen_of(self, names: list[str]) -> dict[str, str]:
-        """Return what was last seen of the jobs of a page by their names; ``ENDED`` of what was sent, and is over."""
-        marks = ", ".join("?" * len(names))
-        rows = self._execute(
-            "SELECT name, iif(state = 'ended' AND sent_s IS NOT NULL, ?, seen) FROM attempt "
-            f"WHERE name IN ({marks}) AND (state <> 'ended' OR sent_s IS NOT NULL)",
-            (ENDED, *names),
-        )
-        return dict(rows.fetchall())
-
-    def pending_since(self, region: str, before_s: float) -> list[Attempt]:
-        """Return a region's attempts that were sent before a moment, and wait for their instances, as they may."""
-        rows = self._execute(
-            "SELECT * FROM attempt WHERE state IN ('sent', 'pending') AND wish = '' AND sent_s < ? AND region = ?",
-            (before_s, region),
-        )
-        return [attempt_record(row) for row in rows]
+        """Return the attempts whose Create was not answered yet."""
+        return self._attempts("WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
 
     def unwanted(self) -> list[Attempt]:
         """Return the open attempts that are to stop."""
-        rows = self._execute("SELECT * FROM attempt WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
-        return [attempt_record(row) for row in rows]
+        return self._attempts("WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
 
-    def sent(self, region: str) -> dict[str, tuple[str, float]]:
-        """Return what was last seen of the open attempts that a region took, and when it took them, by their names."""
-        rows = self._execute(
-            "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
-            (region,),
-        )
-        return {row[0]: (row[1], row[2]) for row in rows}
+    def pending_since(self, region: str, before_s: float) -> list[Attempt]:
+        """Return a region's attempts that were sent before a time and still wait for their instances."""
+        condition = "state IN ('sent', 'pending') AND wish = '' AND sent_s < ? AND region = ?"
+        return self._attempts(f"WHERE {condition}", before_s, region)
 
-    def open_count(self) -> int:
-        """Return how many attempts have not ended."""
-        return int(self._execute("SELECT coalesce(sum(attempts), 0) FROM in_use").fetchone()[0])
-
-    def is_watching(self, now: float) -> bool:
-        """Whether a job may still be there, or land, that no open attempt stands for."""
-        query = (
-            "SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > ? "
-            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL LIMIT 1"
-        )
-        return self._execute(query, (now,)).fetchone() is not None
-
-    def is_doubtful(self, region: str, now: float) -> bool:
-        """Whether a region may have a job that no attempt stands for that it is known to have taken."""
-        query = (
-            "SELECT 1 FROM attempt WHERE state IN ('intended', 'maybe') AND region = :region "
-            "UNION ALL SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > :now AND region = :region "
-            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL AND region = :region LIMIT 1"
-        )
-        return self._execute(query, {"region": region, "now": now}).fetchone() is not None
-
-    def running(self) -> list[tuple[str, str]]:
-        """Return region and name of the jobs that have their instances."""
-        # "state <> 'ended'", here and below: only with this term SQLite uses the partial index of open attempts.
-        rows = self._execute(
-            "SELECT region, name FROM attempt WHERE state <> 'ended' AND state = 'running' ORDER BY region, name"
-        )
-        return [(row[0], row[1]) for row in rows]
+    def first_ends(self, limit: int) -> list[Attempt]:
+        """Return the attempts that ended first, without those before the user queued their rows again."""
+        counts = "number > (SELECT forgiven FROM task WHERE key = attempt.task)"
+        return self._attempts(f"WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?", limit)
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
         """Return the attempts that ended after the event of a number, each with the number of its own event."""
@@ -400,13 +359,180 @@ class Store:
         )
         return [(attempt_record(row), row["seq"]) for row in rows]
 
-    def first_ends(self, limit: int) -> list[Attempt]:
-        """Return the attempts that ended first, without those before their user asked for their rows again."""
-        counts = "number > (SELECT forgiven FROM task WHERE key = attempt.task)"
-        query = f"SELECT * FROM attempt WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?"
-        return [attempt_record(row) for row in self._execute(query, (limit,))]
+    def open_work(self) -> list[Any]:
+        """Return region, type, market, begin and expected seconds of the open attempts."""
+        return self._execute(
+            "SELECT attempt.region, instance_type, spot, coalesce(sent_s, intended_s), task.expected_s FROM attempt "
+            "JOIN task ON task.key = attempt.task WHERE attempt.state <> 'ended'"
+        ).fetchall()
 
-    # -- what happened
+    def wish_all(self) -> None:
+        """Mark all open attempts as to be stopped for the user, within a transaction."""
+        self._execute("UPDATE attempt SET wish = 'user' WHERE state <> 'ended' AND wish <> 'user'")
+
+    def seen_of(self, names: list[str]) -> dict[str, str]:
+        """Return what was last seen of the jobs of a page by name; ``ENDED`` if it was sent and has ended."""
+        marks = ", ".join("?" * len(names))
+        rows = self._execute(
+            "SELECT name, iif(state = 'ended' AND sent_s IS NOT NULL, ?, seen) FROM attempt "
+            f"WHERE name IN ({marks}) AND (state <> 'ended' OR sent_s IS NOT NULL)",
+            (ENDED, *names),
+        )
+        return dict(rows.fetchall())
+
+    def sent(self, region: str) -> dict[str, tuple[str, float]]:
+        """Return what was last seen of a region's open sent attempts, and when they were sent, by name."""
+        rows = self._execute(
+            "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
+            (region,),
+        )
+        return {row[0]: (row[1], row[2]) for row in rows}
+
+    def running(self) -> list[tuple[str, str]]:
+        """Return region and name of the jobs that have their instances."""
+        rows = self._execute(
+            "SELECT region, name FROM attempt WHERE state <> 'ended' AND state = 'running' ORDER BY region, name"
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    def open_count(self, region: str | None = None) -> int:
+        """Return how many attempts are open, in one region or in all."""
+        query = "SELECT coalesce(sum(attempts), 0) FROM in_use WHERE ?1 IS NULL OR region = ?1"
+        return int(self._value(query, region))
+
+    def has_run(self, endings: tuple[str, str], before_s: float) -> bool:
+        """Whether a row is done, an attempt ended in one of two ways, or one has run since before a time."""
+        return self._exists(
+            "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' AND ending IN (?, ?) "
+            "OR state <> 'ended' AND started_s <= ?) UNION ALL SELECT 1 FROM task WHERE state = 'done' LIMIT 1",
+            *endings,
+            before_s,
+        )
+
+    # -- jobs that no open attempt stands for: refused ones that may still appear, and orphaned ones ("strays")
+
+    def is_watching(self, now: float) -> bool:
+        """Whether such a job may exist or appear."""
+        return self._exists(
+            "SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > ? "
+            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL LIMIT 1",
+            now,
+        )
+
+    def is_doubtful(self, region: str, now: float) -> bool:
+        """Whether a region may have a job that the controller does not know to be sent."""
+        return self._exists(
+            "SELECT 1 FROM attempt WHERE state IN ('intended', 'maybe') AND region = ?1 "
+            "UNION ALL SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > ?2 AND region = ?1 "
+            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL AND region = ?1 LIMIT 1",
+            region,
+            now,
+        )
+
+    def oldest_s(self, region: str, now: float) -> float | None:
+        """Return when the oldest job was intended that List of a region has to show, or None."""
+        at_s = self._value(
+            "SELECT min(at_s) FROM ("
+            "SELECT min(intended_s) AS at_s FROM attempt WHERE state <> 'ended' AND region = ?1 "
+            "UNION ALL SELECT min(intended_s) FROM attempt WHERE watch_s > 0 AND watch_s > ?2 AND region = ?1 "
+            "UNION ALL SELECT min(seen_s) FROM stray WHERE ended_s IS NULL AND region = ?1)",
+            region,
+            now,
+        )
+        return None if at_s is None else float(at_s)
+
+    def used_regions(self, now: float) -> list[str]:
+        """Return the regions where the grid has a job, or may have one."""
+        rows = self._execute(
+            "SELECT region FROM attempt WHERE state <> 'ended' "
+            "UNION SELECT region FROM attempt WHERE watch_s > 0 AND watch_s > ? "
+            "UNION SELECT region FROM stray WHERE ended_s IS NULL ORDER BY 1",
+            (now,),
+        )
+        return [row[0] for row in rows]
+
+    def stray(self, name: str) -> Any:
+        """Return an orphaned job by its name, or None."""
+        return self._execute("SELECT * FROM stray WHERE name = ?", (name,)).fetchone()
+
+    def add_stray(self, name: str, region: str, attempt: Attempt | None, now: float) -> None:
+        """Keep an orphaned job, within a transaction."""
+        task = attempt.task if attempt else self._task_of(name)
+        known = (attempt.count, attempt.usd_per_hour, attempt.max_runtime_s) if attempt else (1, None, 0)
+        columns = "name, task, region, count, usd_per_hour, max_runtime_s, seen_s"
+        row = (name, task, region, *known, now)
+        self._execute(f"INSERT INTO stray ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self.log(now, "", "stray", "a job that nobody waits for is stopped", task=task, attempt=name)
+
+    def _task_of(self, name: str) -> str | None:
+        """Return the row whose key's hash is in a job's name. It reads all rows, since orphaned jobs are few."""
+        digits = name.removeprefix(self.grid().prefix).partition("-")[0]
+        return next((record.task.key for record in self.tasks() if record.task.key_hash == digits), None)
+
+    def strays_to_stop(self, asked_before_s: float) -> list[tuple[str, str]]:
+        """Return region and name of the orphaned jobs that were not asked to stop since a time."""
+        rows = self._execute(
+            "SELECT region, name FROM stray WHERE ended_s IS NULL AND coalesce(asked_s, -1e18) <= ? ORDER BY seen_s",
+            (asked_before_s,),
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    def change_stray(self, name: str, **changes: float | None) -> None:
+        """Change fields of an orphaned job, within a transaction."""
+        for field, value in changes.items():
+            self._execute(f"UPDATE stray SET {field} = ? WHERE name = ?", (value, name))
+
+    # -- costs and rates
+
+    def add_cost(self, attempt: Attempt, saved_usd: float, *, is_waste: bool) -> None:
+        """Add the cost of an ended job, within a transaction."""
+        usd = attempt.usd or 0.0
+        wasted, again = (usd, 0.0) if is_waste else (0.0, attempt.again_usd)
+        self._execute(
+            "INSERT INTO spent VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (region) DO UPDATE SET usd = usd + ?2, "
+            "wasted_usd = wasted_usd + ?3, saved_usd = saved_usd + ?4, again_usd = again_usd + ?5, "
+            "unpriced = unpriced + ?6",
+            (attempt.region, usd, wasted, saved_usd, again, int(attempt.usd is None)),
+        )
+
+    def money(self, now: float, region: str | None = None) -> Money:
+        """Return the costs of a region, or of all."""
+        spent = self._execute(
+            "SELECT coalesce(sum(usd), 0), coalesce(sum(wasted_usd), 0), coalesce(sum(saved_usd), 0), "
+            "coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
+            (region,),
+        ).fetchone()
+        worst = "coalesce(usd_per_hour, 0) * count * max_runtime_s"
+        staked = 0.0
+        for part in (
+            "usd_per_hour * instance_s / 3600) FROM in_use WHERE true",
+            # Refused attempts whose job may still appear; once it has, its stray is counted.
+            f"{worst} / 3600) FROM attempt WHERE watch_s > 0 AND watch_s > :now AND name NOT IN (SELECT name FROM "
+            "stray)",
+            f"{worst} / 3600) FROM stray WHERE ended_s IS NULL",
+        ):
+            query = f"SELECT sum({part} AND (:region IS NULL OR region = :region)"
+            staked += self._execute(query, {"region": region, "now": now}).fetchone()[0] or 0.0
+        names = ("spent_usd", "wasted_usd", "saved_usd", "again_usd", "unpriced")
+        return Money(**dict(zip(names, spent, strict=True)), at_stake_usd=staked)
+
+    def keep_rate(self, name: str, value: float, now: float) -> None:
+        """Keep the last rate that a job reported, within a transaction."""
+        self._execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", (name, value, now))
+
+    def keep_rates(self, values: Mapping[str, float], now: float) -> None:
+        """Keep the rate of each job, and their sum as a point of the curve, within a transaction."""
+        for name, value in values.items():
+            self.keep_rate(name, value, now)
+        row = (now, sum(values.values()), len(values))
+        self._execute("INSERT OR REPLACE INTO rate_history VALUES (?, ?, ?)", row)
+        if self._value("SELECT count(*) FROM rate_history") > MAX_RATES:
+            self._execute(
+                "DELETE FROM rate_history WHERE at_s IN (SELECT at_s FROM "
+                "(SELECT at_s, row_number() OVER (ORDER BY at_s) AS number FROM rate_history) WHERE number % 2 = 0)"
+            )
+
+    # -- events
 
     def log(
         self, now: float, was: str, state: str, text: str, *, task: str | None = None, attempt: str | None = None
@@ -417,18 +543,49 @@ class Store:
         return int(done.lastrowid or 0)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[Event]:
-        """Return what happened after the event of a number."""
+        """Return the events after a number."""
         rows = self._execute("SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
         return [Event(**dict(row)) for row in rows]
 
     def unwritten(self, limit: int = 1000) -> list[tuple[int, TaskRecord]]:
-        """Return the tasks whose state was not yet written back, each with the number of its last event."""
+        """Return the rows whose state was not yet written back, each with the number of its last event."""
         rows = self._execute(
             "SELECT task.*, seq FROM outbox JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?", (limit,)
         )
         return [(row["seq"], task_record(row)) for row in rows]
 
     def written(self, tasks: Iterable[tuple[int, str]]) -> None:
-        """Take note of numbers and keys that were written back; what has changed since is to be written again."""
+        """Note the numbers and keys that were written back; rows that have changed since stay unwritten."""
         with self.database.transaction("written", fenced=False):
             self.database.connection.executemany("DELETE FROM outbox WHERE seq = ? AND task = ?", tasks)
+
+    def _value(self, query: str, *values: Any) -> Any:
+        return self._execute(query, values).fetchone()[0]
+
+    def _exists(self, query: str, *values: Any) -> bool:
+        return self._execute(query, values).fetchone() is not None
+
+
+BY_TASK = "WHERE task = ? ORDER BY number"
+
+ROWS = """
+WITH cost AS (
+    SELECT task, max(number) AS last, name, sum(interruptions) AS interruptions,
+        CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd
+    FROM (
+        SELECT task, number, name, interruptions, CASE
+            WHEN state = 'ended' AND sent_s IS NULL THEN 0.0
+            ELSE usd_per_hour * count * billable_s / 3600 END AS usd
+        FROM attempt)
+    GROUP BY task)
+SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts,
+    attempt.name AS job,
+    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
+    attempt.started_s, attempt.ended_s, cost.usd,
+    coalesce(cost.interruptions, 0) AS interruptions,
+    rate.value AS rate
+FROM task LEFT JOIN cost ON cost.task = task.key
+LEFT JOIN attempt ON attempt.name = cost.name
+LEFT JOIN rate ON rate.attempt = attempt.name
+WHERE ? IN (task.state, '') ORDER BY task.position, task.key
+"""

@@ -1,55 +1,58 @@
-"""One look at all jobs of a grid in a region: List, page by page, then Describe of what has changed.
+"""Looks at a grid's jobs in a region: List page by page, Describe for what has changed, and the jobs' own rates.
 
-List tells which jobs there are, Describe alone what becomes of one: after Create, List may lack a job for a while. What
-was learned of a sweep that a crash ends is learned again by the next.
+List tells which jobs there are; after Create it may lack a job for a while, and only Describe tells what becomes of
+one. What a killed sweep had learned is learned again by the next.
 """
 
 import contextlib
+import functools
 import itertools
-from typing import Any, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
-from raysm.client.job.description import Description, SecondaryStatus
+from raysm.client.job.description import Description
 from raysm.errors import JobNotFound
-from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.capacity import record_answer, record_start
-from raysm.grid.conclusion import conclude, end_stray, interrupted, note_stray, tell_interruptions
-from raysm.grid.endings import ENDINGS, Verdict, classify_end
-from raysm.grid.gauge import keep_last
-from raysm.grid.outside import Outside, Silence
-from raysm.grid.region import Listed, Page
+from raysm.grid.conclusion import conclude, end_stray, interrupted, interruptions_text
+from raysm.grid.endings import ENDINGS, NEVER_RAN, Verdict, classify_end
+from raysm.grid.region import RATES_PAGE, Listed, Outside, Page, Silence
 from raysm.grid.store import ENDED, Store
-
-__all__ = ["Sweep"]
+from raysm.grid.task import Attempt, AttemptState
 
 PAUSE_S = 10.0
 """Seconds from the beginning of a sweep to that of the next."""
 
 GONE_S = 900.0
-"""Seconds after which a job that the service took, and says it does not know, is taken for one that is gone."""
+"""Seconds after Create for which a job that the service does not know is not yet taken for gone."""
 
 MARGIN_S = 300.0
-"""Seconds by which the service's clock and ours may differ: so much further back List is read. Each page costs a call
+"""Largest difference between the service's clock and ours: List is read so much further back. Each page costs a call
 of a rate that is not adjustable, and a job that a greater difference hides is asked for by its name."""
 
 PATIENCE = 6
-"""Pauses after which a sweep begins although the last one's changes are not described yet: a job that nobody waits for
-costs until it is found."""
+"""Pauses after which a sweep begins although the last one's changes are not described yet, since an orphaned job costs
+money until it is found."""
 
 LOOKS = 20
-"""Jobs that are described before what they say is kept: a transaction each takes longer than all else about them, and
-with more of them the lease would have to wait for a slow network."""
+"""Jobs that are described before the answers are stored: a transaction for each takes longer than everything else, and
+more would delay the lease on a slow network."""
 
 UNLISTED_S = 60.0
 """Seconds for which a job that was sent may be missing in List without being asked for by its name."""
 
-WAITING = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
+GAUGE_S = 60.0
+"""Seconds between two reads of the jobs' rates: CloudWatch keeps a value a minute, and bills each that is read."""
+
+FREE_S = 5.0
+"""The same where nothing is billed: jobs of the embedded SageMaker may be as short."""
 
 
 class Sweep:
-    """The sweeps of one region, one after the other; a step may do a part of one."""
+    """The sweeps of one region; a step may do a part of one."""
 
     def __init__(self, region: str, store: Store, outside: Outside, *, pause_s: float = PAUSE_S) -> None:
-        """Begin with the first sweep at once."""
         self.region = region
         self._store = store
         self._outside = outside
@@ -58,65 +61,50 @@ class Sweep:
         self._token: str | None = None
         self._in_progress = False
         self._rests_until_s = float("-inf")
-        # Of the region's open jobs: what was last seen of each, and when those were sent that were not come across yet.
+        # For the region's open jobs: what was last seen, and when those were sent that this sweep has not found yet.
         self._seen: dict[str, str] = {}
         self._unlisted: dict[str, float] = {}
-        # What has ended stays so, and List shows it in every sweep: to look it up each time was half of a step.
+        # List shows ended jobs in every sweep: to look each up again was half of a step.
         self._ended: set[str] = set()
         self._is_thorough = True
         self._swept = 0
         # When the sweep began, and the last one whose List was read to its end.
         self._begun_s = self._whole_s = float("-inf")
-        # A dict for its order: the first that changed is asked about first.
+        # Jobs to describe with what was noticed, in the order in which they changed.
         self._changed: dict[str, str] = {}
 
     @property
     def describes(self) -> bool:
-        """Whether all that is left of the sweep is to describe what has changed."""
+        """Whether only calls of Describe are left in this sweep."""
         return bool(self._changed) and not self._in_progress
 
     def due_s(self, now: float) -> float | None:
-        """Return when it has something to do; None is never, until something is sent."""
+        """Return when it has something to do; None until a job is sent."""
         if self._changed or self._in_progress:
             return max(now, self._rests_until_s)
-        return self._due_s if self._has_work(now) else None
+        return self._due_s if self._store.oldest_s(self.region, now) is not None else None
 
     def waiting(self, longer_s: float, now: float) -> list[Attempt]:
-        """Return the attempts that were seen to wait for their instances for longer than so many seconds.
+        """Return the attempts that were seen to wait for their instances for longer than ``longer_s``.
 
-        What was seen before says nothing: their instances may have come while nobody looked, because a laptop slept,
-        the region fell silent, or the controller was started again.
+        Only a whole sweep counts: instances may have come while a laptop slept or the region was silent.
         """
         late = self._store.pending_since(self.region, min(now, self._whole_s) - longer_s)
         return [attempt for attempt in late if attempt.name not in self._changed]
 
-    def _has_work(self, now: float) -> bool:
-        return self._since(now) is not None
-
-    def _since(self, now: float) -> float | None:
-        """Return when the oldest job was intended that List has to show; None where there is none."""
-        row = self._store.database.connection.execute(
-            "SELECT min(at_s) FROM ("
-            "SELECT min(intended_s) AS at_s FROM attempt WHERE state <> 'ended' AND region = :region "
-            "UNION ALL SELECT min(intended_s) FROM attempt WHERE watch_s > 0 AND watch_s > :now AND region = :region "
-            "UNION ALL SELECT min(seen_s) FROM stray WHERE ended_s IS NULL AND region = :region)",
-            {"region": self.region, "now": now},
-        ).fetchone()
-        return None if row[0] is None else float(row[0])
-
     def rest(self, now: float) -> None:
-        """Leave a region alone for a pause that did not answer; then the sweep begins anew."""
+        """Leave a silent region alone for a pause; then the sweep begins anew."""
         self._in_progress, self._due_s, self._rests_until_s = False, now + self._pause_s, now + self._pause_s
 
     def step(self, now: float) -> None:
-        """Do as much of the sweep as the buckets allow.
+        """Do as much of the sweep as the token buckets allow.
 
         Raises:
             Silence: The region did not answer.
         """
         if now < self._rests_until_s <= now + self._pause_s:
             return
-        if not self._in_progress and self._is_due(now) and self._has_work(now):
+        if not self._in_progress and self._is_due(now) and self._store.oldest_s(self.region, now) is not None:
             self._begin(now)
         with contextlib.suppress(_Pause):
             while self._in_progress:
@@ -126,11 +114,11 @@ class Sweep:
                 self._look_at(list(itertools.islice(self._changed, LOOKS)), now)
 
     def _is_due(self, now: float) -> bool:
-        # The clock may have been set back: no sweep is due later than a pause from now.
+        # The second condition is for a clock that was set back.
         if not (now >= self._due_s or self._due_s > now + self._pause_s):
             return False
-        # What it would find could not be described sooner: of 100,000 rows a third of all time was spent on pages of
-        # jobs that were known to wait for Describe. What is left is enough for as long as a sweep may take.
+        # What it would find could not be described sooner: with 100,000 rows a third of all time went into pages of
+        # jobs that were known to wait for Describe.
         wait_s = self._outside.limiter.wait_s(self.region, "describe", now, len(self._changed))
         return wait_s <= self._pause_s or now >= self._due_s + (PATIENCE - 1) * self._pause_s
 
@@ -140,26 +128,23 @@ class Sweep:
         attempts = self._store.sent(self.region)
         self._seen = {name: seen for name, (seen, _) in attempts.items()}
         self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
-        # A job that nobody waits for may be older than all that are open. Else List ends with the last of these: of
-        # jobs of three minutes, to read on by MARGIN_S means two pages where one would do.
+        # An orphaned job may be older than all open ones. Otherwise List ends with the last of these: for jobs of three
+        # minutes, reading on by MARGIN_S means two pages instead of one.
         self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
         self._swept += 1
 
-    def _ask(self, operation: str, now: float, call: Any) -> Any:
+    def _read_page(self, now: float) -> None:
+        prefix, token, since = self._store.grid().prefix, self._token, self._store.oldest_s(self.region, now)
         try:
-            return self._outside.ask(self.region, operation, now, call)
+            page: Page = self._outside.ask(self.region, "list", now, lambda region: region.page(prefix, token))
         except Silence as silence:
             if silence.reason:
                 raise
             raise _Pause from None
-
-    def _read_page(self, now: float) -> None:
-        prefix, token, since = self._store.grid().prefix, self._token, self._since(now)
-        page: Page = self._ask("list", now, lambda region: region.page(prefix, token))
         with self._store.database.transaction("page"):
             record_answer(self._store, self.region, now)
-            # AWS's NameContains finds the words anywhere in a name. Most have not changed; and where Describe is the
-            # slower call, thousands have that wait for it, of which every page would be looked up again.
+            # AWS's NameContains matches anywhere in a name. Most jobs have not changed; and where Describe is the
+            # slower call, thousands wait for it, which every page would look up again.
             changed = [
                 listed
                 for listed in page.jobs
@@ -175,48 +160,46 @@ class Sweep:
         self._token = page.token
         if self._is_last(page, since):
             self._in_progress, self._whole_s = False, self._begun_s
-            self._ask_for_unlisted(now)
+            for name, sent_s in self._unlisted.items():
+                if now - sent_s > UNLISTED_S:
+                    self._changed.setdefault(name, self._seen[name])
 
     def _is_last(self, page: Page, since: float | None) -> bool:
-        """Return whether no later page can have what the sweep is for."""
         if page.token is None or not (self._is_thorough or self._unlisted):
             return True
         oldest = min((listed.created_s for listed in page.jobs), default=None)
         return oldest is not None and since is not None and oldest < since - MARGIN_S
 
     def _compare(self, listed: Listed, state: str | None, now: float) -> None:
-        if state is None:
-            # Nobody of us waits for it: a Create that landed late, or one of a store that was lost.
-            if note_stray(self._store, listed, self._store.attempt(listed.name), self.region, now):
-                self._changed[listed.name] = listed.seen
-        elif state == ENDED:
+        if state == ENDED:
             self._ended.add(listed.name)
-        elif state != listed.seen:
-            self._changed[listed.name] = listed.seen
-
-    def _ask_for_unlisted(self, now: float) -> None:
-        for name, sent_s in self._unlisted.items():
-            if now - sent_s > UNLISTED_S:
-                self._changed.setdefault(name, self._seen[name])
+        elif state is not None:
+            if state != listed.seen:
+                self._changed[listed.name] = listed.seen
+        else:
+            # No open attempt stands for it: a Create that was carried out late, or the job of a store that was lost.
+            row = self._store.stray(listed.name)
+            if row is None:
+                self._store.add_stray(listed.name, self.region, self._store.attempt(listed.name), now)
+            if (row is None or row["ended_s"] is None) and listed.status.is_terminal:
+                self._changed[listed.name] = listed.seen
 
     def _look_at(self, names: list[str], now: float) -> None:
-        """Describe as many of these as there are calls for, and keep what they say as one effect."""
+        """Describe as many of these jobs as there are calls for, and store the answers as one effect."""
         calls = self._outside.limiter.take(self.region, "describe", now, len(names))
         if not calls:
             raise _Pause
-        answers: list[_Answer] = []
+        answers: dict[str, Description | JobNotFound] = {}
         attempts = self._store.attempts_of(names[:calls])
         try:
             for name in names[:calls]:
-                attempt = attempts.get(name)
-                answers.append(_Answer(name, attempt, self._describe(name, now)))
+                answers[name] = self._describe(name, now)
         except Silence:
-            # What was answered before the region fell silent is kept all the same.
             self._outside.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
             if answers:
-                self._keep(answers, now)
+                self._keep(answers, attempts, now)
             raise
-        self._keep(answers, now)
+        self._keep(answers, attempts, now)
 
     def _describe(self, name: str, now: float) -> Description | JobNotFound:
         try:
@@ -224,64 +207,43 @@ class Sweep:
         except JobNotFound as error:
             return error
 
-    def _keep(self, answers: "list[_Answer]", now: float) -> None:
-        # What was known of the attempts before they were asked about still is: the fence says that nobody else wrote.
+    def _keep(
+        self, answers: Mapping[str, Description | JobNotFound], attempts: Mapping[str, Attempt], now: float
+    ) -> None:
+        # The attempts were read before the calls and are unchanged: the fence says that no other process wrote.
         with self._store.database.transaction("described"):
             record_answer(self._store, self.region, now)
-            for name, attempt, answer in answers:
-                if isinstance(answer, JobNotFound):
-                    self._take_for_gone(attempt, str(answer), now)
-                else:
-                    self._take_over(name, attempt, answer, now)
-        for name, _, _ in answers:
-            # What was seen of it when the sweep began holds no more.
+            for name, answer in answers.items():
+                attempt = attempts.get(name)
+                if attempt is None or attempt.state is AttemptState.ENDED:
+                    if not isinstance(answer, JobNotFound) and (attempt is None or attempt.sent_s is None):
+                        end_stray(self._store, name, answer, now)
+                elif not isinstance(answer, JobNotFound):
+                    apply(self._store, attempt, answer, self._changed[name], now)
+                    if answer.status.is_terminal:
+                        keep_last_rate(self._store, name, answer, now)
+                # List and Describe may lag behind Create.
+                elif attempt.sent_s is not None and now - attempt.sent_s >= GONE_S:
+                    reason = f"the service knows the job no more: {answer}"
+                    conclude(self._store, attempt, Verdict(ending=ENDINGS["UNKNOWN"], reason=reason), None, now)
+        for name in answers:
+            # What was seen when the sweep began is outdated.
             self._seen.pop(name, None)
             del self._changed[name]
 
-    def _take_over(self, name: str, attempt: Attempt | None, description: Description, now: float) -> None:
-        if attempt is not None and attempt.state is not AttemptState.ENDED:
-            apply(self._store, attempt, description, self._changed[name], now)
-            if description.status.is_terminal:
-                keep_last(self._store, name, description, now)
-        elif attempt is None or attempt.sent_s is None:
-            end_stray(self._store, name, description, now)
-
-    def _take_for_gone(self, attempt: Attempt | None, words: str, now: float) -> None:
-        # List and Describe may lag behind Create: for a while not to be known says nothing.
-        if attempt is None or attempt.sent_s is None or now - attempt.sent_s < GONE_S:
-            return
-        if attempt.state is not AttemptState.ENDED:
-            verdict = Verdict(ending=ENDINGS["UNKNOWN"], reason=f"the service knows the job no more: {words}")
-            conclude(self._store, attempt, verdict, None, now)
-
-
-class _Answer(NamedTuple):
-    """What Describe says of a job."""
-
-    name: str
-    attempt: Attempt | None
-    description: Description | JobNotFound
-
 
 class _Pause(Exception):
-    """No call is left: the sweep goes on with the next step."""
+    """No call is left: the sweep continues with the next step."""
 
 
-def apply(
-    store: Store,
-    attempt: Attempt,
-    description: Description,
-    noticed: str,
-    now: float,
-) -> None:
+def apply(store: Store, attempt: Attempt, description: Description, noticed: str, now: float) -> None:
     """Update an open attempt with what Describe says, within a transaction."""
     verdict = classify_end(description, attempt.wish)
     if verdict is not None:
         conclude(store, attempt, verdict, description, now)
         return
-    state = AttemptState.PENDING if description.secondary in WAITING else AttemptState.RUNNING
     changes: dict[str, Any] = {
-        "state": state,
+        "state": AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING,
         "seen": noticed,
         "is_doubtful": False,
     }
@@ -292,7 +254,51 @@ def apply(
     changes |= attempt.settled(description.selected_type) | interrupted(description)
     moved = store.move(attempt, now, **changes)
     if moved.interruptions > attempt.interruptions:
-        tell_interruptions(store, moved, now)
+        store.explain(moved.task, interruptions_text(moved), now)
     if moved.started_s is not None and attempt.started_s is None:
-        # When it begins, not when it ends: hours later a place may be left alone that has been giving all the while.
+        # At its start, not at its end: hours later the place may be in a backoff although it gave instances.
         record_start(store, moved)
+
+
+class Gauge:
+    """Reads the rate of every running job from CloudWatch, 500 jobs with a call, and adds the rates up."""
+
+    def __init__(self, store: Store, outside: Outside, *, pause_s: float = GAUGE_S) -> None:
+        self._store = store
+        self._outside = outside
+        self._pause_s = pause_s
+        self._due_s = float("-inf")
+
+    def step(self, now: float) -> None:
+        """Ask every region with running jobs, if the pause is over."""
+        metric = self._store.grid().rules.rate
+        # The second condition is for a clock that was set back.
+        if metric is None or now < self._due_s <= now + self._pause_s:
+            return
+        self._due_s = now + self._pause_s
+        values: dict[str, float] = {}
+
+        def ask_all(region: str, jobs: list[tuple[str, str]]) -> None:
+            # Rates are for people to look at: a silent region does not matter.
+            with contextlib.suppress(Silence):
+                for begin in range(0, len(jobs), RATES_PAGE):
+                    names = [name for _, name in jobs[begin : begin + RATES_PAGE]]
+                    call = functools.partial(lambda names, region: region.rates(names, metric), names)
+                    values.update(self._outside.ask(region, "metrics", now, call))
+
+        running = self._store.running()
+        self._outside.side_by_side(running, itemgetter(0), ask_all)
+        if running:
+            with self._store.database.transaction("rates"):
+                # A program that divides by a time of 0 reports NaN.
+                self._store.keep_rates({name: each for name, each in values.items() if math.isfinite(each)}, now)
+
+
+def keep_last_rate(store: Store, name: str, description: Description, now: float) -> None:
+    """Keep the last rate of a job that has ended, as Describe says it, within a transaction."""
+    metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
+    # The grid is not read for jobs without metrics, which most are.
+    metric = store.grid().rules.rate if metrics else None
+    final = [item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])]
+    if final:
+        store.keep_rate(name, float(final[-1]["Value"]), now)

@@ -1,73 +1,107 @@
-"""A row of a grid as a task, and how two versions of a row differ."""
+"""The values of a grid: rows as tasks, their attempts, and the rules for all of them."""
 
 import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from raysm.errors import InvalidRequest
-from raysm.grid.attempt import TaskState
 from raysm.request.workload import plain
 
-__all__ = ["DIFFERS", "Difference", "KEY_CHARACTERS", "MAX_RUNTIME_S", "Task", "UNKNOWN_S", "Value", "differences"]
-
 Value: TypeAlias = str | int | float | bool | None
-"""What a column may hold: what JSON has, and SQL, and a template can write."""
+"""What a column may hold: what JSON, SQL and templates have in common."""
 
 KEY_CHARACTERS = 8
-"""Of the hash of a key in a job's name: 40 bits, so that of 100,000 rows two share one in 1 grid of 200."""
+"""Length of a key's hash in a job's name: with 40 bits, two of 100,000 rows share one in 1 grid of 200."""
 
 MAX_RUNTIME_S = 86_400
-"""Of a row that says none: what raysm.Limits has by default."""
+"""Time limit of a row that sets none, the default of ``raysm.Limits``."""
 
 UNKNOWN_S = 3600.0
-"""Of a row whose time nobody knows: then places are compared by their prices alone, and rows are all alike."""
+"""Assumed duration of a row whose duration is unknown, so that places are compared by their prices."""
+
+
+class TaskState(StrEnum):
+    """The state of a row."""
+
+    WAITING = "waiting"
+    """It has no open attempt, and is to get one."""
+    PLACED = "placed"
+    """It has an open attempt."""
+    DONE = "done"
+    """Its result exists."""
+    FAILED = "failed"
+    """It is not tried again: its program fails, or its retries are used up."""
+    STOPPED = "stopped"
+    """The user stopped it."""
+    IMPOSSIBLE = "impossible"
+    """No place can ever take it."""
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more happens to the row by itself."""
+        return self not in (TaskState.WAITING, TaskState.PLACED)
+
+
+AGAIN = (TaskState.FAILED, TaskState.IMPOSSIBLE, TaskState.STOPPED)
+"""States that ``retry`` queues again."""
+
+
+class AttemptState(StrEnum):
+    """The state of an attempt; only the service's answer ends one."""
+
+    INTENDED = "intended"
+    """It is stored and counted in the budget; the service may not know it yet."""
+    MAYBE = "maybe"
+    """It was sent, and the answer was lost: only the service knows whether there is a job."""
+    SENT = "sent"
+    """The service took it."""
+    PENDING = "pending"
+    """It waits for its instances."""
+    RUNNING = "running"
+    """It has its instances."""
+    ENDED = "ended"
+    """The service says that it has ended, or refused it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One row. What it leaves open, the grid's own request decides.
+    """One row. The grid's request decides what the row leaves open.
 
     Raises:
-        InvalidRequest: A field cannot be.
+        InvalidRequest: A field is invalid.
     """
 
     key: str
-    """The user's name of the row: of one grid no two are alike."""
+    """The user's name of the row, unique in its grid."""
     position: int = 0
     """Number of the row in its source, from 0."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
-    """The columns that raysm does not know, by name: what templates take, and the hyperparameters."""
+    """The columns that raysm does not know: values for templates, and hyperparameters."""
     region: str | None = None
-    """Where its data lie; None is anywhere."""
+    """The region of its data; None is anywhere."""
     instance_types: tuple[str, ...] = ()
-    """Any of these, the best first; empty is the grid's."""
+    """Any of these will do, the best first; empty means the grid's."""
     count: int | None = None
-    """Instances of its cluster."""
     spot: bool | None = None
-    """Whether it takes spare capacity."""
     image: str | None = None
-    """URI of its image."""
     priority: int = 0
-    """The higher, the earlier."""
+    """Rows with a higher priority are sent earlier."""
     max_runtime_s: int | None = None
-    """Seconds after which the service stops its job."""
     expected_s: float | None = None
-    """Seconds that it will take, as the user believes."""
+    """The user's estimate of its duration."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """URIs by the channel's name."""
+    """URIs by channel."""
     manifests: Mapping[str, str] = field(default_factory=dict)
-    """URIs of manifests by the channel's name: of channels that have some of the objects below a prefix."""
+    """URIs of manifests by channel, for channels that hold some of the objects below a prefix."""
     input_bytes: int | None = None
-    """Bytes that would travel where it runs away from its region; None is unknown."""
+    """Bytes to move if the row runs in another region than its data; None is unknown."""
     checkpoint: str | None = None
-    """URI of its checkpoints."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of its job."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Of its job, beside the grid's."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -78,33 +112,31 @@ class Task:
                 f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} both give the channel "
                 f"{channel!r}; leave one of the two empty"
             )
-        if self.count is not None and self.count < 1:
-            raise InvalidRequest(f"row {self.position} ({self.key}): count must be at least 1, got {self.count}")
-        if self.max_runtime_s is not None and self.max_runtime_s < 1:
-            raise InvalidRequest(
-                f"row {self.position} ({self.key}): max_runtime_s must be at least 1, got {self.max_runtime_s}"
-            )
+        for name in ("count", "max_runtime_s"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidRequest(f"row {self.position} ({self.key}): {name} must be at least 1, got {value}")
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Where each of its channels is told of, by name: of data, or of a manifest of them."""
+        """URIs of data and manifests by channel."""
         return {**self.inputs, **self.manifests}
 
     @property
     def work(self) -> float:
-        """How much there is to do, in seconds that the user believes in; of who says nothing an hour."""
+        """The expected seconds, or an hour."""
         return self.expected_s or UNKNOWN_S
 
     @property
     def key_hash(self) -> str:
-        """What stands for the key in the names of its jobs: lower-case base 32, as names may not hold every text."""
+        """A hash of the key for the names of its jobs, in lower-case base 32."""
         number = int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:5], "big")
-        # Our own digits: base64.b32encode's are upper case, and its 1 and l are told apart by nobody who reads a log.
+        # Digits of our own: base64.b32encode's are upper case, and 1 and l look alike.
         return "".join("abcdefghijkmnpqrstuvwxyz23456789"[number >> 5 * place & 31] for place in range(KEY_CHARACTERS))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of the row that its result depends on; where it stands in its source changes nothing."""
+        """SHA-256 of everything in the row that its result depends on."""
         decisive = {
             "parameters": dict(self.parameters),
             "instance_types": self.instance_types,
@@ -113,17 +145,142 @@ class Task:
             "inputs": dict(self.inputs),
             "checkpoint": self.checkpoint,
             "environment": dict(self.environment),
+            # Only if there are any: rows of grids that are older than manifests keep their digests.
+            **({"manifests": dict(self.manifests)} if self.manifests else {}),
         }
-        # Left out where there are none: rows of grids that were made before there were any are the same ones.
-        if self.manifests:
-            decisive["manifests"] = dict(self.manifests)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
 
 
-DIFFERS = "differs from the source: "
-"""How the reason of a row begins, or continues, that keeps other values than its source has."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One try of a row: one job of the service, from the intent to its end.
 
-COLUMNS = {"inputs": "input_", "manifests": "manifest_", "environment": "env_", "tags": "tag_", "parameters": ""}
+    Times are seconds since the epoch on the controller's clock; None is not yet.
+    """
+
+    task: str
+    """Key of its row."""
+    number: int
+    """From 1."""
+    name: str
+    """The job's name: a function of grid, key and number, so that sending it twice makes one job."""
+    region: str
+    instance_type: str
+    count: int
+    spot: bool = False
+    state: AttemptState = AttemptState.INTENDED
+    ending: str = ""
+    """Class of its end (``raysm.grid.endings``); empty while it is open."""
+    reason: str = ""
+    """The service's words about its end."""
+    intended_s: float = 0.0
+    sent_s: float | None = None
+    started_s: float | None = None
+    """When its instances began to work."""
+    ended_s: float | None = None
+    training_s: float | None = None
+    """Seconds that it ran, as the service says."""
+    billable_s: float | None = None
+    """Seconds that one of its instances is billed for, as the service says."""
+    max_runtime_s: int = 86_400
+    """Seconds after which the service stops it; the budget counts them until it has ended."""
+    usd_per_hour: float | None = None
+    """On-demand price of one instance, of several types the highest; None is unknown."""
+    price_version: str = ""
+    calls: int = 0
+    """How often Create was called."""
+    retry_s: float = 0.0
+    """When Create may be called again."""
+    is_doubtful: bool = False
+    """Whether the answer to a Create was lost, so that its job may still appear."""
+    watch_s: float = 0.0
+    """Until when the job of a refused attempt is looked for, and counted in the budget."""
+    wish: str = ""
+    """Why it is to be stopped: ``user`` or ``patience``; empty if it is not."""
+    asked_s: float | None = None
+    """When the service was last asked to stop it."""
+    seen: str = ""
+    """What List last said of it: Describe is called when that changes."""
+    choice: str = ""
+    """Prices by type, as JSON, while the service chooses one of several types; else empty."""
+    interruptions: int = 0
+    """How often its spot capacity was taken back; the service itself restarts it."""
+    interrupted_s: float = 0.0
+    """Seconds that it had run at the interruptions."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that its instances may have."""
+        return tuple(json.loads(self.choice)) if self.choice else (self.instance_type,)
+
+    def settled(self, instance_type: str | None) -> dict[str, Any]:
+        """Return the fields that change once the service has chosen one of several types."""
+        if not self.choice or instance_type not in self.types:
+            return {}
+        return {"instance_type": instance_type, "usd_per_hour": json.loads(self.choice)[instance_type], "choice": ""}
+
+    @property
+    def usd(self) -> float | None:
+        """Its cost; None, and never 0, if the price or the billed time is unknown."""
+        if self.usd_per_hour is None or self.billable_s is None:
+            return None
+        return self.usd_per_hour * self.count * self.billable_s / 3600
+
+    @property
+    def again_usd(self) -> float:
+        """The part of its cost, at most, for work done again after interruptions."""
+        return min(1.0, self.interrupted_s / self.training_s) * (self.usd or 0.0) if self.training_s else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """Rules for all rows of a grid.
+
+    Raises:
+        InvalidRequest: A value is out of range.
+    """
+
+    parallel: int = 200
+    """Jobs at a time, over all regions."""
+    retries: int = 2
+    """Retries of a row whose own program failed; other failures do not count."""
+    budget_usd: float | None = None
+    """Dollars that the grid never exceeds, open jobs counted as if they ran to their limit; None is no limit."""
+    move_data: bool = False
+    """Whether a row may run in another region than its data, which are then read and paid for across regions."""
+    any_type: bool = False
+    """Whether the service chooses among several instance types within one job (InstancePreferences); otherwise the grid
+    tries them, a job for each. On demand only."""
+    write_back: bool = False
+    """Whether the states of the rows are written to the database that the rows come from."""
+    rate: str | None = None
+    """Name of the metric that says how much work a job does in a second, all of its instances together:
+    ``images_per_s``, as the program reports it (``raysm.report(images_per_s=750)``) or a metric definition of that name
+    finds it. The grid adds them up. None is not measured."""
+    brake: int = 3
+    """The grid pauses if its first ends, so many, are all failures with the same reason; 0 is never."""
+    give_up_s: float = 86_400.0
+    """Seconds after which a waiting row fails while no place takes anything: each place only refuses, or its region
+    does not answer, and no job of the grid runs there."""
+    patience_s: float = 3_600.0
+    """Seconds that a job waits for its instances before it is sent elsewhere."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, least in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
+            # "not >=" also refuses NaN.
+            if not getattr(self, name) >= least:
+                raise InvalidRequest(f"Rules({name}=…) must be at least {least}, got {getattr(self, name)}")
+        if self.rate is not None and not 1 <= len(self.rate) <= 255:
+            raise InvalidRequest(f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}")
+        if self.budget_usd is not None and not self.budget_usd > 0:
+            raise InvalidRequest(f"Rules(budget_usd=…) must be above 0, or None, got {self.budget_usd}")
+
+
+DIFFERS = "differs from the source: "
+"""Part of the reason of a row that keeps other values than its source has."""
+
+PREFIXES = {"inputs": "input_", "manifests": "manifest_", "environment": "env_", "tags": "tag_", "parameters": ""}
 """Prefix of the column's name, for each field of a task that holds several columns."""
 
 
@@ -139,7 +296,7 @@ class Difference:
     @property
     def is_taken(self) -> bool:
         """Whether the row takes the source's values: it is not done, and no job of it is open."""
-        return self.state not in (TaskState.DONE, TaskState.SKIPPED, TaskState.PLACED)
+        return self.state not in (TaskState.DONE, TaskState.PLACED)
 
     @property
     def text(self) -> str:
@@ -148,7 +305,6 @@ class Difference:
         return f"{DIFFERS}{kept}"
 
     def __str__(self) -> str:
-        """Describe what has become of the row's values."""
         if self.is_taken:
             taken = ", ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in self.changes.items())
             return f"{self.key} takes the corrected values of the source: {taken}"
@@ -157,25 +313,18 @@ class Difference:
         return f"{self.key} is {self.state.value} and is kept; it {self.text}; to compute it again, give it a new key"
 
 
-def _differ(old: Any, new: Any) -> bool:
-    # A CSV has "0.1" where a list has 0.1: the job is given the same text.
-    return old != new and (None in (old, new) or str(old) != str(new))
-
-
 def differences(old: Task, new: Task) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ, by column; the position of a row in its source is none of them."""
-    changes: dict[str, tuple[Any, Any]] = {}
-
-    def add(name: str, before: Any, after: Any) -> None:
-        # A column named like a secret is not printed, as in the list of experiments.
-        changes[name] = plain(name, before), plain(name, after)
-
+    """Return the values that differ, by column; the position of a row in its source does not count."""
+    columns: list[tuple[str, Any, Any]] = []
     for each in dataclasses.fields(Task):
         before, after = getattr(old, each.name), getattr(new, each.name)
-        if each.name in COLUMNS:
+        if each.name in PREFIXES:
             for name in sorted({*before, *after}):
-                if _differ(before.get(name), after.get(name)):
-                    add(COLUMNS[each.name] + name, before.get(name), after.get(name))
+                was, now = before.get(name), after.get(name)
+                # A CSV has "0.1" where a list has 0.1: the job gets the same text.
+                if was != now and (None in (was, now) or str(was) != str(now)):
+                    columns.append((PREFIXES[each.name] + name, was, now))
         elif each.name != "position" and before != after:
-            add(each.name, before, after)
-    return changes
+            columns.append((each.name, before, after))
+    # plain() hides the value of a column that is named like a secret.
+    return {name: (plain(name, was), plain(name, now)) for name, was, now in columns}

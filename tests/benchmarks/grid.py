@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from raysm.grid.limiter import Rate
-from raysm.grid.rules import Rules
+from raysm.grid.task import Rules
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 

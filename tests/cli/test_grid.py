@@ -1,17 +1,358 @@
 """``raysm grid plan``: from a command line and files to lines, with nothing sent."""
 
 import contextlib
+import io
 import json
+import os
 import sqlite3
+from argparse import Namespace
 
 import pytest
+from rich.console import Console
 
+from raysm.cli import jobs
 from raysm.cli.arguments import parse
-from raysm.cli.grid import request_of
+from raysm.cli.grid import controller_of, follow, named_source, request_of, run
+from raysm.cli.grid_arguments import ASKING, NAMING
 from raysm.cli.main import main
+from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
+from raysm.grid.batch_job.controller_job import ControllerJob
+from raysm.grid.store import Store, path_of
+from raysm.grid.task import Rules, Task, TaskState
 
-ON = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/r"]
+__all__: list[str] = []
+
+
+ARRAY_PLACES = ["--instance-type", "ml.g5.xlarge"]
+
+
+@pytest.fixture
+def array_folder(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "array.txt").write_text("us-west-2,s3://drives/sf\neu-central-1,s3://drives/st\n")
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
+
+
+def arguments_of(*argv):
+    return parse(["grid", "row", "train.py", *ARRAY_PLACES, *argv])
+
+
+def test_the_lines_of_an_array_file_are_rows_by_the_names_of_their_columns(array_folder):
+    asked = arguments_of("--rows", "array.txt", "--columns", "region,input_data", "--index", "1")
+    tasks = request_of(asked).tasks()
+    assert [(task.region, task.inputs) for task in tasks] == [
+        ("us-west-2", {"data": "s3://drives/sf"}),
+        ("eu-central-1", {"data": "s3://drives/st"}),
+    ]
+    assert (asked.index, asked.per_child, asked.wait) == (1, 1, False)
+
+
+@pytest.mark.parametrize("index", ["", "-1", "x"])
+def test_outside_of_an_array_there_is_no_index_and_that_is_said(array_folder, index, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["grid", "row", "train.py", *ARRAY_PLACES, "--rows", "array.txt", f"--index={index}"])
+    assert ended.value.code == 2
+    assert "AWS_BATCH_JOB_ARRAY_INDEX" in capsys.readouterr().err
+
+
+def test_a_child_has_at_least_one_row(array_folder):
+    asked = arguments_of("--rows", "array.txt", "--columns", "region,input_data", "--index", "0", "--per-child", "0")
+    with pytest.raises(InvalidRequest, match="--per-child is 1 or more, got 0"):
+        run(request_of(asked), asked, None)
+
+
+ROLE = "arn:aws:iam::123456789012:role/controllers"
+
+
+def asked(*argv, **in_file):
+    return controller_of(parse(["grid", "run", "train.py", *argv]), in_file)
+
+
+def test_the_flags_are_the_job():
+    assert asked("--via", "batch", "--job-queue", "team") == ControllerJob(job_queue="team")
+    flags = ["--job-definition", "own", "--job-image", "raysm", "--job-role", ROLE, "--execution-role", ROLE]
+    assert asked("--via", "batch", "--job-queue", "team", *flags) == ControllerJob(
+        job_queue="team", job_definition="own", image="raysm", job_role=ROLE, execution_role=ROLE
+    )
+    public = asked("--via", "batch", "--job-queue", "team", *flags, "--assign-public-ip")
+    assert public is not None
+    assert public.assign_public_ip
+
+
+def test_what_the_grids_file_says_holds_where_no_flag_says_another_and_batch_is_asked_for():
+    assert asked("--via", "batch", "--job-queue", "own", job_queue="team", image="raysm") == ControllerJob(
+        job_queue="own", image="raysm"
+    )
+    assert asked(job_queue="team") is None
+
+
+def test_what_is_said_of_a_job_that_nobody_asked_for_is_refused():
+    with pytest.raises(InvalidRequest, match="--job-queue is of a Batch job that runs the grid: add --via batch"):
+        asked("--job-queue", "team")
+
+
+def test_without_a_queue_nothing_is_asked_of_anybody(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "rows.csv").write_text("key\na\n")
+    with contextlib.chdir(tmp_path):
+        assert main(["grid", "run", "train.py", "--rows", "rows.csv", "--via", "batch"]) == 2
+    assert "--via batch needs --job-queue" in capsys.readouterr().err
+
+
+class HandRunning:
+    """A controller whose one step is done by hand."""
+
+    def __init__(self, store, added):
+        self.store, self.added, self.clock = store, added, Clock()
+
+    def run(self, sleep):
+        with self.store.database.transaction("test", fenced=False):
+            reason = "exit code: 1\nTraceback (most recent call last)\nexit code: 1"
+            self.store.move_task("b[0]", TaskState.WAITING, TaskState.FAILED, 2.0, reason=reason)
+        sleep(0.0)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "g.db")
+    store.make("g", rules=Rules(), now=0)
+    store.add([Task(key="a"), Task(key="b[0]", position=1)])
+    with store.database.transaction("test", fenced=False):
+        store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
+    yield store
+    store.database.close()
+
+
+def lines(store, added):
+    stream = io.StringIO()
+    follow(HandRunning(store, added), Console(file=stream, width=20))
+    return stream.getvalue().splitlines()
+
+
+def test_each_row_that_changes_is_one_line_with_its_reason(store):
+    assert lines(store, added=2) == ["a: done", "b[0]: failed exit code: 1"]
+
+
+def test_of_a_grid_that_rows_have_joined_what_was_before_is_not_said_again(store):
+    store.add([Task(key="c", position=2)])
+    assert lines(store, added=1) == ["b[0]: failed exit code: 1"]
+
+
+def test_of_a_step_in_which_very_many_rows_change_each_is_said(store):
+    keys = [f"r{number}" for number in range(2_500)]
+    store.add(Task(key=key) for key in keys)
+    with store.database.transaction("test", fenced=False):
+        for key in keys:
+            store.move_task(key, TaskState.WAITING, TaskState.STOPPED, 1.5)
+    assert len(lines(store, added=2_502)) == 2_502
+
+
+def flags(rows=None, sql=None, param=(), columns=()):
+    return Namespace(rows=rows, sql=sql, param=list(param), columns=tuple(columns))
+
+
+def test_a_file_and_a_query_are_sources(tmp_path):
+    assert named_source(flags(rows=tmp_path / "a.csv")).description == {"file": str(tmp_path / "a.csv")}
+    query = named_source(flags(sql=["a.db", "SELECT :day AS key"], param=["day=2026-10-01"]))
+    assert query.description["params"] == {"day": "2026-10-01"}
+
+
+def test_a_file_without_a_line_of_names_has_those_of_the_flag(tmp_path):
+    (tmp_path / "array.txt").write_text("us-west-2,s3://b/x\n")
+    source = named_source(flags(rows=tmp_path / "array.txt", columns=["region", "input_data"]))
+    assert source.columns == ("region", "input_data")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"param": ["a=1"]}, "--param goes with a query"),
+        ({"columns": ["region"]}, "--columns goes with --rows FILE"),
+        ({"sql": ["a.db", "SELECT :a"], "param": ["a"]}, "takes NAME=VALUE"),
+        ({"sql": ["a.db", "SELECT :a"], "param": ["a=1", "a=2"]}, "given twice"),
+    ],
+    ids=["no query", "no file", "no value", "twice"],
+)
+def test_values_that_cannot_be_are_refused(given, message):
+    with pytest.raises(InvalidRequest, match=message):
+        named_source(flags(**given))
+
+
+@pytest.fixture
+def grid(tmp_path):
+    before, was = os.environ.get("RAYSM_HOME"), os.getcwd()
+    os.environ["RAYSM_HOME"] = str(tmp_path)
+    os.chdir(tmp_path)
+    path = path_of("drives")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store = Store(path)
+    store.make("drives", rules=Rules(), now=0.0)
+    store.add([Task(key=key, position=place, parameters={"lr": 0.1}) for place, key in enumerate("abc")])
+    with store.database.transaction("test", fenced=False):
+        store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
+        store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1")
+    yield store
+    store.database.close()
+    os.chdir(was)
+    os.environ.pop("RAYSM_HOME")
+    if before is not None:
+        os.environ["RAYSM_HOME"] = before
+
+
+def test_the_only_grid_need_not_be_named(grid, capsys):
+    assert main(["grid", "status"]) == 0
+    assert "3 rows: 1 done, 1 failed, 1 waiting" in capsys.readouterr().out
+
+
+def test_a_row_is_one_line_with_its_job_however_long_its_reason_is(grid, capsys):
+    reason = "ValueError: no; correct it\nTraceback (most recent call last):\n  File x\nValueError: no"
+    grid.database.connection.execute("UPDATE task SET reason = ? WHERE key = 'b'", (reason,))
+    assert main(["grid", "rows", "drives", "--state", "failed"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "state   jobs  key  last job  reason",
+        "failed  0     b    -         ValueError: no; correct it",
+    ]
+
+
+def test_the_grids_of_this_machine_are_listed(grid, capsys):
+    assert main(["grid", "list"]) == 0
+    assert capsys.readouterr().out == "drives  open  3 rows: 1 done, 1 failed, 1 waiting\n"
+    assert main(["grid", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "drives"
+
+
+def test_the_result_of_a_row_that_is_not_done_says_why(grid, capsys):
+    assert main(["grid", "result", "drives", "b"]) == 2
+    assert "the row 'b' has no result: it is failed: exit code: 1" in capsys.readouterr().err
+
+
+def test_a_report_is_a_file_with_what_failed_first(grid, tmp_path, capsys):
+    assert main(["grid", "report", "drives", "--html", str(tmp_path / "out.html")]) == 0
+    text = (tmp_path / "out.html").read_text()
+    assert text.index("exit code: 1") > 0
+    assert text.index("<td>b</td>") < text.index("<td>a</td>")
+    assert main(["grid", "report", "drives"]) == 0
+    assert (tmp_path / "drives.html").exists()
+
+
+def test_a_table_is_refused_while_rows_are_not_done(grid, capsys):
+    assert main(["grid", "table", "drives"]) == 2
+    assert "2 of 3 rows are not done: b (failed), c (waiting)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_stop_says_what_it_has_stopped(grid, capsys):
+    assert main(["grid", "stop", "drives"]) == 0
+    assert grid.grid().state == "closed"
+    assert capsys.readouterr().out == "drives: no job is sent any more\n"
+    assert main(["grid", "stop", "drives"]) == 0
+    assert "drives is closed" in capsys.readouterr().out
+
+
+def test_failed_rows_wait_again_and_done_ones_stay_done(grid, capsys):
+    assert main(["grid", "retry", "drives"]) == 0
+    assert grid.states() == {"done": 1, "waiting": 2}
+    assert "1 row of drives will be tried again" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["status", "none"], "there is no grid 'none'"),
+        (["rows", "drives", "--state", "lost"], "a row's state is one of waiting, placed"),
+        (["status", "a;b"], "got 'a;b'"),
+        (["status", "a\nb"], "got 'a\\nb'"),
+        (["status", "../x"], "a grid's name has letters, digits, spaces"),
+    ],
+)
+def test_what_there_is_not_is_said_with_what_there_is(grid, argv, message, capsys):
+    assert main(["grid", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "values"),
+    [
+        (["retry", "drives"], {"grid": "drives", "rows": 1}),
+        (["stop", "drives"], {"grid": "drives", "state": "closed", "open": 0, "stopped": []}),
+        (["report", "drives", "--html", "x.html"], {"grid": "drives", "path": "x.html"}),
+        (["extend", "drives", "--rows", "new.csv"], {"grid": "drives", "rows": 2}),
+    ],
+    ids=["retry", "stop", "report", "extend"],
+)
+def test_what_is_done_is_said_as_json_too(grid, tmp_path, argv, values, capsys):
+    (tmp_path / "new.csv").write_text("key,lr\na,0.1\nd,0.2\ne,0.3\n")
+    assert main(["grid", *argv, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == values
+
+
+def test_a_grid_is_extended_by_rows_that_are_new(grid, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text("key,lr\na,9\nd,0.2\n")
+    assert main(["grid", "extend", "drives", "--rows", "new.csv"]) == 0
+    assert "1 new row of drives; the controller" in capsys.readouterr().out
+    assert {record.task.key: record.task.parameters["lr"] for record in grid.tasks()} == {
+        "a": 0.1,
+        "b": 0.1,
+        "c": 0.1,
+        "d": "0.2",
+    }
+
+
+def test_a_grid_that_is_over_is_watched_once(grid, capsys):
+    grid.change_grid("closed", 2.0, fenced=False)
+    assert main(["grid", "watch", "drives"]) == 0
+    assert capsys.readouterr().out.count("grid drives: closed") == 1
+    assert main(["grid", "watch", "drives", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["state"] == "closed"
+
+
+@pytest.mark.parametrize("command", ["logs", "status", "result", "stop"])
+def test_a_command_about_jobs_says_which_command_lists_the_jobs_of_a_grid(grid, remote, command):
+    with pytest.raises(
+        InvalidRequest, match=f"drives is a grid, .* raysm grid rows drives lists them, and raysm {command}"
+    ):
+        jobs.run(parse([command, "drives"]), Console(file=io.StringIO()), remote.service)
+
+
+def test_a_script_has_its_arguments_behind_the_dashes_with_columns_in_braces():
+    arguments = parse(["grid", "plan", "train.py", "--rows", "r.csv", "--regions", "a-b-1,c-d-2", "--", "--lr", "{lr}"])
+    assert (arguments.verb, arguments.what, arguments.regions) == ("plan", "train.py", ["a-b-1", "c-d-2"])
+    assert arguments.script_args == ("--lr", "{lr}")
+
+
+def test_a_query_has_its_database_before_it_and_values_beside_it():
+    arguments = parse(["grid", "plan", "t.py", "--sql", "a.db", "SELECT 1", "--param", "a=1", "--param", "b=2"])
+    assert arguments.sql == ["a.db", "SELECT 1"]
+    assert arguments.param == ["a=1", "b=2"]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["grid"], ["grid", "plan"], ["grid", "plan", "t.py", "--rows", "r.csv", "--sql", "a", "b"], ["grid", "fly"]],
+)
+def test_what_contradicts_itself_is_refused(argv, capsys):
+    with pytest.raises(SystemExit):
+        parse(argv)
+    assert "raysm grid" in capsys.readouterr().err
+
+
+def test_a_misspelt_option_is_answered_with_the_nearest_one(capsys):
+    with pytest.raises(SystemExit):
+        parse(["grid", "plan", "t.py", "--region", "us-east-1", "--parallell", "3"])
+    assert "did you mean --parallel?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [*ASKING, *NAMING])
+def test_each_verb_takes_one_thing_and_answers_as_json_where_that_is_wanted(verb):
+    # Of the row that is sent alone, which one.
+    more = {"row": ["drives", "--index", "0"], "result": ["drives", "key"], "list": []}
+    arguments = parse(["grid", verb, *more.get(verb, ["drives"])])
+    assert (arguments.command, arguments.verb) == ("grid", verb)
+    assert verb == "list" or "drives" in vars(arguments).values()
+
+
 PLACES = ["--regions", "us-east-1", "--instance-type", "ml.g5.12xlarge"]
 
 
@@ -46,16 +387,6 @@ def test_flags_win_over_the_file_and_the_file_over_the_project(folder):
     assert grid.template.options["cluster"].volume_gb == 7
     assert (grid.name, grid.count, grid.regions) == ("drives", 2, ("us-west-2",))
     assert (grid.rules.retries, grid.rules.parallel) == (0, 8)
-
-
-def test_a_flag_of_the_target_that_the_file_names_is_taken(folder):
-    (folder / "drives.toml").write_text('script = "train.py"\nrows = "rows.csv"\non = "aws"\n[aws]\nimage = "old"\n')
-    target = request("drives.toml", *ON[2:], "--region", "eu-west-1").template.target
-    assert (target.kind, target.role, target.region, target.image) == ("aws", ON[3], "eu-west-1", "old")
-    with pytest.raises(InvalidRequest, match="--role belongs to --on aws"):
-        request("drives.toml", "--on", "local", *ON[2:])
-    with pytest.raises(InvalidRequest, match="--role belongs to --on aws"):
-        request("train.py", "--rows", "rows.csv", *ON[2:])
 
 
 def test_rows_have_the_packages_of_a_requirements_file_and_the_wheels_that_travel(folder):
@@ -98,11 +429,6 @@ def test_the_plan_of_this_machine_is_printed_and_nothing_is_begun(folder, capsys
     assert "costs   nothing: the jobs run on this machine" in out
     assert "unknown" not in out
     assert not (folder / ".raysm").exists()
-
-
-def test_as_json_a_program_reads_it(folder, capsys):
-    assert main(["grid", "plan", "train.py", "--rows", "rows.csv", "--regions", "us-east-1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == 2
 
 
 def test_a_typo_in_a_template_is_refused_with_the_nearest_column(folder, capsys):

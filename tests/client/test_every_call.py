@@ -19,8 +19,7 @@ from raysm.client.submit import submit
 from raysm.client.tunnel.opening import switch_remote_debugging
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.errors import ServiceError
-from raysm.grid.batch_job.definition import ControllerJob
-from raysm.grid.batch_job.sending import send
+from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.region import ServiceRegion
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.client.costs.test_prices import Pricing, product

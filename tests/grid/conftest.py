@@ -2,8 +2,8 @@
 
 import pytest
 
-from raysm.grid.rules import Rules
 from raysm.grid.store import Store
+from raysm.grid.task import Rules
 
 
 @pytest.fixture

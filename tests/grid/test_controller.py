@@ -7,22 +7,66 @@ import threading
 import pytest
 
 from raysm.errors import ServiceError
-from raysm.grid.attempt import AttemptState
 from raysm.grid.capacity import set_quota
 from raysm.grid.conclusion import conclude
 from raysm.grid.controller import Controller
-from raysm.grid.database import LeaseLost
 from raysm.grid.endings import ENDINGS, Verdict
-from raysm.grid.ledger import money
 from raysm.grid.limiter import RATES, Rate
 from raysm.grid.place import Offer, Place, Quota
-from raysm.grid.rules import Rules
+from raysm.grid.placement import Forecast
+from raysm.grid.placing import Placing
 from raysm.grid.store import Store
-from raysm.grid.task import Task
+from raysm.grid.task import AttemptState, Rules, Task
 from tests.support.budgets import USER, budget_used
 from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import FAST, TYPE, Bench
+
+__all__: list[str] = []
+
+
+def intended(bench):
+    bench.store.database.take_lease("me", bench.clock.now)
+    placing = Placing(bench.store, bench.placement, Forecast(), bench.limiter, list(bench.regions), bench.clock.now)
+    return placing, [attempt.task for _, attempt in placing.intend()]
+
+
+def warm(bench):
+    """Let the buckets fill."""
+    for region in bench.regions:
+        bench.limiter.take(region, "create", bench.clock.now)
+    bench.clock.now += 60
+    return bench
+
+
+def test_the_more_urgent_and_the_longer_go_first_whatever_their_region(tmp_path):
+    tasks = [
+        Task(key="short", position=0, region="us-east-1"),
+        Task(key="long", position=1, expected_s=600.0, region="eu-west-1"),
+        Task(key="urgent", position=2, priority=1),
+    ]
+    assert intended(warm(Bench(tmp_path, tasks=tasks)))[1] == ["urgent", "long", "short"]
+
+
+def test_a_price_and_the_rows_own_limits_are_kept_with_the_intent(tmp_path):
+    offer = Offer(place=Place(region="r", instance_type=TYPE, spot=True), count=4, usd_per_hour=2.5, price_version="v1")
+    tasks = [Task(key="a", max_runtime_s=60), Task(key="b", position=1, count=7)]
+    bench = Bench(tmp_path, tasks=tasks, placement=FirstAdmitted([offer]), regions={"r": Behaviour()})
+    intended(warm(bench))
+    first, second = sorted(bench.store.open_attempts(), key=lambda attempt: attempt.task)
+    assert (first.count, first.usd_per_hour, first.price_version, first.spot) == (4, 2.5, "v1", True)
+    assert (first.max_runtime_s, second.max_runtime_s, second.count) == (60, 86_400, 7)
+
+
+def test_a_number_whose_name_is_taken_is_passed_over(tmp_path):
+    bench = warm(Bench(tmp_path, rows=1))
+    _, _ = intended(bench)
+    (first,) = bench.store.open_attempts()
+    bench.store.database.connection.execute("UPDATE attempt SET state = 'ended', task = 'of-the-same-hash'")
+    bench.store.database.connection.execute("UPDATE task SET state = 'waiting', attempts = 0")
+    _, _ = intended(bench)
+    (second,) = bench.store.open_attempts()
+    assert second.name == first.name.removesuffix("a1") + "a2"
 
 
 def test_each_task_is_done_once(tmp_path):
@@ -49,18 +93,6 @@ def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
     region.create = looking
     bench.step()
     assert seen == [(AttemptState.INTENDED, f"{bench.store.grid().prefix}{Task(key='row-0').key_hash}-a1")]
-
-
-def test_the_names_of_jobs_do_not_depend_on_the_order_of_the_rows(tmp_path):
-    names = []
-    for number, order in enumerate((1, -1)):
-        (tmp_path / str(number)).mkdir()
-        tasks = [Task(key=key, position=place) for place, key in enumerate("abc"[::order])]
-        bench = Bench(tmp_path / str(number), tasks=tasks)
-        bench.run()
-        run = bench.store.grid().run
-        names.append({attempt.name.replace(run, "RUN") for attempt in bench.store.attempts()})
-    assert names[0] == names[1]
 
 
 def test_a_failed_task_is_tried_again_as_often_as_the_rules_say(tmp_path):
@@ -155,14 +187,6 @@ def test_the_first_jobs_that_fail_for_one_reason_pause_the_grid(tmp_path):
     bench.judge(ended=False)
 
 
-def test_the_user_can_go_on_although_the_first_jobs_failed(tmp_path):
-    bench = Bench(tmp_path, rows=5, regions={"us-east-1": Behaviour(fails={"share:1": USER})}, rules=Rules(retries=0))
-    bench.run()
-    bench.store.go_on(bench.clock.now)
-    bench.run()
-    assert bench.states() == {"failed": 5}
-
-
 def test_once_a_job_has_run_for_a_while_all_others_are_sent(tmp_path):
     bench = Bench(tmp_path, rows=50, rules=Rules(brake=3), regions={"us-east-1": Behaviour(start_s=100, run_s=3_000)})
     while bench.clock.now < 1_800_000_000 + 100 + 120:
@@ -203,29 +227,6 @@ def test_a_restart_goes_on_stopping(tmp_path):
     assert bench.states() == {"stopped": 8}
 
 
-def test_retry_takes_up_what_failed_and_keeps_what_is_done(tmp_path):
-    region = Behaviour(fails={"row-1": USER})
-    bench = Bench(tmp_path, rows=3, regions={"us-east-1": region}, rules=Rules(brake=0, retries=0))
-    bench.run()
-    region.fails.clear()
-    assert bench.store.again(["failed"], bench.clock.now) == 1
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 3}
-    assert len(bench.regions["us-east-1"].lives) == 4
-
-
-def test_extending_adds_only_new_keys(tmp_path):
-    bench = Bench(tmp_path, rows=3)
-    bench.run()
-    for day in range(1, 10):
-        bench.store.add([Task(key=f"row-{number}", position=number) for number in range(3 + day)])
-        bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 12}
-    assert len(bench.store.attempts()) == 12
-
-
 def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path):
     bench = Bench(tmp_path, rows=1)
     store = bench.store
@@ -260,12 +261,6 @@ def throttled(folder, create, rows=120, burst=1.0):
     return rows / (last_s - 1_800_000_000) / (4 * 0.2), sum(region.throttled for region in bench.regions.values())
 
 
-def test_a_rate_that_is_known_is_used_to_nine_tenths_and_never_exceeded(tmp_path):
-    share, refused = throttled(tmp_path, create=0.2)
-    assert share >= 0.9
-    assert refused == 0
-
-
 def test_a_rate_that_is_smaller_than_believed_fails_no_row_and_is_used_to_nine_tenths(tmp_path):
     share, refused = throttled(tmp_path, create=1.0)
     assert 0 < refused <= 16
@@ -279,32 +274,6 @@ def test_of_a_rate_that_has_to_be_learned_a_thousand_rows_use_nine_tenths(tmp_pa
     share, refused = throttled(tmp_path, create=RATES["create"].per_s, rows=1000, burst=RATES["create"].burst)
     assert share >= 0.92
     assert refused <= 48
-
-
-def test_only_one_controller_runs_a_grid(tmp_path):
-    bench = Bench(tmp_path, rows=2)
-    bench.step()
-    other = Store(tmp_path / "g.db")
-    with pytest.raises(LeaseLost, match="the grid is run by"):
-        Controller(other, bench.regions, bench.placement, bench.limiter, owner="another").step(bench.clock.now)
-    other.close()
-
-
-def test_the_placement_is_told_each_end_once_and_a_new_one_all_of_them(tmp_path):
-    learned = []
-
-    class Learning(FirstAdmitted):
-        def learn(self, task, attempt):
-            learned.append(attempt.name)
-
-    offers = [Offer(place=Place(region="us-east-1", instance_type="ml.m5.large"))]
-    bench = Bench(tmp_path, rows=5, placement=Learning(offers), regions={"us-east-1": Behaviour()})
-    bench.run()
-    assert sorted(learned) == sorted(bench.regions["us-east-1"].lives)
-    bench.open()
-    bench.store.add([Task(key="more", position=9)])
-    bench.step()
-    assert len(learned) == 10
 
 
 @pytest.mark.parametrize("scenarios", [10, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
@@ -323,19 +292,11 @@ def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
         r"ml.m5.large in us-east-1\), and \$\d.\d\d are left; raise it, say a smaller max_runtime_s, or stop",
         bench.store.grid().why,
     )
-    assert money(bench.store, bench.clock.now).spent_usd <= 2.5
+    assert bench.store.money(bench.clock.now).spent_usd <= 2.5
     bench.store.change_rules(dataclasses.replace(bench.rules, budget_usd=100))
     bench.store.go_on(bench.clock.now)
     bench.run()
     assert bench.states() == {"done": 5}
-
-
-def test_with_a_budget_a_place_of_unknown_price_is_refused(tmp_path):
-    offers = [Offer(place=Place(region="us-east-1", instance_type="ml.m5.large"))]
-    bench = Bench(tmp_path, rows=1, rules=Rules(brake=0, budget_usd=5), placement=FirstAdmitted(offers))
-    bench.run()
-    assert bench.states() == {"impossible": 1}
-    assert "its price is unknown, and the grid has a budget" in bench.store.task("row-0").reason
 
 
 def test_an_invalid_request_fails_its_row_at_once(tmp_path):
@@ -351,18 +312,6 @@ def test_words_that_were_never_seen_are_tried_again_and_then_left_to_a_person(tm
     bench.run()
     assert bench.states() == {"failed": 1}
     assert [attempt.ending for attempt in bench.store.attempts()] == ["UNKNOWN"] * 3
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_thousands_of_rows_end_once_each_in_a_store_that_stays_small(tmp_path):
-    rates = {operation: Rate(per_s=20, burst=200) for operation in ("create", "list", "describe", "stop")}
-    regions = {f"r-{number}": Behaviour(start_s=60, run_s=120) for number in range(4)}
-    bench = Bench(tmp_path, rows=4_000, regions=regions, rates=rates, rules=Rules(brake=0, parallel=20_000))
-    bench.run()
-    assert bench.states() == {"done": 4_000}
-    # 200 MB of 100,000 rows; how long those take says tests/benchmarks/grid.py.
-    assert (tmp_path / "g.db").stat().st_size < 4_000 * 2_000
 
 
 def test_regions_are_called_side_by_side_where_time_passes_meanwhile(tmp_path):

@@ -1,17 +1,97 @@
 """The file of a grid: its transactions, its one lease, and what it refuses."""
 
-import contextlib
-import json
-import os
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import CancelledError
 
 import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid import records
-from raysm.grid.database import Database, LeaseLost, StoreFailed, naming_file, this_process
+from raysm.grid.database import Database, LeaseLost, StoreFailed, Turns, naming_file
+from raysm.grid.task import Rules
+from tests.support.grid_world import Behaviour
+from tests.support.grids import Bench
+
+__all__: list[str] = []
+
+
+def sums_of_open(connection):
+    return connection.execute(
+        "SELECT region, instance_type, spot, coalesce(usd_per_hour, 0), count(*), sum(count), "
+        "sum(count * max_runtime_s) FROM attempt WHERE state <> 'ended' GROUP BY 1, 2, 3, 4"
+    ).fetchall()
+
+
+def test_what_is_in_use_is_what_the_open_attempts_sum_up_to_at_every_moment(tmp_path):
+    regions = {"r-1": Behaviour(fails={"share:0.3": "AlgorithmError: no"}), "r-2": Behaviour(usd_per_hour=None)}
+    bench = Bench(tmp_path, rows=30, regions=regions, rules=Rules(brake=0, parallel=7))
+    connection, seen = bench.store.database.connection, 0
+    while bench.step():
+        kept = connection.execute("SELECT * FROM in_use WHERE attempts > 0").fetchall()
+        assert sorted(map(tuple, kept)) == sorted(map(tuple, sums_of_open(connection)))
+        seen = max(seen, len(kept))
+    assert seen == 2
+    assert connection.execute("SELECT sum(attempts), sum(instances), sum(instance_s) FROM in_use").fetchone()[:] == (
+        0, 0, 0,
+    )  # fmt: skip
+
+
+DEADLINE_S = 60.0
+
+
+def test_calls_are_on_their_way_at_the_same_time():
+    turns, both = Turns(), threading.Barrier(2)
+
+    def work():
+        with turns.away():
+            both.wait(DEADLINE_S)
+
+    turns.each([work, work])
+    assert not both.broken
+
+
+def test_all_else_is_done_one_after_the_other():
+    turns, all_there, inside, most = Turns(), threading.Barrier(3), [], []
+
+    def work():
+        for _ in range(5):
+            with turns.away():
+                all_there.wait(DEADLINE_S)
+            inside.append(1)
+            # Long enough for another one to come in, if it were let in.
+            threading.Event().wait(0.01)
+            most.append(len(inside))
+            inside.pop()
+
+    turns.each([work] * 3)
+    assert most == [1] * 15
+
+
+def test_where_one_fails_the_others_end_before_their_next_call():
+    turns, failed, ended = Turns(), threading.Event(), []
+
+    def fail():
+        with turns.away():
+            pass
+        failed.set()
+        raise ValueError("the first")
+
+    def go_on():
+        try:
+            with turns.away():
+                failed.wait(DEADLINE_S)
+            with turns.away():
+                ended.append("called")
+        except CancelledError:
+            ended.append("cancelled")
+            raise
+
+    with pytest.raises(ValueError, match="the first"):
+        turns.each([go_on, fail])
+    assert ended == ["cancelled"]
 
 
 @pytest.fixture
@@ -64,22 +144,6 @@ def test_tables_of_another_version_are_left_alone(tmp_path, database):
         Database(tmp_path / "g.db")
 
 
-def test_a_transaction_that_fails_changes_nothing(database):
-    database.take_lease("me", 0)
-    with contextlib.suppress(ZeroDivisionError), database.transaction("x"):
-        database.connection.execute("INSERT INTO outbox VALUES ('a', 1)")
-        _ = 1 / 0
-    assert database.connection.execute("SELECT * FROM outbox").fetchall() == []
-
-
-def test_each_effect_is_announced_before_and_after(tmp_path):
-    points = []
-    database = Database(tmp_path / "g.db", between=points.append)
-    database.take_lease("me", 0)
-    assert points == ["before lease", "after lease"]
-    database.close()
-
-
 def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):
     database.take_lease("first", 0)
     other = Database(tmp_path / "g.db")
@@ -122,12 +186,6 @@ def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, datab
     other = Database(tmp_path / "g.db")
     other.take_lease("second", 1)
     other.close()
-
-
-def test_a_process_is_told_from_another_of_its_number():
-    host, pid, _ = json.loads(this_process())
-    assert pid == os.getpid()
-    assert host
 
 
 def test_a_second_open_attempt_of_a_task_is_refused_by_the_database_itself(database):

@@ -8,8 +8,7 @@ from raysm.errors import ServiceError
 from raysm.grid.endings import ENDINGS
 from raysm.grid.place import Offer, Place
 from raysm.grid.placement import Cheapest
-from raysm.grid.rules import Rules
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task
 from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
@@ -63,13 +62,6 @@ def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_t
     assert len(bench.store.attempts()) < 60
 
 
-def test_rows_behind_jobs_that_take_longer_than_that_are_not_given_up(tmp_path):
-    regions = {"small": Behaviour(capacity=2, run_s=5 * HOUR_S)}
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in("small", 4), rules=PATIENT)
-    bench.run()
-    assert bench.states() == {"done": 4}
-
-
 def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_end(tmp_path):
     # A place that gives them is none that refuses: what bounds those never comes.
     taken = {"row-0": "InsufficientInstanceCapacity: the instances were taken back"}
@@ -112,15 +104,6 @@ def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):
     assert bench.states() == {"failed": 8}
     assert took_s < 6 * HOUR_S
     assert "not authorized" in bench.store.task("row-7").reason
-
-
-def test_rows_that_are_tried_again_are_not_given_up_at_once(tmp_path):
-    bench = Bench(tmp_path, regions={"full": Behaviour(capacity=0)}, tasks=rows_in("full", 4), rules=PATIENT)
-    bench.run()
-    bench.store.again(["failed"], bench.clock.now)
-    bench.regions["full"].behaviour.capacity = 10
-    bench.run()
-    assert bench.states() == {"done": 4}
 
 
 def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):

@@ -8,8 +8,7 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.database import LeaseLost
-from raysm.grid.rules import Rules
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import Bench, Killed
 
@@ -184,15 +183,6 @@ def test_a_clock_that_jumps_loses_nothing(tmp_path, jump_s):
     assert bench.states() == {"done": 6}
 
 
-def test_a_quota_that_is_lowered_while_it_runs_sends_the_rest_elsewhere(tmp_path):
-    bench = Bench(tmp_path, rows=12, regions=both(quota=6))
-    bench.step()
-    bench.regions["us-east-1"].behaviour.quota = 0
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 12}
-
-
 def test_credentials_that_expire_close_their_region_and_no_task_fails(tmp_path):
     expired = ServiceError(
         "create: ExpiredTokenException: The security token has expired", code="ExpiredTokenException"
@@ -203,11 +193,6 @@ def test_credentials_that_expire_close_their_region_and_no_task_fails(tmp_path):
     assert bench.states() == {"done": 4}
     assert len(bench.regions["eu-west-1"].lives) == 4
     assert any(event.now == "closed" and "ExpiredToken" in event.text for event in bench.store.events())
-
-
-def test_list_that_answers_once_in_five_seconds_is_enough(tmp_path):
-    bench = run(tmp_path, rows=30, regions=both(rates={"list": 0.2}))
-    assert bench.states() == {"done": 30}
 
 
 def test_a_controller_that_was_thought_dead_changes_nothing_when_it_wakes(tmp_path):

@@ -1,12 +1,169 @@
 """From a row to its job: what the row says wins, columns stand where braces are, the others are hyperparameters."""
 
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.grid.filling import GIVEN, Template
+from raysm.grid.filling import GIVEN, Template, check_names, fill, names_in, preparing, secret_of, with_rate
 from raysm.grid.place import Place
-from raysm.grid.task import Task
-from raysm.request import AWS, Cluster, Input, Limits, Local, Script
+from raysm.grid.store import Store
+from raysm.grid.task import Attempt, Rules, Task
+from raysm.request import AWS, Cluster, Input, Limits, MetricDefinition, Script, Similarity
+from tests.support.sagemaker import REGION, aws, fake_aws
+
+__all__: list[str] = []
+
+
+VALUES = {"lr": 0.125, "campaign": "Stuttgart 3", "region": "eu-central-1", "empty": None}
+
+
+def test_anything_of_a_job_can_be_lifted_into_the_rows():
+    template = {"script": Script("{campaign}.py"), "inputs": {"data": Input("s3://b-{region}/d")}, "list": ["{lr:.2f}"]}
+    filled = fill(template, VALUES, "row 1")
+    assert filled["script"].script == "Stuttgart 3.py"
+    assert filled["inputs"]["data"].uri == "s3://b-eu-central-1/d"
+    assert filled["list"] == ["0.12"]
+
+
+def test_what_takes_no_values_comes_back_as_the_same_object():
+    for template in (Script("train.py", args=("--lr", "1")), {"a": ("b",)}, Similarity(top_k=5), 3, None):
+        assert fill(template, VALUES, "row 1") is template
+
+
+def test_a_brace_of_the_text_itself_is_written_twice():
+    assert fill('{{"lr": {lr}}}', VALUES, "row 1") == '{"lr": 0.125}'
+
+
+@dataclass(frozen=True)
+class Nested:
+    texts: tuple = ("{lr}", {"a": ["{campaign} {lr}"]})
+
+
+def test_the_names_of_a_template_are_those_of_all_its_texts():
+    assert names_in(Nested()) == {"lr", "campaign"}
+    assert names_in(["none", 3, None]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text", ["{lr.__class__}", "{lr[0]}", "{0}", "{}", "{lr!r}", "{lr:{campaign}}", '{"a": 1}', "{lr", "lr}"]
+)
+def test_braces_hold_a_name_and_nothing_else(text):
+    with pytest.raises(InvalidRequest, match="brace"):
+        names_in(text)
+
+
+def test_a_column_that_there_is_not_is_refused_with_the_one_that_comes_nearest():
+    check_names("{lr}", ["lr"], "drives.csv")
+    with pytest.raises(
+        InvalidRequest, match=r"\{campagn\}: drives.csv has no column 'campagn'; did you mean \{campaign\}"
+    ):
+        check_names("{campagn}", VALUES, "drives.csv")
+    with pytest.raises(InvalidRequest, match=r"there are lr \("):
+        check_names("{zzz}", ["lr"], "drives.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{empty}", "row 4: the column 'empty' is empty, but '{empty}' uses it"),
+        ("{campaign:.2f}", "row 4, column 'campaign'"),
+    ],
+)
+def test_a_value_that_is_not_there_or_takes_no_such_format_is_refused_with_row_and_column(text, message):
+    with pytest.raises(InvalidRequest, match=message):
+        fill(text, VALUES, "row 4")
+
+
+@pytest.fixture
+def fake():
+    with fake_aws() as fake:
+        yield fake
+
+
+@pytest.fixture
+def grid(tmp_path):
+    store = Store(tmp_path / "grid.db")
+    yield store.make("drives", rules=Rules(), now=0.0)
+    store.database.close()
+
+
+def attempt(number=1, **changes):
+    fields = {
+        "task": "a", "number": number, "name": f"drives-abcdef-01234567-a{number}", "region": REGION,
+        "instance_type": "ml.m5.large", "count": 2, "max_runtime_s": 77,
+    }  # fmt: skip
+    return Attempt(**fields | changes)
+
+
+def maker(fake, grid, tmp_path, *args, services=None, **options):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    template = Template(workload=Script(str(script), args=args), target=aws(), options=options)
+    return preparing(template, grid, "secret", services or (lambda target: fake.service))
+
+
+def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_call(fake, grid, tmp_path):
+    chosen = attempt(choice='{"ml.m5.large": 1.0, "ml.c5.large": 2.0}')
+    call = maker(fake, grid, tmp_path)(Task(key="a"), chosen).plan.request
+    assert call["ResourceConfig"]["InstancePreferences"] == [
+        {"InstanceType": "ml.m5.large"},
+        {"InstanceType": "ml.c5.large"},
+    ]
+    assert call["ResourceConfig"]["InstanceCount"] == 2
+    assert "InstanceType" not in call["ResourceConfig"]
+
+
+def test_the_same_attempt_is_the_same_job_whenever_it_is_prepared(fake, grid, tmp_path):
+    make = maker(fake, grid, tmp_path)
+    first, again = (make(Task(key="a"), attempt()) for _ in range(2))
+    assert first.plan.request == again.plan.request
+    assert first.contents.digests == again.contents.digests
+
+
+def test_a_further_try_of_a_row_has_its_state_and_another_row_has_not(fake, grid, tmp_path):
+    make = maker(fake, grid, tmp_path)
+    first, second = (make(Task(key="a"), attempt(number)).request.checkpoint_uri for number in (1, 2))
+    assert first == second
+    assert make(Task(key="b"), attempt()).request.checkpoint_uri != first
+    own = make(Task(key="a", checkpoint="s3://own/state"), attempt())
+    assert own.request.checkpoint_uri == "s3://own/state"
+
+
+def test_the_secret_of_a_grid_lies_beside_its_file_for_its_owner_alone_and_stays(tmp_path):
+    secret = secret_of(tmp_path / "grid.db")
+    assert len(secret) == 64
+    assert secret_of(tmp_path / "grid.db") == secret
+    assert stat.S_IMODE((tmp_path / "grid.key").stat().st_mode) == 0o600
+    assert secret_of(tmp_path / "other.db") != secret
+
+
+def test_runs_of_a_grid_that_begin_at_once_have_one_secret(tmp_path):
+    for number in range(3):
+        store, begins = tmp_path / f"{number}.db", threading.Barrier(4)
+
+        def draw(store=store, begins=begins):
+            begins.wait(60)
+            return secret_of(store)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({future.result() for future in [pool.submit(draw) for _ in range(4)]}) == 1
+
+
+def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_users_own_counts(fake, grid, tmp_path):
+    measured = replace(grid, rules=Rules(rate="images_per_s"))
+
+    def definitions(**options):
+        call = maker(fake, measured, tmp_path, **options)(Task(key="a"), attempt()).plan.request
+        return {each["Name"]: each["Regex"] for each in call["AlgorithmSpecification"]["MetricDefinitions"]}
+
+    assert definitions() == {"images_per_s": with_rate((), "images_per_s")[0].regex}
+    own = MetricDefinition(name="images_per_s", regex="speed=([0-9.]+)")
+    assert definitions(metrics=(own,)) == {"images_per_s": own.regex}
+
 
 HERE = Place(region="eu-central-1", instance_type="ml.g5.xlarge")
 SPOT = Place(region="eu-central-1", instance_type="ml.g5.xlarge", spot=True)
@@ -48,12 +205,6 @@ def test_one_image_name_serves_all_regions():
     assert job.target.image == "123456789012.dkr.ecr.eu-central-1.amazonaws.com/train:1"
 
 
-def test_the_account_is_asked_for_only_where_it_is_taken():
-    asked = []
-    template("{region}").job(task(), HERE, 1, account=lambda: asked.append(1))
-    assert asked == []
-
-
 def test_a_rows_own_columns_win_over_what_all_share():
     shared = template(
         inputs={"data": Input("s3://all", distribution="ShardedByS3Key"), "labels": Input("s3://labels-{region}")},
@@ -89,11 +240,6 @@ def test_a_rows_manifest_is_read_as_one_and_shared_as_all_rows_are():
         "data": Input("s3://b/m", distribution="ShardedByS3Key", manifest=True),
         "more": Input("s3://b/n", manifest=True),
     }
-
-
-def test_this_machine_plays_the_region_that_the_place_is_in():
-    target = Local(regions=("us-east-1", "eu-central-1"))
-    assert template(target=target).job(task(), HERE, 1).target == Local(regions=("eu-central-1",))
 
 
 def test_a_row_that_runs_longer_than_all_may_wait_has_the_wait_that_follows_from_its_time():

@@ -65,12 +65,6 @@ def test_calls_that_were_not_made_are_given_back(limiter):
     assert limiter.take("r", "list", 0.0) == 1
 
 
-def test_to_ask_for_calls_takes_none(limiter):
-    assert limiter.calls("r", "list", 0.0) == 1
-    assert limiter.take("r", "list", 0.0) == 1
-    assert (limiter.calls("r", "list", 0.0), limiter.calls("r", "list", 2.5)) == (0, 2)
-
-
 class Service:
     """Answers so many calls a second, ``burst`` of them at once after a while without any, and refuses all others."""
 
@@ -133,13 +127,6 @@ def test_calls_that_are_made_late_within_a_step_are_not_followed_by_others_too_e
     assert min(shares) >= 0.8
 
 
-def test_of_what_is_saved_up_a_late_call_takes_away_what_there_was_no_room_for():
-    most = Rate(per_s=1.0, burst=5)
-    # Two calls were left, and three have come since: the service's bucket was full with five when the call was made.
-    assert Bucket(rate=1.0, tokens=2, at_s=0).at(3.0, most).made(most).tokens == 4
-    assert Bucket(rate=1.0, tokens=0, at_s=0).at(3.0, most).made(most).tokens == 3
-
-
 def test_a_rate_that_the_service_raises_is_found_again(limiter):
     used(limiter, 0.2, hours=1)
     assert used(limiter, 0.8, hours=1, began=3600.0)[0] >= 0.8
@@ -153,48 +140,6 @@ def test_a_rate_that_others_take_their_part_of_is_left_to_them_at_once(limiter):
     assert refused <= 0.05
 
 
-def test_how_a_measured_rate_grows_does_not_depend_on_how_often_anybody_looks():
-    bucket, most = Bucket(rate=0.2, tokens=0, at_s=0, is_measured=True), Rate(per_s=1.0)
-    often = bucket
-    for second in range(0, 601, 5):
-        often = often.at(second, most)
-    assert often.rate == pytest.approx(bucket.at(600, most).rate) == pytest.approx(0.27, abs=0.001)
-    assert bucket.at(1e9, most).rate == 1.0
-
-
-def test_a_call_that_comes_late_is_not_followed_by_one_that_comes_too_early(limiter):
-    measured = Bucket(rate=0.5, tokens=0, at_s=0, is_measured=True)
-    assert measured.at(60, Rate(per_s=1.0, burst=5)).tokens == 1
-    # Who looks a few times a second only has all of a great rate nevertheless.
-    assert measured.at(60, Rate(per_s=20.0, burst=50)).tokens == 1
-    fast = Bucket(rate=10.0, tokens=0, at_s=0, is_measured=True)
-    assert fast.at(0.25, Rate(per_s=20.0, burst=50)).tokens == pytest.approx(2.5, abs=0.01)
-
-
-def test_a_refusal_after_many_answers_costs_little_and_one_after_few_much():
-    def refused(answered):
-        return Bucket(rate=1.0, tokens=0, at_s=0, is_measured=True, answered=answered + 1).refused(100.0)
-
-    assert [round(refused(answered).rate, 3) for answered in (0, 1, 2, 5, 10, 100)] == [0.5, 0.5, 0.75, 0.9, 0.95, 0.97]
-    assert [refused(answered).is_measured for answered in (1, 2)] == [False, True]
-
-
-def test_of_two_refusals_that_follow_each_other_after_long_the_second_costs_little_too():
-    bucket, rates = Bucket(rate=1.0, tokens=0, at_s=0, is_measured=True, answered=101), []
-    for _ in range(4):
-        # Of the call that is refused, and of one that was answered.
-        bucket = bucket.refused(100.0).taken(2)
-        rates.append(round(bucket.rate, 2))
-    assert rates == [0.97, 0.92, 0.8, 0.6]
-
-
-def test_who_called_seldom_is_not_slowed_down_to_how_seldom_he_called(limiter):
-    for hour in range(1, 20):
-        assert limiter.take("r", "list", hour * 3600.0)
-    limiter.throttled("r", "list", 20 * 3600.0)
-    assert limiter.wait_s("r", "list", 20 * 3600.0) <= 2.0
-
-
 def test_calls_that_are_taken_together_are_counted_one_by_one():
     limiter = Limiter(":memory:", {"create": Rate(per_s=1, burst=3)})
     limiter.take("r", "create", 0.0)
@@ -202,11 +147,4 @@ def test_calls_that_are_taken_together_are_counted_one_by_one():
         granted = [limiter.take("r", "create", 10.0) for _ in range(4)]
     assert granted == [1, 1, 1, 0]
     assert limiter.calls("r", "create", 10.0) == 0
-    limiter.close()
-
-
-def test_the_last_of_several_calls_is_waited_for_at_the_rate():
-    limiter = Limiter(":memory:", {"describe": Rate(per_s=2)})
-    assert limiter.wait_s("r", "describe", 0.0) == 0
-    assert limiter.wait_s("r", "describe", 0.0, calls=7) == pytest.approx(3.0)
     limiter.close()

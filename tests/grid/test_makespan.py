@@ -6,8 +6,7 @@ import random
 import pytest
 
 from raysm.grid.place import Offer, Place
-from raysm.grid.rules import Rules
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task
 from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
@@ -59,11 +58,6 @@ def _ends_s(region, free_s):
     begins_s = next((end - BEGAN_S for begin, end in region.silent if begin <= free_s + BEGAN_S < end), free_s)
     again_s = 0.0 if region.interrupted_s is None else region.again_s
     return begins_s + region.start_s + region.run_s + again_s
-
-
-def test_who_knows_everything_takes_each_row_to_where_it_ends_first():
-    regions = {"fast": Behaviour(start_s=0, run_s=1, capacity=1), "slow": Behaviour(start_s=0, run_s=3, capacity=2)}
-    assert [clairvoyant_s(regions, rows) for rows in (1, 2, 3, 5, 6)] == [1, 2, 3, 3, 4]
 
 
 # Two in the plain run: they take seconds. In 4 and 19 the last rows began in the slowest region, and took 1.3 times as

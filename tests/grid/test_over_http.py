@@ -9,7 +9,6 @@ import pytest
 
 from raysm.client.job.handle import attach
 from raysm.errors import InvalidRequest
-from raysm.grid.ledger import money
 from raysm.grid.local_grids import opened
 from raysm.request import Limits
 from raysm.request.cluster import LOCAL_TYPE
@@ -64,7 +63,7 @@ def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent
     assert len(attempts) == 18 + 6
     assert all(attempt.region == states[attempt.task][1] for attempt in attempts)
     prefix = running.store.grid().prefix
-    assert money(running.store, grid.clock.now()).spent_usd == pytest.approx(books(grid, prefix), abs=0.005)
+    assert running.store.money(grid.clock.now()).spent_usd == pytest.approx(books(grid, prefix), abs=0.005)
     running.close()
 
 
@@ -109,7 +108,7 @@ def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken
         # The quota of the third forbids it.
         assert [each["InstanceType"] for each in sent["InstancePreferences"]] == list(prices)
         books = sum(prices[each.instance_type] * each.billable_s / 3600 for each in attempts)
-        spent = money(running.store, grid.clock.now())
+        spent = running.store.money(grid.clock.now())
         assert (spent.spent_usd, spent.at_stake_usd) == (pytest.approx(books, abs=0.005), 0)
         in_use = running.store.database.connection.execute("SELECT sum(instances) FROM in_use").fetchone()[0]
         assert in_use == 0

@@ -11,27 +11,6 @@ WEST = Place(region="eu-west-1", instance_type="ml.m5.large")
 BOTH = FirstAdmitted([Offer(place=EAST), Offer(place=WEST)])
 
 
-def test_a_place_is_named_for_people():
-    assert (
-        str(Place(region="eu-west-1", instance_type="ml.p4d.24xlarge", spot=True))
-        == "ml.p4d.24xlarge in eu-west-1 (spot)"
-    )
-
-
-def test_the_first_place_is_taken():
-    assert BOTH.choose(Task(key="a"), (), Market(), 0).offer.place == EAST
-
-
-def test_a_row_goes_where_its_data_lie():
-    assert BOTH.choose(Task(key="a", region="eu-west-1"), (), Market(), 0).offer.place == WEST
-
-
-def test_a_blocked_place_is_passed_over_and_the_reason_kept():
-    choice = BOTH.choose(Task(key="a"), (), Market(blocked={EAST: 60.0}), 0)
-    assert choice.offer.place == WEST
-    assert choice.reasons == {str(EAST): "it refused for another 60 s"}
-
-
 def test_where_all_are_blocked_it_is_asked_again_when_the_first_opens():
     choice = BOTH.choose(Task(key="a"), (), Market(blocked={EAST: 60.0}, closed={"eu-west-1": 30.0}), 0)
     assert (choice.offer, choice.again_s) == (None, 30.0)
@@ -48,12 +27,6 @@ def test_what_others_use_of_a_quota_is_not_ours():
     quotas = {EAST: Quota(limit=4, used_by_others=2)}
     assert Market(quotas=quotas, in_use={EAST: 1}).bars(EAST, 1, 0) is None
     assert Market(quotas=quotas, in_use={EAST: 2}).bars(EAST, 1, 0) == (60, "all of the quota of 4 is in use")
-
-
-def test_a_row_that_asks_for_what_no_place_has_is_impossible():
-    choice = BOTH.choose(Task(key="a", instance_types=("ml.g5.xlarge",), spot=True), (), Market(), 0)
-    assert (choice.offer, choice.again_s) == (None, None)
-    assert set(choice.reasons) == {str(EAST), str(WEST)}
 
 
 def test_what_a_place_has_given_is_used_again_though_it_refuses_more():
@@ -93,10 +66,6 @@ def test_a_slow_place_is_passed_over_once_the_others_will_have_done_all_that_wai
         assert "will have done all that waits" in choice.reasons[str(EAST)]
 
 
-def test_a_row_that_may_go_nowhere_else_begins_in_the_slow_place():
-    assert BOTH.choose(Task(key="a", region="us-east-1"), (), at_the_end(1), 0).offer.place == EAST
-
-
 def test_what_has_just_ended_in_a_fast_place_is_room_for_the_next():
     market = Market(outlook=Outlook(waiting=3, takes_s={EAST: 3.0, WEST: 1.0}), held={WEST: 1})
     assert BOTH.choose(Task(key="a"), (), market, 0).offer.place == WEST
@@ -118,10 +87,3 @@ def test_what_refuses_is_known_as_stuck_only_where_all_do():
     assert Market(refusing={EAST: 5.0}, silent={"eu-west-1": 9.0}).stuck([EAST, WEST]) == {EAST: 5.0, WEST: 9.0}
     assert Market(refusing={EAST: 5.0}).refused_s(EAST, 65.0) == 60.0
     assert Market().refused_s(EAST, 65.0) == 0.0
-
-
-def test_under_a_budget_a_place_without_a_price_takes_nothing():
-    choice = BOTH.choose(Task(key="a"), (), Market(needs_price=True), 0)
-    assert choice.offer is None
-    assert choice.again_s is None
-    assert set(choice.reasons.values()) == {"its price is unknown, and the grid has a budget"}

@@ -4,11 +4,26 @@ import random
 
 import pytest
 
-from raysm.grid.estimates import Estimates
+from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.grid.place import Market, Offer, Outlook, Place, Quota
-from raysm.grid.placement import OPTIMISM, WAITING_USD_PER_HOUR, Cheapest, Rate, Worth, refusal
-from raysm.grid.task import UNKNOWN_S, Task
-from tests.grid.test_experience import ended
+from raysm.grid.placement import (
+    SPOT_FACTOR,
+    SPOT_RANGE,
+    WAIT_S,
+    Cheapest,
+    Estimates,
+    Forecast,
+    offers_of,
+    refusal,
+    transfer_usd,
+    usd_per_gb,
+)
+from raysm.grid.task import Attempt, AttemptState, Task
+from tests.support.grid_world import Behaviour
+from tests.support.grids import TYPE, Bench
+
+__all__: list[str] = []
+
 
 EAST, WEST, IRELAND = "us-east-1", "us-west-2", "eu-west-1"
 G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
@@ -31,10 +46,6 @@ def test_the_cheapest_place_takes_the_row_with_the_time_that_it_will_take():
     choice = choose([offer(EAST, 1.5), offer(WEST, 1.2), offer(IRELAND, 1.3)])
     assert choice.offer.place == place(WEST)
     assert choice.offer.expected_s == 3600
-
-
-def test_of_equal_ones_the_users_favorite_comes_first():
-    assert choose([offer(WEST), offer(EAST)]).offer.place.region == WEST
 
 
 def test_an_unknown_price_is_never_nothing():
@@ -69,16 +80,6 @@ def test_of_a_region_all_types_that_take_the_row_go_into_one_choice_where_that_i
     assert choose(offers, mine, full, any_type=True).offer.choice == ""
 
 
-def test_whatever_the_service_may_take_in_a_places_stead_is_its_company():
-    offers = [offer(EAST, 1.0), offer(EAST, 9.0, P4), offer(WEST, 1.0, P4), offer(EAST, 0.9, P4, spot=True)]
-    mine = Task(key="a", expected_s=3600)
-    alone = Cheapest(offers=offers)
-    assert alone.companions(mine, offers[0]) == (offers[0],)
-    together = Cheapest(offers=offers, any_type=True)
-    assert together.companions(mine, offers[0]) == (offers[0], offers[1])
-    assert together.companions(mine, offers[3]) == (offers[3],)
-
-
 def test_a_place_that_refused_is_left_for_the_next_type_and_region():
     offers = [offer(EAST, 1.0), offer(WEST, 1.1), offer(EAST, 9.0, P4)]
     blocked = Market(blocked={place(EAST): NOW + 3600})
@@ -94,22 +95,9 @@ def test_a_short_wait_for_a_far_cheaper_place_is_worth_it():
     assert choice.again_s == NOW + 60
 
 
-def test_a_quota_that_can_never_take_the_row_is_a_reason_and_no_wait():
-    market = Market(quotas={place(EAST): Quota(limit=2)})
-    choice = choose([offer(EAST, count=3)], market=market)
-    assert (choice.offer, choice.again_s) == (None, None)
-    assert choice.reasons == {str(place(EAST)): "the quota is 2 of ml.g5.xlarge, and the job takes 3"}
-
-
 def test_rows_spill_over_once_the_quota_of_the_best_place_is_in_use():
     market = Market(quotas={place(EAST): Quota(limit=1)}, in_use={place(EAST): 1})
     assert choose([offer(EAST, 1.0), offer(WEST, 1.1)], market=market).offer.place.region == WEST
-
-
-def test_what_a_region_lacks_is_a_reason():
-    choice = choose([offer(EAST), offer(WEST, 2.0)], lacks=lambda task, region: "no image" if region == EAST else None)
-    assert choice.offer.place.region == WEST
-    assert choice.reasons == {str(place(EAST)): "no image"}
 
 
 @pytest.mark.parametrize(
@@ -142,18 +130,6 @@ def test_a_type_that_is_cheaper_for_the_work_is_found_by_trying():
     assert chosen[-3:] == [P4] * 3
 
 
-def test_a_dear_type_that_is_not_faster_is_left_after_it_was_tried():
-    placement = Cheapest(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4)])
-    chosen = []
-    for row in range(12):
-        task = Task(key=str(row))
-        kind = placement.choose(task, [], Market(), NOW).offer.place.instance_type
-        chosen.append(kind)
-        placement.learn(task, ended(kind, training_s=1000.0))
-    assert chosen.count(P4) == 1
-    assert 0 < OPTIMISM < 1
-
-
 def test_spot_counts_by_what_it_was_billed_for():
     offers = [offer(EAST, 1.0), offer(EAST, 1.0, spot=True)]
     assert choose(offers).offer.place.spot
@@ -161,24 +137,6 @@ def test_spot_counts_by_what_it_was_billed_for():
     for _ in range(3):
         experience.learn(Task(key="a"), ended(spot=True, training_s=3600.0, billable_s=3600.0, started_s=7200.0))
     assert not choose(offers, estimates=experience).offer.place.spot
-
-
-def test_worth_is_dollars_of_instances_data_and_waiting():
-    worth = Cheapest(offers=[]).worth(
-        Task(key="a", region=EAST, input_bytes=10**9, expected_s=1800), offer(WEST, 2.0, count=3)
-    )
-    assert worth.usd == pytest.approx(3.0)
-    assert worth.transfer_usd == pytest.approx(0.02)
-    assert worth.score(0.0) == (0, pytest.approx(3.02))
-    assert Worth(usd=None, transfer_usd=None, wait_s=0, seconds=None).score(1.0) == (2, 0.0)
-
-
-def test_a_rate_is_a_worth_once_the_time_is_known_and_an_hour_where_it_is_not():
-    rate = Rate(usd_per_s=0.001, transfer_usd=0.5, wait_s=60)
-    assert rate.worth(100, delay_s=40) == Worth(usd=0.1, transfer_usd=0.5, wait_s=100, seconds=100)
-    assert rate.worth(None).usd == pytest.approx(0.001 * UNKNOWN_S)
-    assert Rate(usd_per_s=None, transfer_usd=0.0, wait_s=0).worth(9).usd is None
-    assert WAITING_USD_PER_HOUR > 0
 
 
 def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_reasons():
@@ -230,3 +188,143 @@ def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
         assert (choice.stuck == {}) is True
     alone = choose(offers[:1], market=market)
     assert alone.stuck == {place(EAST): NOW - 3 * 3600}
+
+
+def ended(kind=G5, training_s=100.0, ending="OK", region="us-east-1", **more):
+    times = {"sent_s": 0.0, "started_s": 60.0, "ended_s": 60 + (training_s or 0)} | more
+    return Attempt(
+        task="a", number=1, name="n", region=region, instance_type=kind, count=1, state=AttemptState.ENDED,
+        ending=ending, training_s=training_s, **times,
+    )  # fmt: skip
+
+
+def learned(*attempts, task=None):
+    experience = Estimates()
+    for attempt in attempts:
+        experience.learn(task or Task(key="a"), attempt)
+    return experience
+
+
+def test_nothing_is_known_at_first_but_what_the_row_and_people_say():
+    experience = Estimates()
+    assert experience.seconds(Task(key="a"), G5) is None
+    assert experience.seconds(Task(key="a", expected_s=30), G5) == 30
+    assert experience.wait_s(Place(region="us-east-1", instance_type=G5)) == WAIT_S
+    spot = Place(region="us-east-1", instance_type=G5, spot=True)
+    assert experience.billed_factor(spot) == SPOT_FACTOR
+    assert experience.billed_range(spot) == SPOT_RANGE
+
+
+def test_a_type_takes_the_median_of_its_done_rows_and_one_that_hung_does_not_decide():
+    experience = learned(ended(training_s=90), ended(training_s=110), ended(training_s=9_000))
+    assert experience.seconds(Task(key="b"), G5) == 110
+    assert experience.samples(G5) == 3
+    assert experience.seconds(Task(key="b"), P4) is None
+
+
+def test_what_a_row_says_of_itself_is_corrected_by_what_rows_took():
+    experience = learned(ended(training_s=200), task=Task(key="a", expected_s=100))
+    assert experience.seconds(Task(key="b", expected_s=30), G5) == 60
+
+
+def test_a_place_lets_wait_as_long_as_it_did_and_one_that_nobody_tried_as_long_as_the_others():
+    experience = learned(ended(started_s=30.0), ended(started_s=50.0), ended(started_s=None, ending="CAPACITY"))
+    assert experience.wait_s(Place(region="us-east-1", instance_type=G5)) == 40
+    assert experience.wait_s(Place(region="eu-west-1", instance_type=G5)) == 40
+
+
+def test_spot_is_billed_for_the_share_that_was_seen_and_on_demand_for_all():
+    experience = learned(ended(spot=True, billable_s=30.0), ended(spot=True, billable_s=50.0))
+    spot = Place(region="us-east-1", instance_type=G5, spot=True)
+    assert experience.billed_factor(spot) == pytest.approx(0.4)
+    assert experience.billed_range(spot) == (0.3, 0.5)
+    assert experience.billed_factor(Place(region="us-east-1", instance_type=G5)) == 1
+    assert experience.billed_range(Place(region="us-east-1", instance_type=G5)) == (1, 1)
+
+
+PACE_EAST = Place(region="us-east-1", instance_type=TYPE)
+PACE_WEST = Place(region="eu-west-1", instance_type=TYPE)
+
+
+def forecast_of(pairs, ending="OK"):
+    pace = Forecast()
+    for number, (place, seconds, task) in enumerate(pairs):
+        attempt = Attempt(
+            task=task.key, number=1, name=f"a{number}", region=place.region, instance_type=TYPE, count=1,
+            ending=ending, sent_s=100.0, ended_s=100.0 + seconds,
+        )  # fmt: skip
+        pace.learn(task, attempt)
+    return pace
+
+
+@pytest.fixture
+def bench(tmp_path):
+    # Three jobs run, and two rows wait.
+    regions = {"us-east-1": Behaviour(quota=2), "eu-west-1": Behaviour(quota=1)}
+    bench = Bench(tmp_path, rows=5, regions=regions)
+    while bench.store.open_count() < 3:
+        bench.step()
+    return bench
+
+
+def test_the_pace_of_a_place_is_the_median_of_its_jobs_by_the_work_of_their_rows(bench):
+    hour, two = Task(key="a"), Task(key="b", expected_s=7200)
+    pace = forecast_of(
+        [(PACE_EAST, 3600, hour), (PACE_EAST, 7200, two), (PACE_EAST, 36_000, hour), (PACE_WEST, 1800, hour)]
+    )
+    assert pace.outlook(bench.store, bench.clock.now).takes_s == {PACE_EAST: 1.0, PACE_WEST: 0.5}
+
+
+def test_open_jobs_end_by_the_pace_of_their_place(bench):
+    pace = forecast_of([(PACE_EAST, 3600, Task(key="a")), (PACE_WEST, 1800, Task(key="a"))])
+    outlook = pace.outlook(bench.store, bench.clock.now)
+    sent = {attempt.region: attempt.sent_s for attempt in bench.store.open_attempts()}
+    assert outlook.waiting == 2
+    assert [round(at - sent["us-east-1"]) for at in outlook.free_s[PACE_EAST]] == [3600, 3600]
+    assert [round(at - sent["eu-west-1"]) for at in outlook.free_s[PACE_WEST]] == [1800]
+
+
+def test_a_job_that_is_late_is_late_for_as_long_again(bench):
+    pace = forecast_of([(PACE_EAST, 3600, Task(key="a")), (PACE_WEST, 1800, Task(key="a"))])
+    (sent_s,) = [each.sent_s for each in bench.store.open_attempts() if each.region == "eu-west-1"]
+    now = sent_s + 1800 + 500
+    assert pace.outlook(bench.store, now).free_s[PACE_WEST] == [pytest.approx(now + 500)]
+
+
+PRICES = PriceTable.of([RegionPrices(region="us-east-1", as_of="2026-09", version="v7", usd={"ml.g5.xlarge": 1.4})])
+
+
+def test_every_region_type_and_market_is_a_place_with_its_price_and_version():
+    offers = offers_of(
+        ["us-east-1", "eu-west-1"], ["ml.g5.xlarge", "ml.m5.large"], PRICES, count=3, markets=(False, True)
+    )
+    assert len(offers) == 8
+    assert {(offer.usd_per_hour, offer.price_version) for offer in offers if offer.place.region == "us-east-1"} == {
+        (1.4, "v7"),
+        (None, ""),
+    }
+    assert {offer.count for offer in offers} == {3}
+    assert sum(offer.place.spot for offer in offers) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "usd"),
+    [
+        ("us-east-1", "us-east-1", 0.0),
+        ("us-east-1", "us-east-2", 0.01),
+        ("us-east-2", "us-east-1", 0.01),
+        ("us-east-1", "us-west-2", 0.02),
+        ("eu-central-1", "us-east-1", 0.02),
+        ("ap-south-1", "us-east-1", None),
+        ("us-gov-west-1", "us-east-1", None),
+    ],
+)
+def test_a_gb_costs_by_where_it_comes_from_and_elsewhere_nobody_knows(source, target, usd):
+    assert usd_per_gb(source, target) == usd
+
+
+def test_what_is_not_moved_costs_nothing_and_what_is_not_known_is_unknown():
+    assert transfer_usd(None, "us-east-1", None) == 0
+    assert transfer_usd("us-east-1", "us-east-1", None) == 0
+    assert transfer_usd("us-east-1", "eu-west-1", None) is None
+    assert transfer_usd("sa-east-1", "eu-west-1", 10) is None

@@ -1,6 +1,9 @@
 """A grid before it begins: its rows, what is known of places, and the plan."""
 
+import functools
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,9 +11,124 @@ from raysm.client.service import Service
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.planning import planned
+from raysm.grid.place import Place, Quota
+from raysm.grid.planning import ask_quotas, planned, prices_of, quota_place, read_quotas
 from raysm.grid.rows.source import source_of
-from raysm.request import AWS, Local, Script
+from raysm.local.scenario import Market, Scenario
+from raysm.local.server.market import MarketService
+from raysm.request import Local, Script
+from tests.support.quotas import QuotaPages
+
+__all__: list[str] = []
+
+
+G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        (f"{G5} for training job usage", Place(region="us-east-1", instance_type=G5)),
+        (f"{G5} for spot training job usage", Place(region="us-east-1", instance_type=G5, spot=True)),
+        (f"{G5} for training warm pool usage", None),
+        (f"{G5} for processing job usage", None),
+        (f"{G5} for endpoint usage", None),
+        ("Number of instances across all training jobs", None),
+    ],
+)
+def test_a_quota_is_told_by_its_name(name, place):
+    assert quota_place(name, "us-east-1") == place
+
+
+def read(client, types=(G5, P4), markets=(False,)):
+    quotas = read_quotas(client.service, types, markets)
+    return {(place.instance_type, place.spot): (quota.limit, quota.source) for place, quota in quotas.items()}
+
+
+OWN = [(f"{G5} for training job usage", 4.0), ("else", 1.0)]
+DEFAULTS = [(f"{G5} for training job usage", 0.0), (f"{P4} for training job usage", 0.0), ("not read", 9.0)]
+
+
+def test_the_accounts_own_value_stands_before_the_default_and_no_more_is_read_than_is_asked_for():
+    client = QuotaPages(OWN, DEFAULTS)
+    assert read(client) == {(G5, False): (4, "api"), (P4, False): (0, "api")}
+    assert client.pages == 4
+
+
+def test_all_that_are_of_training_instances_are_listed_and_the_accounts_own_value_counts():
+    own = [("ml.g5.xlarge for training job usage", 4.0), ("Number of notebooks", 9.0)]
+    defaults = [("ml.g5.xlarge for training job usage", 0.0), ("ml.g5.xlarge for spot training job usage", 2.0)]
+    quotas = read_quotas(QuotaPages(own, defaults).service)
+    assert {(place.spot, quota.limit) for place, quota in quotas.items()} == {(False, 4), (True, 2)}
+
+
+TYPE = "ml.g5.xlarge"
+REGIONS = ("us-east-1", "eu-west-1")
+
+
+class Regions:
+    """Services whose prices_in and quotas the embedded server's own code tells, without the server."""
+
+    def __init__(self, lists=True, error=None, **markets):
+        self.market = MarketService(Scenario(regions={name: Scenario(market=each) for name, each in markets.items()}))
+        self.lists, self.error, self.asked = lists, error, []
+
+    def __call__(self, target):
+        region = target.regions[0] if isinstance(target, Local) else target.region
+        lists = SimpleNamespace(lists_prices=self.lists, lists_quotas=self.lists)
+        here = SimpleNamespace(region=region, connection=lists)
+
+        def call(client, operation, **parameters):
+            self.asked.append((region, operation))
+            if self.error is not None:
+                raise self.error
+            targets = {
+                "get_products": "AWSPriceListService.GetProducts",
+                "list_service_quotas": "ServiceQuotasV20190624.ListServiceQuotas",
+                "list_aws_default_service_quotas": "ServiceQuotasV20190624.ListAWSDefaultServiceQuotas",
+            }
+            return json.loads(json.dumps(self.market.answer(targets[operation], parameters, region)))
+
+        here.call = call
+        here.pages = functools.partial(Service.pages, here)
+        return here
+
+
+def prices_in(services):
+    return prices_of(map(services, map(Local().in_region, REGIONS)))
+
+
+def quotas_in(services):
+    return ask_quotas(map(services, map(Local().in_region, REGIONS)), (TYPE,), (False,))
+
+
+def test_prices_are_those_that_the_regions_themselves_tell():
+    services = Regions(**{"us-east-1": Market(usd_per_hour={TYPE: 2.0}), "eu-west-1": Market(usd_per_hour={TYPE: 3.0})})
+    table = prices_in(services)
+    assert [table.price(TYPE, region).usd_per_hour for region in REGIONS] == [2.0, 3.0]
+
+
+def test_where_no_region_tells_prices_those_at_hand_hold():
+    services = Regions(lists=False)
+    assert prices_in(services).price("ml.m5.large", "us-east-1") is not None
+    assert services.asked == []
+
+
+def test_a_region_that_cannot_be_reached_is_not_taken_for_one_without_prices():
+    with pytest.raises(ServiceError, match="no way"):
+        prices_in(Regions(error=ServiceError("no way", is_transient=True)))
+
+
+def test_quotas_are_read_in_every_region_that_lists_them():
+    quotas, notes = quotas_in(Regions(**{"eu-west-1": Market(quotas={TYPE: 4})}))
+    assert quotas == {Place(region="eu-west-1", instance_type=TYPE): Quota(limit=4, source="api")}
+    assert notes == ()
+
+
+def test_quotas_that_cannot_be_read_are_said_and_count_as_none():
+    quotas, (note,) = quotas_in(Regions(error=ServiceError("AccessDenied", code="AccessDenied")))
+    assert quotas == {}
+    assert "the quotas are not known, and count as none: AccessDenied" in note
 
 
 def request(tmp_path, target, rows, **more):
@@ -35,16 +153,6 @@ def test_its_target_stays_in_the_bucket_that_whoever_names_it_looks_into(tmp_pat
     assert Service(grid.request.template.target).bucket == Service(Local()).bucket
 
 
-def test_where_nothing_says_a_region_it_is_the_targets_own(tmp_path):
-    grid = planned(request(tmp_path, Local(regions=("eu-central-1",)), [{"key": "a"}]))
-    assert grid.plan.assigned[0].offer.place.region == "eu-central-1"
-
-
-def test_a_row_that_cannot_be_is_refused_before_any_place_is_looked_at(tmp_path):
-    with pytest.raises(InvalidRequest, match="count"):
-        planned(request(tmp_path, Local(), [{"key": "a", "count": 0}]))
-
-
 def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_name(tmp_path):
     def asked(name):
         template = Template(workload=Script(str(tmp_path / name)), target=Local())
@@ -54,14 +162,3 @@ def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_nam
         planned(asked("trian.py"))
     # Which one a column names each row says.
     assert planned(asked("{script}.py")).plan.assigned
-
-
-def test_quotas_that_cannot_be_read_are_said_to_be_unknown(tmp_path):
-    class Away(Service):
-        def call(self, *args, **more):
-            raise ServiceError("the service quotas are away", is_transient=True)
-
-    target = AWS(role="arn:aws:iam::123456789012:role/r", image="train:1", region="us-east-1")
-    grid = planned(request(tmp_path, target, [{"key": "a"}]), Away)
-    assert grid.facts.quotas == {}
-    assert grid.plan.notes[0] == "the quotas are not known, and count as none: the service quotas are away"

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -10,17 +11,80 @@ import pytest
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.controller import SHORTEST_S
-from raysm.grid.filling import Template
+from raysm.grid.database import this_process
+from raysm.grid.filling import Template, secret_path
 from raysm.grid.grid_request import GridRequest
+from raysm.grid.local_grids import read_target
 from raysm.grid.place import Place, Quota
 from raysm.grid.planning import Known
-from raysm.grid.rows.query import Query
+from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
-from raysm.grid.rules import Rules
-from raysm.grid.running import UNREACHABLE_S, open_running
-from raysm.grid.sending_rows import secret_path
+from raysm.grid.running import UNREACHABLE_S, open_running, stop_grid
+from raysm.grid.store import Store, path_of
+from raysm.grid.task import Rules, Task
 from raysm.request import Limits, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
+
+__all__: list[str] = []
+
+
+TWO_ROWS = [{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}]
+
+
+@pytest.fixture
+def left(fake, home, tmp_path):
+    """A grid with two open jobs, whose controller has ended."""
+    bench = Bench(fake, tmp_path)
+    running = bench.open(bench.request(TWO_ROWS))
+    while len(bench.sent) < 2:
+        bench.now += running.step(bench.now)
+    running.close()
+    store = Store(path_of("drives"))
+    yield bench, store
+    store.close()
+
+
+def services(bench):
+    return lambda target: bench.fake.service
+
+
+def test_without_a_controller_the_open_jobs_are_stopped_and_named(left):
+    bench, store = left
+    done = stop_grid(store, path_of("drives"), services(bench))
+    assert sorted(done.stopped) == sorted(bench.sent) == sorted(bench.fake.sagemaker.stopped)
+    assert (done.open, done.has_controller) == (0, False)
+    assert store.states() == {"stopped": 2}
+    assert store.grid().state == "closed"
+
+
+def test_with_a_controller_only_the_wish_is_recorded(left):
+    bench, store = left
+    other = Store(path_of("drives"))
+    other.database.take_lease(this_process(), time.time())
+    done = stop_grid(store, path_of("drives"), services(bench))
+    assert (done.stopped, done.open, done.has_controller) == ((), 2, True)
+    assert bench.fake.sagemaker.stopped == []
+    assert store.grid().state == "stopping"
+    other.close()
+
+
+def test_without_a_known_target_nothing_is_asked_of_another_service(left):
+    bench, store = left
+    path_of("drives").with_suffix(".target").unlink()
+    assert read_target(path_of("drives")) is None
+    done = stop_grid(store, path_of("drives"), services(bench))
+    assert (done.stopped, done.open) == ((), 2)
+    assert bench.fake.sagemaker.stopped == []
+
+
+def test_a_grid_without_open_jobs_is_closed(tmp_path):
+    store = Store(tmp_path / "g.db")
+    store.make("g", rules=Rules(), now=0.0)
+    store.add([Task(key="a")])
+    assert stop_grid(store, tmp_path / "g.db", lambda target: None).open == 0
+    assert (store.states(), store.grid().state) == ({"stopped": 1}, "closed")
+    store.close()
+
 
 TYPE = "ml.m5.large"
 TABLE = PriceTable.of([RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={TYPE: 2.0})])
@@ -94,18 +158,6 @@ def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
     (first, *_) = running.store.attempts("a")
     assert (first.usd, first.price_version, first.max_runtime_s) == (pytest.approx(1.0), "v1", 3600)
     running.close()
-
-
-def test_the_same_request_again_sends_nothing_twice_and_new_rows_alone(bench):
-    running = bench.open(bench.request(ROWS))
-    bench.run(running)
-    running.close()
-    again = bench.open(bench.request([*ROWS, {"key": "c", "lr": 0.3}]))
-    assert again.added == 1
-    bench.run(again)
-    assert again.store.states() == {"done": 3}
-    assert len(bench.sent) == len(set(bench.sent)) == 3
-    again.close()
 
 
 def test_a_process_that_is_gone_is_followed_by_one_that_finds_its_jobs(bench):
@@ -190,11 +242,6 @@ def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
     assert rows == [("a", "done", pytest.approx(1.0)), ("b", "done", pytest.approx(1.0))]
 
 
-def test_rows_of_a_file_have_no_database_to_be_written_to(bench):
-    with pytest.raises(InvalidRequest, match="write_back needs rows from a query"):
-        bench.open(bench.request(ROWS, rules=Rules(write_back=True)))
-
-
 def test_the_daily_query_sends_each_key_once_however_often_it_runs(bench, tmp_path):
     path = tmp_path / "campaigns.db"
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -208,23 +255,6 @@ def test_the_daily_query_sends_each_key_once_however_often_it_runs(bench, tmp_pa
             assert running.store.states() == {"done": day + 1}
             running.close()
     assert len(bench.sent) == len(set(bench.sent)) == 10
-
-
-def test_run_sleeps_between_its_steps_and_ends_with_the_grid(bench):
-    running = bench.open(bench.request(ROWS))
-    slept = []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        bench.now += max(seconds, 1.0)
-        for job in bench.fake.sagemaker.jobs.values():
-            moment = datetime.fromtimestamp(bench.now, UTC)
-            job["answer"] |= {"TrainingJobStatus": "Completed", "TrainingEndTime": moment, "LastModifiedTime": moment}
-
-    running.run(sleep, lambda: bench.now)
-    assert slept
-    assert running.store.states() == {"done": 2}
-    running.close()
 
 
 def test_the_time_that_a_step_takes_is_a_part_of_the_wait_for_the_next_one(bench):
@@ -273,11 +303,6 @@ def test_a_shared_grid_is_gone_on_with_on_another_machine_and_back(bench, home, 
     back = bench.open(bench.request(ROWS, shared=True))
     assert (back.added, back.store.states()) == (0, {"done": 3})
     back.close()
-
-
-def test_on_aws_a_grid_is_shared_unless_somebody_says_otherwise(bench):
-    assert bench.request(ROWS, shared=None).is_shared
-    assert not bench.request(ROWS, shared=False).is_shared
 
 
 def test_a_shared_grid_that_cannot_begin_lets_go_of_its_lease(bench, tmp_path):

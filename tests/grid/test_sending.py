@@ -1,36 +1,181 @@
 """Create and its answers: the same name is sent again until the service has settled it."""
 
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 
+from raysm.client.job.description import Status
 from raysm.errors import ServiceError
-from raysm.grid.attempt import AttemptState
-from raysm.grid.limiter import RATES, Rate
-from raysm.grid.rules import Rules
+from raysm.grid.database import Turns
+from raysm.grid.limiter import RATES, Limiter, Rate
+from raysm.grid.region import LATEST, Outside, ServiceRegion, Silence, token_of
 from raysm.grid.sending import SENDS, send_owed
+from raysm.grid.task import Attempt, AttemptState, Rules, Task
+from tests.support.grid_regions import SECRET, preparing
 from tests.support.grid_world import LOST, THROTTLED, Behaviour
 from tests.support.grids import Bench, Killed
+from tests.support.sagemaker import fake_aws, refusal
+
+__all__: list[str] = []
 
 
-def bench(folder, refusal):
+@pytest.fixture
+def outside():
+    limiter = Limiter(":memory:", {"list": Rate(per_s=1), "create": Rate(per_s=1)})
+    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
+    POINTS.clear()
+    yield outside
+    limiter.close()
+
+
+POINTS = []
+
+
+def raising(error):
+    def call(region):
+        raise error
+
+    return call
+
+
+def test_a_throttled_call_is_silence_and_slows_the_bucket(outside):
+    with pytest.raises(Silence):
+        outside.ask("r", "list", 0.0, raising(ServiceError("Rate exceeded", code="ThrottlingException")))
+    assert outside.limiter.wait_s("r", "list", 0.0) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("error", [ServiceError("lost", is_transient=True), ServiceError("no", code="AccessDenied")])
+def test_a_region_that_cannot_be_reached_or_lets_nobody_in_is_silent(outside, error):
+    with pytest.raises(Silence) as silence:
+        outside.ask("r", "list", 0.0, raising(error))
+    assert silence.value.reason == str(error)
+
+
+def test_a_create_that_took_a_while_counts_from_its_answer():
+    moments = iter([100.0, 103.0])
+    limiter = Limiter(":memory:", {"create": Rate(per_s=1, burst=1)}, moment=lambda: next(moments))
+    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
+    outside.begin(50.0)
+    assert limiter.take("r", "create", 50.0) == 1
+    outside.create("r", lambda region: None)
+    assert limiter.wait_s("r", "create", 53.0) == pytest.approx(1.0)
+    limiter.close()
+
+
+def test_who_takes_a_while_to_call_sets_out_for_the_next_one_so_much_earlier():
+    # Each waited for its token, and then took two seconds to get there: of five seconds a call it used seven.
+    now = [100.0]
+    limiter = Limiter(":memory:", {"create": Rate(per_s=0.2, burst=1)}, moment=lambda: now[0])
+    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
+
+    def call(region):
+        now[0] += 2.0
+        answered.append(now[0])
+
+    answered = []
+    for _ in range(LATEST + 3):
+        outside.begin(now[0])
+        assert limiter.take("r", "create", now[0]) == 1
+        outside.create("r", call)
+        now[0] += limiter.wait_s("r", "create", now[0]) + 1e-6
+    pauses = [after - before for before, after in zip(answered, answered[1:], strict=False)]
+    # Not by the first ones: one that was quick by chance would have its followers come too early.
+    assert pauses == [pytest.approx(7, abs=0.01)] * (LATEST - 1) + [pytest.approx(5, abs=0.01)] * 3
+    limiter.close()
+
+
+def test_each_region_is_given_what_is_its_own_in_its_order_and_what_is_in_none_is_left(outside):
+    outside.regions |= {"s": object()}
+    given = {}
+    outside.side_by_side(["r1", "s1", "x1", "r2"], lambda item: item[0], given.__setitem__)
+    assert given == {"r": ["r1", "r2"], "s": ["s1"]}
+
+
+SENT_ATTEMPT = Attempt(
+    task="a", number=1, name="g-abcdef-01234567-a1", region="us-east-1", instance_type="ml.m5.large", count=1
+)
+
+
+@pytest.fixture
+def fake():
+    with fake_aws() as fake:
+        yield fake
+
+
+@pytest.fixture
+def region(fake, tmp_path):
+    return ServiceRegion(fake.service, preparing(fake.service, tmp_path))
+
+
+def payload_of(fake):
+    listed = fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())
+    return [item["Key"] for item in listed if "/payloads/" in item["Key"]]
+
+
+def test_an_attempts_token_is_its_own():
+    other = Attempt(task="a", number=2, name="g-abcdef-01234567-a2", region="r", instance_type="ml", count=1)
+    assert token_of(SECRET, SENT_ATTEMPT) == token_of(SECRET, SENT_ATTEMPT)
+    assert len({token_of(SECRET, SENT_ATTEMPT), token_of(SECRET, other), token_of("another", SENT_ATTEMPT)}) == 3
+    assert len(token_of(SECRET, SENT_ATTEMPT)) == 64
+
+
+def test_a_call_that_is_repeated_after_a_lost_answer_is_the_same_job(fake, region):
+    fake.fail("create_training_job", refusal("InternalFailure", "who knows"), done=True)
+    region.create(Task(key="a"), SENT_ATTEMPT)
+    region.create(Task(key="a"), SENT_ATTEMPT)
+    assert len(fake.sagemaker.jobs) == 1
+
+
+def test_where_the_answer_is_lost_the_payload_stays_for_a_call_that_lands_late(fake, region):
+    fake.fail("create_training_job", refusal("InternalFailure", "who knows"))
+    with pytest.raises(ServiceError):
+        region.create(Task(key="a"), SENT_ATTEMPT)
+    assert payload_of(fake)
+
+
+def test_a_definite_refusal_leaves_no_payload(fake, region):
+    fake.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
+    with pytest.raises(ServiceError):
+        region.create(Task(key="a"), SENT_ATTEMPT)
+    assert not payload_of(fake)
+
+
+def test_a_job_is_described_and_the_payload_of_one_that_has_ended_is_removed(fake, region):
+    region.create(Task(key="a"), SENT_ATTEMPT)
+    assert region.describe(SENT_ATTEMPT.name).status is Status.IN_PROGRESS
+    assert payload_of(fake)
+    fake.sagemaker.end(SENT_ATTEMPT.name, "Completed")
+    assert region.describe(SENT_ATTEMPT.name).status is Status.COMPLETED
+    assert not payload_of(fake)
+
+
+def test_the_rates_of_many_jobs_are_one_call(fake, region):
+    now = datetime.now(UTC)
+    for name, value in (("job-a", 750.0), ("job-b", 250.0)):
+        fake.service.client("cloudwatch").put_metric_data(
+            Namespace="/aws/sagemaker/TrainingJobs",
+            MetricData=[
+                {
+                    "MetricName": "images_per_s",
+                    "Value": value,
+                    "Timestamp": now,
+                    "Dimensions": [{"Name": "TrainingJobName", "Value": name}],
+                }
+            ],
+        )
+    assert region.rates(["job-a", "job-b", "job-c"], "images_per_s") == {"job-a": 750.0, "job-b": 250.0}
+    assert region.rates(["job-a"], "loss") == {}
+
+
+def refusing_bench(folder, refusal):
     one = Bench(folder, rows=1, regions={"us-east-1": Behaviour(refusal=refusal)})
     one.step()
     return one
 
 
-def test_an_answer_that_is_lost_leaves_the_attempt_in_doubt(tmp_path):
-    (attempt,) = bench(tmp_path, LOST).store.open_attempts()
-    assert (attempt.state, attempt.calls, attempt.is_doubtful) == (AttemptState.MAYBE, 1, True)
-
-
-def test_too_many_calls_leave_it_intended_and_in_no_doubt(tmp_path):
-    (attempt,) = bench(tmp_path, THROTTLED).store.open_attempts()
-    assert (attempt.state, attempt.is_doubtful) == (AttemptState.INTENDED, False)
-
-
 def test_the_same_name_is_sent_again_the_later_the_oftener(tmp_path):
-    one = bench(tmp_path, LOST)
+    one = refusing_bench(tmp_path, LOST)
     one.regions["us-east-1"].behaviour.silent = ()
     pauses = []
     while one.clock.now < 1_800_000_000 + 600:
@@ -42,7 +187,7 @@ def test_the_same_name_is_sent_again_the_later_the_oftener(tmp_path):
 
 
 def test_once_it_is_taken_no_doubt_is_left(tmp_path):
-    one = bench(tmp_path, LOST)
+    one = refusing_bench(tmp_path, LOST)
     one.regions["us-east-1"].behaviour.refusal = None
     one.run()
     (attempt,) = one.store.attempts()
@@ -50,7 +195,7 @@ def test_once_it_is_taken_no_doubt_is_left(tmp_path):
 
 
 def test_a_refusal_that_follows_a_lost_answer_is_watched(tmp_path):
-    one = bench(tmp_path, LOST)
+    one = refusing_bench(tmp_path, LOST)
     one.regions["us-east-1"].behaviour.refusal = ServiceError("no", code="ValidationException")
     while one.store.open_attempts():
         one.step()
@@ -59,7 +204,7 @@ def test_a_refusal_that_follows_a_lost_answer_is_watched(tmp_path):
 
 
 def test_what_is_to_be_stopped_is_not_sent_any_more(tmp_path):
-    one = bench(tmp_path, THROTTLED)
+    one = refusing_bench(tmp_path, THROTTLED)
     one.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
     calls = one.regions["us-east-1"].calls["create"]
     send_owed(one.store, one.controller._outside, (), one.clock.now + 600)

@@ -4,12 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import raysm
 from raysm.client.storage.s3 import Storage, Stored
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
-from raysm.grid.rows.columns import tasks_of
-from raysm.grid.rows.source import source_of
 from raysm.grid.shards import _cut, _Listed, _numbers, shards
 from tests.support.sagemaker import fake_aws, fake_local
 
@@ -62,13 +59,6 @@ def test_the_same_objects_are_the_same_rows(remote):
     assert shards("s3://drives/", 7, on=remote.service) == shards("s3://drives/", 7, on=remote.service)
 
 
-def test_rows_are_tasks_whose_channel_is_a_manifest(remote):
-    fill(remote, "drives", {"1": 1_000})
-    (row,) = shards("s3://drives/", 1, on=remote.service)
-    (task,) = tasks_of(source_of([row]).read(10))
-    assert (task.manifests, task.region, task.input_bytes) == ({"data": row["manifest_data"]}, "eu-west-1", 1_000)
-
-
 def test_of_several_prefixes_the_larger_one_has_more_shards_and_none_is_of_two(remote):
     fill(remote, "small", {str(number): 10 for number in range(10)})
     fill(remote, "large", {str(number): 30 for number in range(10)})
@@ -87,12 +77,6 @@ def test_a_folder_of_this_machine_is_cut_too_and_has_no_region(tmp_path):
         rows = shards(str(tmp_path / "my data"), 3, on=local.service)
         assert [each.names for each in listed(local.service, rows)] == [["1"], ["2"], ["sub/3"]]
     assert not any("region" in row for row in rows)
-
-
-def test_a_folder_of_this_machine_is_refused_for_aws(remote, tmp_path):
-    (tmp_path / "x").touch()
-    with pytest.raises(InvalidRequest, match="cannot be cut; give s3://bucket/prefix$"):
-        shards(str(tmp_path), 1, on=remote.service)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +119,3 @@ def test_shards_are_dealt_so_that_all_have_objects_and_none_is_left_over(sizes, 
     numbers = _numbers(folders, count)
     assert sum(numbers) == count
     assert all(1 <= number <= len(each) for number, each in zip(numbers, sizes, strict=True))
-
-
-def test_it_is_a_public_name():
-    assert raysm.shards is shards

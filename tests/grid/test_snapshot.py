@@ -1,14 +1,11 @@
 """A grid at one moment: the sums of a simulated one, and how fast they are of a large one."""
 
-import json
-
 import pytest
 
 from raysm.grid.row import rows_of
-from raysm.grid.rules import Rules
 from raysm.grid.snapshot import POINTS, snapshot
 from raysm.grid.store import Store
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task
 from tests.support.cpu import counted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
@@ -60,24 +57,6 @@ def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
     assert counts == sorted(counts)
     assert counts[-1] == 19
     assert sum(each.ended.get("OK", 0) for each in end.regions) == 19
-
-
-def test_what_a_program_reads_is_json(bench):
-    bench.run()
-    answer = json.loads(json.dumps(view(bench).as_dict()))
-    assert (answer["total"], answer["left"], answer["name"]) == (20, 0, "g")
-
-
-def test_a_refused_place_is_blocked_and_says_why(tmp_path):
-    bench = Bench(tmp_path, rows=3, regions={"us-east-1": Behaviour(capacity=0)})
-    for _ in range(200):
-        bench.step()
-        blocks = view(bench).blocks
-        if blocks:
-            break
-    assert blocks[0].place == "ml.m5.large in us-east-1"
-    assert "capacity" in blocks[0].reason.lower()
-    bench.store.database.close()
 
 
 def test_of_a_hundred_thousand_rows_it_takes_less_than_a_third_of_a_second_of_cpu(tmp_path):

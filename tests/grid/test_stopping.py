@@ -2,20 +2,112 @@
 
 import pytest
 
-from raysm.grid.attempt import AttemptState
+from raysm.grid.conclusion import conclude
+from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import Rate
-from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
-from tests.support.grid_world import LOST, Behaviour
+from raysm.grid.stopping import ask_to_stop, left_regions, wish_all, wish_impatient
+from raysm.grid.task import AttemptState
+from tests.support.grid_world import CAPACITY_ERROR, LOST, Behaviour
 from tests.support.grids import Bench
 
+__all__: list[str] = []
 
-def test_a_wish_is_kept_before_anybody_is_asked(tmp_path):
-    bench = Bench(tmp_path, rows=3)
+
+LEFT, KEPT = "us-east-1", "eu-west-1"
+
+
+def bench_of(folder, left=None, rows=1):
+    """Return a grid whose rows go to the region that will be left."""
+    return Bench(folder, rows=rows, regions={LEFT: left or Behaviour(), KEPT: Behaviour()})
+
+
+def test_a_job_in_a_region_that_was_taken_out_is_followed_to_its_end_and_the_grid_closes(tmp_path):
+    bench = bench_of(tmp_path)
     bench.step()
-    wish_all(bench.store, bench.clock.now)
-    assert {attempt.wish for attempt in bench.store.open_attempts()} == {"user"}
-    assert sum(region.calls["stop"] for region in bench.regions.values()) == 0
-    assert bench.states() == {"placed": 2, "stopped": 1}
+    bench.leave(LEFT)
+    bench.run(most_s=86_400)
+    bench.judge()
+    assert bench.states() == {"done": 1}
+    assert bench.store.grid().state == "closed"
+    assert [attempt.region for attempt in bench.store.attempts()] == [LEFT]
+
+
+def test_nothing_new_begins_in_a_region_that_was_taken_out(tmp_path):
+    bench = bench_of(tmp_path, Behaviour(fails={"row-0": CAPACITY_ERROR}), rows=20)
+    bench.step()
+    bench.leave(LEFT)
+    created = bench.regions[LEFT].calls["create"]
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 20}
+    assert bench.regions[LEFT].calls["create"] == created
+    assert [attempt.region for attempt in bench.store.attempts("row-0")] == [LEFT, KEPT]
+
+
+def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_land_any_more(tmp_path):
+    bench = bench_of(tmp_path, Behaviour(refusal=LOST))
+    bench.step()
+    assert bench.store.open_attempts()[0].state is AttemptState.MAYBE
+    began_s = bench.clock.now
+    bench.leave(LEFT)
+    bench.regions[LEFT].behaviour.refusal = None
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 1}
+    assert bench.regions[LEFT].lives == {}
+    first, second = bench.store.attempts("row-0")
+    assert (first.ending, second.region) == ("LEFT", KEPT)
+    assert second.intended_s - began_s > 119
+
+
+@pytest.mark.parametrize("behaviour", [Behaviour(lost=1.0), Behaviour(late=1.0, late_s=60)])
+def test_a_job_there_whose_answer_was_lost_is_found_and_followed(tmp_path, behaviour):
+    bench = bench_of(tmp_path, behaviour)
+    bench.step()
+    bench.leave(LEFT)
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 1}
+    assert [attempt.region for attempt in bench.store.attempts()] == [LEFT]
+
+
+def test_what_ran_out_of_time_there_says_where_its_checkpoints_lie(tmp_path):
+    bench = bench_of(tmp_path)
+    bench.step()
+    (attempt,) = bench.store.open_attempts()
+    with bench.store.database.transaction("end"):
+        verdict = Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded")
+        conclude(bench.store, attempt, verdict, None, bench.clock.now)
+    bench.leave(LEFT)
+    bench.run()
+    assert bench.states() == {"impossible": 1}
+    reason = bench.store.task("row-0").reason
+    assert f"what it has saved lies in {LEFT}, which was taken out of the grid" in reason
+    assert "raysm grid retry" in reason
+
+
+def test_a_region_that_was_taken_out_and_does_not_answer_is_named_with_a_remedy(tmp_path):
+    bench = bench_of(tmp_path)
+    bench.step()
+    bench.leave(LEFT)
+    until_s = bench.clock.now + 3600
+    bench.regions[LEFT].behaviour.silent = ((0, until_s),)
+    while bench.clock.now < until_s - 60:
+        bench.step()
+    (reason,) = bench.store.database.connection.execute("SELECT reason FROM region WHERE name = ?", (LEFT,)).fetchone()
+    assert "Could not connect" in reason
+    assert "was removed from the grid, which stays open until the region says how 1 job there ended" in reason
+    bench.run()
+    assert bench.store.grid().state == "closed"
+
+
+def test_a_grid_whose_regions_all_have_ended_has_left_none(tmp_path):
+    bench = bench_of(tmp_path)
+    bench.step()
+    assert left_regions(bench.store, [KEPT], bench.clock.now) == [LEFT]
+    assert left_regions(bench.store, [LEFT, KEPT], bench.clock.now) == []
+    bench.run()
+    assert left_regions(bench.store, [KEPT], bench.clock.now) == []
 
 
 def test_who_was_asked_is_asked_again_only_after_a_while(tmp_path):

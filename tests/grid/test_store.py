@@ -1,13 +1,111 @@
 """The store keeps rows and what became of them, whatever happens between two calls."""
 
+import dataclasses
+import json
+import re
+
 import pytest
 
-from raysm.errors import InvalidRequest
-from raysm.grid.attempt import Attempt, AttemptState, TaskState
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid.capacity import read_market
 from raysm.grid.database import LeaseLost
-from raysm.grid.rules import Rules
+from raysm.grid.records import SCHEMA, GridRecord, grid_record
 from raysm.grid.store import Store, path_of
-from raysm.grid.task import Task
+from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
+from raysm.request.codec import to_json
+from raysm.request.job import NAME_PATTERN
+from tests.support.budgets import USER
+from tests.support.grid_world import Behaviour
+from tests.support.grids import Bench
+
+__all__: list[str] = []
+
+
+ROW = Task(key="a", position=3, region="eu-west-1", instance_types=("ml.g5.xlarge",), spot=True, expected_s=60.0)
+
+
+CLOCK = {"clock_speed": 60.0, "clock_begun_s": 1e9}
+
+
+@pytest.fixture
+def record():
+    row = {"name": "g", "run": "abcdef", "state": "open", "why": "", "template": "{}", "source": "{}"}
+    return grid_record(row | {"rules": json.dumps(to_json(Rules(retries=4))), "created_s": 1.0, "goes_on": 1} | CLOCK)
+
+
+@pytest.mark.parametrize("name", ["drives/2026 october and more words", "größe", "-", "?" * 60])
+def test_the_names_of_jobs_are_names_for_the_service(record, name):
+    job = dataclasses.replace(record, name=name).job_name(ROW, 12)
+    assert NAME_PATTERN.fullmatch(job)
+    assert job.endswith(f"-abcdef-{ROW.key_hash}-a12")
+
+
+def test_a_long_name_is_cut_and_still_begins_as_the_user_wrote_it(record):
+    prefix = dataclasses.replace(record, name="drives/2026 october and more words").prefix
+    assert prefix == "drives-2026-october-and-abcdef-"
+
+
+def test_a_grid_has_a_column_for_each_field():
+    (columns,) = re.findall(r"CREATE TABLE record \((.*?)\) STRICT", SCHEMA, re.DOTALL)
+    fields = {field.name for field in dataclasses.fields(GridRecord)} - {"clock"}
+    assert fields | CLOCK.keys() <= set(re.findall(r"(\w+) [A-Z]", columns))
+
+
+LARGE = ("attempt", "task", "event")
+"""Tables that grow with the rows of a grid."""
+
+
+def scans(connection, statements):
+    """Return the statements whose plan reads a whole large table, and what the plan says."""
+    found = {}
+    for statement in statements:
+        if not re.match(r"\s*(SELECT|UPDATE|DELETE|WITH|INSERT)", statement):
+            continue
+        # How SQLite prints an infinite number, which it does not read again.
+        statement = re.sub(r"\bInf\b", "9e999", statement)
+        for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"):
+            # "SCAN attempt USING INDEX by_region" reads a partial index, of open attempts for example.
+            if re.fullmatch(rf"SCAN ({'|'.join(LARGE)})", row["detail"]):
+                found[statement] = row["detail"]
+    return found
+
+
+@pytest.fixture
+def bench(tmp_path):
+    regions = {
+        "us-east-1": Behaviour(capacity=2, run_s=300, fails={"row-1": USER}, lost=0.2),
+        "eu-west-1": Behaviour(quota=3, run_s=300, interrupted_s=100.0),
+        "us-west-2": Behaviour(refusal=ServiceError("denied", code="AccessDeniedException")),
+    }
+    bench = Bench(
+        tmp_path,
+        regions=regions,
+        rules=Rules(brake=0, give_up_s=3600),
+        tasks=[Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(12)],
+    )
+    yield bench
+    bench.store.close()
+
+
+def test_no_query_of_a_step_reads_a_whole_table(bench):
+    statements = set()
+    connection = bench.store.database.connection
+    connection.set_trace_callback(statements.add)
+    bench.run()
+    store, now = bench.store, bench.clock.now
+    # Called by steps of grids that have a brake, a rate, or are stopped.
+    (
+        store.running(),
+        store.first_ends(3),
+        store.pending_since("us-east-1", now),
+        store.unwritten(),
+    )
+    list(store.tasks(TaskState.WAITING))
+    read_market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
+    connection.set_trace_callback(None)
+    assert any("attempt" in statement for statement in statements)
+    assert scans(connection, statements) == {}
+
 
 TASK = Task(
     key="größe/1",
@@ -43,17 +141,6 @@ def test_a_row_comes_back_as_it_went_in(store):
     assert (record.task, record.state, record.retries_left) == (TASK, TaskState.WAITING, 4)
 
 
-def test_a_row_that_is_not_there_is_refused_by_its_key(store):
-    with pytest.raises(InvalidRequest, match="no row 'x'"):
-        store.task("x")
-
-
-def test_a_key_is_added_once(store):
-    store.add([TASK])
-    assert store.add([TASK, Task(key="b")]) == 1
-    assert store.states() == {"waiting": 2}
-
-
 def test_rows_that_cannot_be_made_add_nothing(store):
     def rows():
         yield TASK
@@ -62,17 +149,6 @@ def test_rows_that_cannot_be_made_add_nothing(store):
     with pytest.raises(InvalidRequest):
         store.add(rows())
     assert store.states() == {}
-
-
-def test_what_was_done_before_is_skipped(store):
-    digest = f"t{TASK.digest}"
-    store.add([TASK, Task(key="b")], template_digest="t", done=lambda each: each == digest)
-    assert store.states() == {"skipped": 1, "waiting": 1}
-
-
-def test_a_grid_is_made_once(store):
-    run = store.grid().run
-    assert store.make("other", rules=Rules(), now=2.0).run == run
 
 
 def test_a_file_without_a_grid_says_what_to_do(tmp_path):
@@ -88,31 +164,6 @@ def test_a_name_that_is_no_files_name_is_refused(name):
         path_of(name)
 
 
-def test_tasks_wait_in_the_order_of_priority_then_length_then_position(store):
-    store.add(
-        [
-            Task(key="late", position=9),
-            Task(key="long", position=8, expected_s=5.0),
-            Task(key="first", position=7, priority=1),
-        ]
-    )
-    (shape,) = store.shapes()
-    assert [record.task.key for record in store.waiting(shape, 0.0, 10)] == ["first", "long", "late"]
-
-
-def test_tasks_of_other_regions_have_other_shapes(store):
-    store.add([Task(key="a", region="x"), Task(key="b", region="y"), Task(key="c", region="x")])
-    assert [len(store.waiting(shape, 0.0, 10)) for shape in store.shapes()] == [2, 1]
-
-
-def test_a_task_that_is_held_does_not_wait_yet(store):
-    store.add([Task(key="a")])
-    store.hold("a", 50.0)
-    (shape,) = store.shapes()
-    assert store.waiting(shape, 49.0, 10) == []
-    assert len(store.waiting(shape, 50.0, 10)) == 1
-
-
 def test_a_move_from_a_state_that_is_not_there_lets_go(store):
     store.add([TASK])
     store.database.take_lease("me", 0)
@@ -123,16 +174,6 @@ def test_a_move_from_a_state_that_is_not_there_lets_go(store):
     assert store.attempt("a1") == sent
     with pytest.raises(LeaseLost, match="a1 is no longer intended"), store.database.transaction("x"):
         store.move(attempt(), 2.0, state=AttemptState.ENDED)
-
-
-def test_every_change_of_state_is_told_in_order(store):
-    store.add([TASK])
-    store.database.take_lease("me", 0)
-    with store.database.transaction("x"):
-        store.insert(attempt(intended_s=1.0))
-        store.move_task(TASK.key, TaskState.WAITING, TaskState.PLACED, 2.0)
-    assert [(event.was, event.now) for event in store.events()] == [("", "intended"), ("waiting", "placed")]
-    assert store.events(after=1)[0].now == "placed"
 
 
 def test_what_changed_is_to_be_written_back_until_it_was_as_it_is_now(store):
@@ -149,16 +190,6 @@ def test_what_changed_is_to_be_written_back_until_it_was_as_it_is_now(store):
     assert record.state is TaskState.DONE
     store.written([(second, TASK.key)])
     assert store.unwritten() == []
-
-
-def test_what_ended_is_tried_again_with_all_its_retries(store):
-    store.add([TASK, Task(key="b")])
-    store.database.take_lease("me", 0)
-    with store.database.transaction("x"):
-        store.move_task(TASK.key, TaskState.WAITING, TaskState.FAILED, 2.0, retries_left=0, reason="x")
-    assert store.again(["failed", "waiting"], 3.0) == 1
-    record = store.task(TASK.key)
-    assert (record.state, record.retries_left, record.reason) == (TaskState.WAITING, 4, "")
 
 
 def test_what_is_tried_again_is_written_back_as_waiting(store):

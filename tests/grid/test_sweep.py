@@ -1,11 +1,155 @@
 """One look at all jobs: List in pages, and Describe only of what has changed."""
 
-from raysm.grid.attempt import AttemptState
+import math
+import re
+
+import pytest
+
+from raysm.client.job.description import Description, Status
+from raysm.contract.events import Metric, line
+from raysm.contract.job_api import TRAINING
+from raysm.grid.filling import with_rate
 from raysm.grid.limiter import Rate
-from raysm.grid.rules import Rules
-from raysm.grid.sweep import PATIENCE, PAUSE_S, Sweep
+from raysm.grid.row import rows_of
+from raysm.grid.snapshot import rate_unit, snapshot
+from raysm.grid.sweep import PATIENCE, PAUSE_S, Sweep, keep_last_rate
+from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed
-from tests.support.grids import Bench
+from tests.support.grids import TYPE, Bench
+
+__all__: list[str] = []
+
+
+RULES = Rules(brake=0, rate="images_per_s")
+
+
+def bench_of(tmp_path, rules=RULES, **behaviour):
+    regions = {"us": Behaviour(start_s=60, run_s=600, speed=750.0), "eu": Behaviour(start_s=60, run_s=600, speed=250.0)}
+    return Bench(
+        tmp_path, rows=8, regions={name: changed(each, **behaviour) for name, each in regions.items()}, rules=rules
+    )
+
+
+def until_running(bench, number=8):
+    while len(bench.store.running()) < number:
+        bench.step()
+    # The next look at the metrics is a minute after the last.
+    for _ in range(8):
+        bench.step()
+
+
+def test_the_service_finds_what_a_program_reports():
+    (found,) = re.findall(
+        with_rate((), "images_per_s")[0].regex, line(Metric(name="images_per_s", value=1.25e-05, step=3))
+    )
+    assert float(found) == 1.25e-05
+    assert re.findall(with_rate((), "images")[0].regex, line(Metric(name="images_per_s", value=1.0))) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "text"), [("images_per_s", "images/s"), ("MB_per_min", "MB/min"), ("speed", "speed")]
+)
+def test_a_unit_is_written_as_people_do(metric, text):
+    assert rate_unit(metric) == text
+
+
+def test_the_rates_of_all_jobs_that_run_are_added_up_by_region_and_in_all(tmp_path):
+    bench = bench_of(tmp_path)
+    until_running(bench)
+    view = snapshot(bench.store, bench.clock.now)
+    by_region = {each.region: (each.rate, each.instances) for each in view.regions}
+    assert all(rate == count * {"us": 750.0, "eu": 250.0}[name] for name, (rate, count) in by_region.items())
+    assert view.rate == sum(rate for rate, _ in by_region.values())
+    assert view.rate_unit == "images/s"
+    assert view.rates[-1][1] == view.rate
+    assert {row.rate for row in rows_of(bench.store)} == {750.0, 250.0}
+
+
+def test_without_a_metric_nobody_is_asked(tmp_path):
+    bench = bench_of(tmp_path, Rules(brake=0))
+    bench.run()
+    assert bench.regions["us"].calls["metrics"] == 0
+    assert snapshot(bench.store, bench.clock.now).rate_unit == ""
+
+
+def test_jobs_that_say_nothing_or_are_over_have_no_rate(tmp_path):
+    bench = bench_of(tmp_path, speed=None)
+    until_running(bench)
+    assert snapshot(bench.store, bench.clock.now).rate is None
+    bench.run()
+    assert snapshot(bench.store, bench.clock.now).rate is None
+
+
+def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rate(tmp_path):
+    bench = bench_of(tmp_path)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 0.0
+    last = ({"MetricName": "loss", "Value": 9000.0}, {"MetricName": "images_per_s", "Value": 1250.0})
+    short = Description(
+        name="short", arn="", api=TRAINING, status=Status.COMPLETED, answer={"FinalMetricDataList": last}
+    )
+    with bench.store.database.transaction("ended", fenced=False):
+        keep_last_rate(bench.store, short.name, short, bench.clock.now)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 1250.0
+    with bench.store.database.transaction("rates", fenced=False):
+        bench.store.keep_rates({"a": 1000.0, "b": 900.0}, bench.clock.now)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 1900.0
+
+
+def test_what_is_no_number_is_no_rate_and_holds_up_no_end(tmp_path):
+    bench = bench_of(tmp_path)
+    last = ({"MetricName": "images_per_s", "Value": math.nan},)
+    ended = Description(name="a", arn="", api=TRAINING, status=Status.COMPLETED, answer={"FinalMetricDataList": last})
+    with bench.store.database.transaction("ended", fenced=False):
+        keep_last_rate(bench.store, ended.name, ended, bench.clock.now)
+        bench.store.keep_rates({"c": 5.0}, bench.clock.now)
+    assert snapshot(bench.store, bench.clock.now).highest_rate == 5.0
+
+
+def test_a_region_that_does_not_answer_for_metrics_ends_no_job(tmp_path):
+    bench = bench_of(tmp_path, rates={"metrics": 1e-9})
+    bench.run()
+    assert bench.states() == {"done": 8}
+    assert sum(region.throttled for region in bench.regions.values()) > 0
+
+
+def stray(bench, key, region="eu-west-1"):
+    """Have a job run that another store of this grid sent."""
+    task = Task(key=key)
+    name = bench.store.grid().job_name(task, 9)
+    job = Attempt(task=key, number=9, name=name, region=region, instance_type=TYPE, count=1)
+    bench.regions[region].create(task, job)
+    return bench.regions[region].lives[name]
+
+
+def test_a_job_of_a_store_that_was_lost_is_stopped_and_no_second_one_runs_beside_it(tmp_path):
+    bench = Bench(tmp_path, rows=12)
+    bench.step()
+    life = stray(bench, "row-11")
+    bench.run()
+    assert life.asked_s is not None
+    assert bench.states() == {"done": 12}
+    # Its price is in no book of ours: said so, not counted as nothing.
+    assert bench.store.money(bench.clock.now).unpriced == 1 if life.runs else True
+
+
+def test_a_job_of_another_grid_is_none_of_ours(tmp_path):
+    bench = Bench(tmp_path, rows=1)
+    bench.step()
+    name = "x" + bench.store.grid().prefix + "k-a1"
+    other = Attempt(task="k", number=1, name=name, region="us-east-1", instance_type=TYPE, count=1)
+    bench.regions["us-east-1"].create(Task(key="k"), other)
+    bench.run()
+    assert bench.regions["us-east-1"].lives[name].asked_s is None
+    assert bench.store.strays_to_stop(bench.clock.now) == []
+
+
+def test_the_grid_is_not_over_before_its_strays_are(tmp_path):
+    bench = Bench(tmp_path, rows=1)
+    bench.step()
+    stray(bench, "row-0", "us-east-1")
+    bench.run()
+    assert all(life.ended_s <= bench.clock.now for life in bench.regions["us-east-1"].lives.values())
+
 
 ONE = {"us-east-1": Behaviour(start_s=100, run_s=500)}
 
@@ -34,28 +178,11 @@ def test_a_job_that_has_ended_is_looked_up_once_however_often_it_is_listed(tmp_p
     assert max(sum(name in statement for statement in looked_up) for name in attempts) <= 4
 
 
-def test_where_nothing_runs_nobody_is_asked(tmp_path):
-    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(), "eu-west-1": Behaviour()})
-    bench.run()
-    assert bench.regions["eu-west-1"].calls["list"] == 0
-    assert bench.controller._sweeps["eu-west-1"].due_s(bench.clock.now) is None
-
-
 def test_more_jobs_than_a_page_holds_are_all_seen(tmp_path):
     bench = Bench(tmp_path, rows=350, regions=dict(ONE), rules=Rules(brake=0, parallel=350))
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 350}
-
-
-def test_a_sweep_goes_on_where_its_bucket_was_empty(tmp_path):
-    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "describe", "stop")} | {
-        "list": Rate(per_s=0.2, burst=1)
-    }
-    bench = Bench(tmp_path, rows=250, regions=dict(ONE), rates=rates, rules=Rules(brake=0, parallel=250))
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 250}
 
 
 def test_a_job_that_list_leaves_out_is_asked_for_by_its_name(tmp_path):
@@ -78,14 +205,6 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
         bench.step()
     assert bench.clock.now - sent_s >= 899
     assert "knows the job no more" in bench.store.attempts()[0].reason
-
-
-def test_a_region_that_is_silent_is_asked_again_after_a_pause(tmp_path):
-    bench = Bench(tmp_path, rows=1, regions=dict(ONE))
-    bench.step()
-    sweep = Sweep("us-east-1", bench.store, bench.controller._outside)
-    sweep.rest(bench.clock.now)
-    assert sweep.due_s(bench.clock.now) == bench.clock.now + 10
 
 
 def test_list_is_read_no_further_than_to_the_oldest_job_that_is_open(tmp_path):
@@ -142,16 +261,3 @@ def test_while_jobs_wait_to_be_described_others_are_seldom_looked_for(tmp_path):
     pauses, listed = 300 / PAUSE_S, bench.regions["us-east-1"].calls["list"] - before
     # Not each pause, as what is found could not be described; and not never, as a stray costs until it is found.
     assert pauses / PATIENCE - 1 <= listed <= pauses / PATIENCE + 1
-
-
-def test_a_job_that_waits_to_be_described_is_looked_up_once(tmp_path):
-    bench = slowly_described(tmp_path)
-    asked = []
-    bench.store.database.connection.set_trace_callback(
-        lambda text: asked.append(text) if text.startswith("SELECT * FROM attempt WHERE name") else None
-    )
-    for _ in range(30):
-        bench.step()
-    # Each once when it was made and once when it had changed, and the few that were described; not with every sweep.
-    assert bench.regions["us-east-1"].calls["list"] >= 5
-    assert len(asked) <= 2 * 20 + 2 * bench.regions["us-east-1"].calls["describe"] + 20

@@ -1,11 +1,55 @@
-"""A task is one row: checked when it is made, and known by its key and by what decides its result."""
+"""Rows, attempts and rules check their fields."""
 
-import re
+import math
 
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.grid.task import KEY_CHARACTERS, Task
+from raysm.grid.task import Attempt, Rules, Task
+
+__all__: list[str] = []
+
+
+HOUR = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2)
+
+
+def attempt(**changes):
+    values = {name: getattr(HOUR, name) for name in ("task", "number", "name", "region", "instance_type", "count")}
+    return Attempt(**values | changes)
+
+
+def test_an_attempt_costs_what_is_billed_of_all_its_instances():
+    assert attempt(usd_per_hour=3.0, billable_s=1800).usd == 3.0
+
+
+@pytest.mark.parametrize("unknown", [{"usd_per_hour": 3.0}, {"billable_s": 60}])
+def test_what_is_not_known_is_not_nothing(unknown):
+    assert attempt(**unknown).usd is None
+
+
+def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
+    chosen = attempt(usd_per_hour=9.0, choice='{"ml.m5.large": 1.0, "ml.p5.48xlarge": 9.0}')
+    assert chosen.types == ("ml.m5.large", "ml.p5.48xlarge")
+    assert chosen.settled("ml.m5.large") == {"instance_type": "ml.m5.large", "usd_per_hour": 1.0, "choice": ""}
+    assert chosen.settled(None) == {}
+    assert (HOUR.types, HOUR.settled("ml.m5.large")) == (("ml.m5.large",), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("parallel", 0),
+        ("retries", -1),
+        ("brake", -1),
+        ("patience_s", 0),
+        ("budget_usd", 0),
+        ("budget_usd", math.nan),
+        ("give_up_s", math.nan),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidRequest, match=rf"Rules\({name}=…\).*{value}"):
+        Rules(**{name: value})
 
 
 def test_a_row_without_a_key_is_refused_with_its_number():
@@ -19,20 +63,9 @@ def test_a_number_that_cannot_be_is_refused_with_row_key_and_value(field, value)
         Task(key="drive", position=3, **{field: value})
 
 
-def test_the_hash_of_a_key_can_stand_in_a_jobs_name():
-    for key in ("drive 1", "größe/ü", "x" * 500):
-        assert re.fullmatch(rf"[a-z0-9]{{{KEY_CHARACTERS}}}", Task(key=key).key_hash)
-
-
 def test_the_hash_is_of_the_key_alone():
     assert Task(key="a", position=1, count=2).key_hash == Task(key="a", position=9).key_hash
     assert len({Task(key=str(number)).key_hash for number in range(10_000)}) == 10_000
-
-
-def test_another_order_of_the_rows_is_the_same_work():
-    assert (
-        Task(key="a", position=1, parameters={"x": 1}).digest == Task(key="a", position=2, parameters={"x": 1}).digest
-    )
 
 
 @pytest.mark.parametrize(

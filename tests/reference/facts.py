@@ -13,7 +13,7 @@ from raysm.client.storage import places
 from raysm.contract import events, home, names, payload, result
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
-from raysm.grid import attempt, endings, rules
+from raysm.grid import endings, task
 from raysm.grid.rows import columns
 from raysm.local.scenario import Scenario
 from raysm.local.server import records
@@ -162,13 +162,13 @@ def _grid():
         "## Rules",
         table(
             ["rule", "default", "meaning"],
-            [[code(item.name), code(item.value), cell(item.meaning)] for item in declared.fields(rules.Rules)],
+            [[code(item.name), code(item.value), cell(item.meaning)] for item in declared.fields(task.Rules)],
         ),
         "## States",
         "Each row has one of these states (`raysm grid rows NAME --state STATE`):",
-        _states(attempt.TaskState),
+        _states(task.TaskState),
         "Each try of a row is a job, and has one of these:",
-        _states(attempt.AttemptState),
+        _states(task.AttemptState),
         "A grid is `open`; `paused`, because its first rows failed for one reason (`raysm grid run … --go-on` goes on "
         "all the same) or because its budget allows no more; `stopping`; or `closed`, when none of its rows can go on.",
         "## How a try ends",

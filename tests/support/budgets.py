@@ -3,8 +3,7 @@
 import random
 
 from raysm.grid.place import Offer, Place
-from raysm.grid.rules import Rules
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task
 from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
 from tests.support.grids import TYPE, Bench

@@ -6,9 +6,8 @@ from itertools import chain
 from raysm.grid.place import Offer, Place
 from raysm.grid.placement import Cheapest
 from raysm.grid.row import TROUBLES_FIRST, rows_of
-from raysm.grid.rules import Rules
 from raysm.grid.snapshot import snapshot
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task
 from raysm.views.grid.report import report_page
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench

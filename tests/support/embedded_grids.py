@@ -11,8 +11,8 @@ from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import planned
 from raysm.grid.rows.source import source_of
-from raysm.grid.rules import Rules
 from raysm.grid.running import open_running
+from raysm.grid.task import Rules
 from raysm.request import Limits, Local, Script
 from tests.support.homes import serving
 

@@ -1,14 +1,11 @@
 """Grids under a clock that the test moves: stores, controllers, and the oracle that judges how they ended."""
 
-from raysm.grid.attempt import TaskState
 from raysm.grid.controller import Controller
-from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import Offer, Place
-from raysm.grid.rules import Rules
 from raysm.grid.stopping import left_regions
 from raysm.grid.store import Store
-from raysm.grid.task import Task
+from raysm.grid.task import Rules, Task, TaskState
 from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
@@ -117,4 +114,4 @@ class Bench:
         if ended:
             assert {TaskState(state).final for state in states} <= {True}, states
         books = sum(region.usd() for region in self.regions.values())
-        assert abs(money(self.store, self.clock.now).spent_usd - books) < 0.005, (money(self.store, 0), books)
+        assert abs(self.store.money(self.clock.now).spent_usd - books) < 0.005, (self.store.money(0), books)

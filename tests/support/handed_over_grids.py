@@ -6,15 +6,14 @@ from datetime import UTC, date, datetime
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.client.service import Service
 from raysm.errors import ServiceError
-from raysm.grid.batch_job.definition import ControllerJob
-from raysm.grid.batch_job.sending import send
-from raysm.grid.batch_job.taking_up import take_up
+from raysm.grid.batch_job.controller_job import ControllerJob, send
+from raysm.grid.batch_job.handover import take_up
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import plan_grid
 from raysm.grid.planning import Known, Planned
 from raysm.grid.rows.source import source_of
-from raysm.grid.rules import Rules
+from raysm.grid.task import Rules
 from raysm.request import Limits, Script
 from tests.support.homes import in_home
 from tests.support.sagemaker import ACCOUNT, REGION, aws, fake_aws

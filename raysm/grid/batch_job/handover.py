@@ -1,75 +1,82 @@
-"""What the controller of a grid is given: the request as JSON, and a ZIP with the user's files.
+"""What the controller of a grid is given in a Batch job: the request as JSON, and a ZIP with the user's files.
 
 The ZIP is named by its digest, and the Batch job names the ZIP: a user who can write to the bucket but not call Batch
-cannot change what the controller runs.
+cannot change what the controller runs. Each attempt of the job starts with nothing but this and the grid's shared copy,
+so that it does not matter how the attempt before was lost.
 """
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.client.options import request_fields
+from raysm.client.service import Service
 from raysm.client.source.package import Package, package_of
+from raysm.client.storage.s3 import Storage
 from raysm.errors import InvalidPayload, InvalidRequest
-from raysm.grid.filling import Template
+from raysm.grid.filling import Services, Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import places_of
-from raysm.grid.planning import Planned
-from raysm.grid.rows.source import Source, source_again, source_of
-from raysm.grid.rules import Rules
-from raysm.grid.running import identity_of
+from raysm.grid.planning import Known, Planned
+from raysm.grid.rows.source import source_again, source_of
+from raysm.grid.running import Running, identity_of, open_running
+from raysm.grid.shared.sharing import copied, objects_of
+from raysm.grid.task import Rules, TaskState
 from raysm.request import Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, hints_of, to_json
 from raysm.request.workload import built_in_kind
 
-__all__ = ["Handover", "SOURCE", "WHEELS", "bundle_of", "handover_of", "name_of", "unpack", "wheels_of"]
-
 FORMAT = 1
-"""Of the whole: a raysm of another one does not touch it."""
+"""Format of a handover; raysm reads no other."""
 
-SOURCE, WHEELS = "source", "wheels"
-"""Folders beside it, of the user's files."""
+HANDOVER, SOURCE, WHEELS = "handover.json", "source", "wheels"
+"""Contents of the ZIP: the handover, and folders of the user's files."""
+
+FOLDER = "controllers"
+"""Folder of the ZIPs, in that of the grid's copies."""
+
+BEGINNING = (1980, 1, 1, 0, 0, 0)
+"""The earliest time of a ZIP: the same files are the same object, whenever they were packed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
-    """A grid, but for its record."""
+    """A grid without its store.
+
+    Raises:
+        InvalidRequest: It has another format.
+    """
 
     name: str
-    """Of the grid."""
     identity: str
-    """As ``identity_of`` says: the files that it names lie elsewhere now, and it is the same grid all the same."""
+    """``identity_of`` on the user's machine: its files have other paths now, and it is the same grid."""
     workload: Workload
-    """What every row runs; a script's path is relative to ``SOURCE``."""
+    """A script's path is relative to ``SOURCE``."""
     target: Target
-    """Where to, as a program in the account reaches it."""
+    """As a program in the account reaches it."""
     options: Mapping[str, Any]
-    """What the jobs have beside, as fields of a JobRequest in JSON."""
+    """Fields of a JobRequest in JSON."""
     regions: tuple[str, ...]
-    """Where rows may run."""
     instance_types: tuple[str, ...]
-    """On which types."""
     count: int
-    """Instances of each job."""
     markets: tuple[bool, ...]
-    """Whether on spare capacity."""
     source: Mapping[str, Any]
-    """Where the rows came from."""
+    """``Source.description``."""
     own_region: str | None
     """The target's."""
     prices: tuple[RegionPrices, ...]
-    """Of the grid's regions and types: what the user's machine has brought, an image does not have."""
+    """For the grid's regions and types, since the image has only those that raysm comes with."""
     planned_usd: tuple[float, float] | None
-    """What all rows were planned to cost."""
     format: int = FORMAT
-    """Of this."""
 
     def __post_init__(self) -> None:
         """Check the format."""
@@ -79,24 +86,14 @@ class Handover:
                 f"{FORMAT}: give the controller an image with the raysm that sends it"
             )
 
-    @property
-    def price_table(self) -> PriceTable:
-        """The prices as one table."""
-        return PriceTable.of(self.prices)
-
     def request(self, folder: Path, rules: Rules) -> GridRequest:
-        """Return what is asked for, with the user's files where they lie now.
-
-        Args:
-            folder: In which ``SOURCE`` and ``WHEELS`` lie.
-            rules: As the grid's record says.
+        """Return the request, with the user's files in ``folder`` and the rules of the grid's store.
 
         Raises:
-            InvalidRequest: An option cannot be, or the database of a query is not kept.
+            InvalidRequest: An option is invalid, or the database of a query is not kept.
         """
         hints = hints_of(JobRequest)
         options = {name: from_json(hints[name], value, name) for name, value in self.options.items()}
-        # By their names, as they were written: in which order pip is given them changes nothing.
         wheels = sorted((folder / WHEELS).glob("*"))
         workload = self.workload
         if workload.entry_script is not None:
@@ -107,7 +104,8 @@ class Handover:
             template=Template(
                 workload=workload, target=self.target, options=options | ({"wheels": wheels} if wheels else {})
             ),
-            source=self._source(rules),
+            # The store has the rows: only the database that they are written back to is still needed.
+            source=source_again(self.source) if rules.write_back else source_of(()),
             regions=self.regions,
             instance_types=self.instance_types,
             count=self.count,
@@ -116,93 +114,66 @@ class Handover:
             shared=True,
         )
 
-    def _source(self, rules: Rules) -> Source:
-        # The rows are those of the record: only the database to which they are written back is still asked for.
-        return source_again(self.source) if rules.write_back else source_of(())
-
 
 def handover_of(grid: Planned, workload: Workload) -> Handover:
-    """Return what the controller of a grid is told.
-
-    Args:
-        grid: As it was planned.
-        workload: What every row runs, its paths those of the folder ``SOURCE``.
-    """
+    """Return the handover of a grid; the workload's paths are relative to ``SOURCE``."""
     request, region = grid.request, grid.facts.own_region
     target = request.template.target
     regions, types = places_of(request, grid.tasks, region)
+    fields = request_fields(request.template.options)
+    # JSON knows one type for a field.
+    if "inputs" in fields:
+        inputs = fields["inputs"].items()
+        fields["inputs"] = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs}
+    prices = tuple(
+        dataclasses.replace(each, usd={name: usd for name, usd in each.usd.items() if name in types})
+        for each in grid.facts.prices.lists
+        if each.region in regions
+    )
     return Handover(
         name=request.name,
         identity=identity_of(request),
         workload=workload,
         target=target if region is None else target.within(region),
-        options=_options(request.template.options),
+        options={name: to_json(value) for name, value in fields.items()},
         regions=request.regions,
         instance_types=request.instance_types,
         count=request.count,
         markets=request.markets,
         source=request.source.description,
         own_region=region,
-        prices=tuple(_prices(grid.facts.prices, regions, types)),
+        prices=prices,
         planned_usd=grid.plan.usd,
     )
 
 
-def wheels_of(request: GridRequest) -> Sequence[Path]:
-    """Return the packages that travel with the jobs of a grid."""
-    return [Path(wheel) for wheel in request.template.options.get("wheels") or ()]
-
-
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    fields = request_fields(options)
-    # A text stands for an input that has nothing but its URI; JSON knows one type for a field.
-    if "inputs" in fields:
-        inputs = fields["inputs"].items()
-        fields["inputs"] = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs}
-    return {name: to_json(value) for name, value in fields.items()}
-
-
-def _prices(table: PriceTable, regions: Sequence[str], types: Sequence[str]) -> list[RegionPrices]:
-    return [
-        dataclasses.replace(each, usd={name: usd for name, usd in each.usd.items() if name in types})
-        for each in table.lists
-        if each.region in regions
-    ]
-
-
-HANDOVER = "handover.json"
-FOLDER = "controllers"
-"""Below the folder of a grid's copies."""
-
-BEGINNING = (1980, 1, 1, 0, 0, 0)
-"""The earliest moment that a ZIP can tell: the same files are the same object, whenever they were packed."""
-
-
 def bundle_of(grid: Planned) -> bytes:
-    """Return what the controller of a grid needs.
+    """Return the ZIP for the controller of a grid.
 
     Raises:
-        InvalidRequest: Something of it cannot travel.
+        InvalidRequest: A part of the grid cannot travel.
     """
-    workload, files = _moved(grid.request.template.package or grid.request.template.workload)
-    files |= {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels_of(grid.request)}
+    template = grid.request.template
+    workload, files = _moved(template.package or template.workload)
+    for wheel in map(Path, template.options.get("wheels") or ()):
+        files[f"{WHEELS}/{wheel.name}"] = wheel
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        _write(archive, HANDOVER, json.dumps(to_json(handover_of(grid, workload)), indent=1).encode())
-        # In order, whatever the file system's was: it is part of the digest.
+
+        def write(name: str, content: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, BEGINNING), content, zipfile.ZIP_DEFLATED)
+
+        write(HANDOVER, json.dumps(to_json(handover_of(grid, workload)), indent=1).encode())
+        # Sorted, since the order is part of the digest.
         for name in sorted(files):
-            _write(archive, name, files[name].read_bytes())
+            write(name, files[name].read_bytes())
     return stream.getvalue()
 
 
-def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, BEGINNING), content, zipfile.ZIP_DEFLATED)
-
-
 def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
-    """Return a workload whose script lies in ``SOURCE``, and the files that belong there."""
+    """Return a workload whose script is in ``SOURCE``, and the files that belong there."""
     package = package_of(workload)
-    # Read by the controller, a pickle would run there; and the module of a kind of one's own is not in its image.
+    # The controller would have to unpickle it; and its image lacks the module of a user's own kind.
     if package.pickled is not None or built_in_kind(package.workload.kind) is None:
         raise InvalidRequest(
             f"{package.title} is no script, and its code cannot be brought to a controller elsewhere: run this grid "
@@ -217,25 +188,63 @@ def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
 
 
 def name_of(bundle: bytes) -> str:
-    """Return the name of a bundle below the folder of the grid's copies."""
+    """Return the name of a ZIP in the folder of the grid's copies."""
     return f"{FOLDER}/{hashlib.sha256(bundle).hexdigest()}.zip"
 
 
 def unpack(bundle: bytes, name: str, folder: Path) -> Handover:
-    """Write the user's files into a folder; return what is told.
-
-    Args:
-        bundle: As it was read.
-        name: By which it was asked for; a path before it does no harm.
-        folder: Is there, and is empty.
+    """Write the user's files into an empty folder; return the handover.
 
     Raises:
-        InvalidPayload: It is not what its name says.
+        InvalidPayload: The ZIP has another digest than its name, or URI, says.
         InvalidRequest: Another raysm has made it.
     """
     if not name.endswith(name_of(bundle)):
         raise InvalidPayload(f"{name} is not as it was written: its content has another digest; submit the grid again")
-    # Only now: names in it are no paths to trust before the digest is the one that was said.
+    # Only now are the names in it trusted.
     with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
         archive.extractall(folder)
     return from_json(Handover, json.loads((folder / HANDOVER).read_bytes()), HANDOVER)
+
+
+REFUSED = 2
+"""Exit code of a command with an invalid request."""
+
+NOT_ALL_DONE = 3
+"""Exit code of a controller whose grid is over or paused, with rows that are neither done nor stopped by a user."""
+
+
+def take_up(uri: str, service: Service, folder: Path, services: Services = Service) -> Running:
+    """Continue a grid that was handed over, with its lease taken.
+
+    Args:
+        uri: The ZIP.
+        service: Reads it.
+        folder: An empty folder for the grid's file and the user's files.
+        services: Returns the service of the grid's target.
+
+    Raises:
+        InvalidPayload: The ZIP was changed.
+        InvalidRequest: It does not exist, or another raysm has made it.
+        LeaseLost: Another controller runs the grid.
+        ServiceError: S3 does not answer.
+    """
+    bundle = Storage(service).read(uri)
+    if bundle is None:
+        raise InvalidRequest(f"there is nothing at {uri}; raysm grid run --via batch hands a grid over, and names it")
+    handover = unpack(bundle, uri, folder)
+    services = functools.lru_cache(services)
+    copy = copied(objects_of(handover.name, services(handover.target)), handover.name)
+    with contextlib.closing(copy.database):
+        rules, tasks = copy.grid().rules, [record.task for record in copy.tasks()]
+    # The store has the quotas.
+    facts = Known(prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region)
+    request = handover.request(folder, rules)
+    return open_running(request, tasks, facts, services, planned_usd=handover.planned_usd, root=folder)
+
+
+def exit_code(running: Running) -> int:
+    """Return the exit code of a controller whose grid is over or paused."""
+    if running.store.grid().state == "paused":
+        return NOT_ALL_DONE
+    return 0 if set(running.store.states()) <= {TaskState.DONE, TaskState.STOPPED} else NOT_ALL_DONE

@@ -1,7 +1,6 @@
-"""What the columns of a row mean: those that raysm knows say what they say, every other one is a parameter.
+"""Tables of rows, and what their columns mean: columns that raysm knows, and parameters.
 
-What flows in is a Table, what flows out are the Tasks of a grid, in its order. A value that cannot be is refused with
-its row and column, before anything is sent.
+Invalid values are refused with their row and column, before anything is sent.
 """
 
 import hashlib
@@ -11,24 +10,86 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from raysm.errors import InvalidRequest
-from raysm.grid.rows.table import Table, plain
 from raysm.grid.task import Task, Value
 
-__all__ = ["COLUMNS", "FAMILIES", "Column", "tasks_of"]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows as a source has them, before their columns are interpreted.
+
+    Raises:
+        InvalidRequest: A column has no name, or two have the same.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+    """Values in the order of the columns."""
+    origin: str
+    """What messages call the source: a file's path, ``the query``."""
+    lines: Sequence[int] | None = None
+    """For a text file, the line on which each row begins."""
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        for place, name in enumerate(self.columns, 1):
+            if not name:
+                raise InvalidRequest(f"{self.origin}: column {place} has no name; give it one")
+        double = [name for name, times in Counter(self.columns).items() if times > 1]
+        if double:
+            raise InvalidRequest(f"{self.origin}: two columns are named {double[0]!r}; rename one (in SQL: AS)")
+
+    def where(self, row: int) -> str:
+        """Return how messages name a row, by its index: ``drives.csv, line 5``."""
+        return f"{self.origin}, line {self.lines[row]}" if self.lines is not None else f"{self.origin}, row {row + 1}"
+
+
+def plain(value: Any) -> Value:
+    """Return a value as JSON has it; a missing value is None.
+
+    Raises:
+        ValueError: JSON has nothing like it.
+    """
+    match value:
+        # First, for speed, since nearly all are; bool is an int.
+        case str() | int() | None:
+            return value
+        case float():
+            # pandas has NaN for missing values; JSON has no infinity, which becomes a text as in a CSV.
+            return None if math.isnan(value) else value if math.isfinite(value) else str(float(value))
+        case datetime() | date() | time():
+            # pandas' NaT is a date that does not equal itself.
+            return value.isoformat() if value == value else None
+        case Decimal() | UUID():
+            # A float would change the digits of a Decimal.
+            return str(value)
+    # NumPy's and pandas' values, without importing them.
+    if type(value).__name__ == "NAType":
+        return None
+    # item() of nanoseconds is a number, since datetime has none.
+    if type(value).__name__ == "datetime64" and isinstance(value.item(), int):
+        return str(value)
+    for convert in ("isoformat", "item"):
+        if hasattr(value, convert):
+            return None if value != value else plain(getattr(value, convert)())
+    raise ValueError(f"a {type(value).__name__} cannot be a value of a row: {repr(value)[:60]}")
+
 
 KEY_CHARACTERS = 200
-"""A key is a folder of its result: S3 takes 1,024 bytes for the whole of a path."""
+"""A key is a folder of its result, and S3 takes 1,024 bytes for a path."""
 
 MOST_WHOLE = 2**53
-"""Up to which a number is read to its last digit; what is far above it SQLite does not take."""
+"""Larger numbers are not exact as floats, and SQLite refuses far larger ones."""
 
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 INSTANCE_TYPE = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+|local")
 VARIABLE = re.compile(r"[a-zA-Z_]\w{0,511}")
-"""CreateTrainingJob's pattern of a variable's name."""
+"""CreateTrainingJob's pattern for names of variables."""
 
 
 def _key(value: Any) -> str:
@@ -51,17 +112,17 @@ def _matching(pattern: re.Pattern[str], example: str) -> Callable[[Any], str]:
 _instance_type = _matching(INSTANCE_TYPE, "ml.g5.xlarge, several with commas between")
 
 
-def _instance_types(value: Any) -> tuple[str, ...]:
-    return tuple(_instance_type(item) for item in str(value).split(","))
+def _number(value: Any) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise ValueError("it is not a number") from None
 
 
 def _whole(least: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
-        try:
-            number = float(str(value))
-        except ValueError:
-            raise ValueError("it is not a number") from None
-        # A frame has 4.0 for 4 where another row has no value.
+        number = _number(value)
+        # A data frame has 4.0 for 4 if another row has no value.
         if not math.isfinite(number) or number != int(number) or number < least:
             raise ValueError(f"it must be a whole number of at least {least}")
         if number > MOST_WHOLE:
@@ -71,70 +132,67 @@ def _whole(least: int) -> Callable[[Any], int]:
     return read
 
 
-_integer = _whole(-(2**31))
-
-
-def _seconds(value: Any) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        raise ValueError("it is not a number") from None
+def _positive(value: Any) -> float:
+    number = _number(value)
     if not 0 < number < math.inf:
         raise ValueError("it must be a number above 0")
     return number
 
 
-def _bytes_of_gb(value: Any) -> int:
-    return round(_seconds(value) * 1e9)
+# SQLite has 0 and 1, a CSV has words.
+TRUTHS = {"true": True, "1": True, "yes": True, "1.0": True, "false": False, "0": False, "no": False, "0.0": False}
 
 
 def _truth(value: Any) -> bool:
     text = str(value).strip().lower()
-    # SQLite has no truth values, but 0 and 1; a CSV has words.
-    words = {"true": True, "1": True, "yes": True, "1.0": True, "false": False, "0": False, "no": False, "0.0": False}
-    if text not in words:
+    if text not in TRUTHS:
         raise ValueError("it must be true or false")
-    return words[text]
+    return TRUTHS[text]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
-    """One that raysm knows."""
+    """A column that raysm knows."""
 
     field: str
-    """Of ``Task``."""
+    """Field of ``Task``."""
     read: Callable[[Any], Any]
-    """Returns the field's value of the column's; raises ValueError, whose text says what it should be."""
+    """Returns the field's value; raises ValueError with a text that says what is allowed."""
     summary: str
-    """What it says, for the reference."""
+    """For the reference."""
 
 
 COLUMNS: Mapping[str, Column] = {
-    "key": Column(field="key", read=_key, summary="name of the row, one value a row; without it, its content is"),
-    "region": Column(field="region", read=_matching(REGION, "us-east-1"), summary="where its data lie"),
+    "key": Column("key", _key, "unique name of the row; without it, a hash of its content"),
+    "region": Column("region", _matching(REGION, "us-east-1"), "region of its data"),
     "instance_type": Column(
-        field="instance_types", read=_instance_types, summary="type of its instances; of several, the best first"
+        "instance_types",
+        lambda value: tuple(_instance_type(item) for item in str(value).split(",")),
+        "type of its instances; of several, the best first",
     ),
-    "count": Column(field="count", read=_whole(1), summary="instances of its cluster"),
-    "image": Column(field="image", read=str, summary="URI of its image"),
-    "priority": Column(field="priority", read=_integer, summary="the higher, the earlier"),
-    "spot": Column(field="spot", read=_truth, summary="whether it takes spare capacity"),
-    "max_runtime_s": Column(field="max_runtime_s", read=_whole(1), summary="seconds after which it is stopped"),
-    "expected_s": Column(field="expected_s", read=_seconds, summary="seconds that it is believed to take"),
-    "input_gb": Column(field="input_bytes", read=_bytes_of_gb, summary="GB that would travel to another region"),
-    "checkpoint": Column(field="checkpoint", read=str, summary="URI of its checkpoints"),
+    "count": Column("count", _whole(1), "instances of its cluster"),
+    "image": Column("image", str, "URI of its image"),
+    "priority": Column("priority", _whole(-(2**31)), "rows with a higher priority are sent earlier"),
+    "spot": Column("spot", _truth, "whether it uses spot capacity"),
+    "max_runtime_s": Column("max_runtime_s", _whole(1), "seconds after which it is stopped"),
+    "expected_s": Column("expected_s", _positive, "estimate of its duration in seconds"),
+    "input_gb": Column(
+        "input_bytes", lambda value: round(_positive(value) * 1e9), "GB that would move to another region"
+    ),
+    "checkpoint": Column("checkpoint", str, "URI of its checkpoints"),
 }
 """By the column's name."""
 
 FAMILIES: Mapping[str, str] = {"input": "inputs", "manifest": "manifests", "env": "environment", "tag": "tags"}
-"""Columns that begin so name a member of a mapping of Task: ``input_data``, or ``input.data``, is the channel data."""
+"""Prefixes of columns that are a member of one of Task's mappings: ``input_data``, or ``input.data``, is the channel
+data."""
 
 
 def tasks_of(table: Table) -> list[Task]:
-    """Return the tasks of a table, in its order.
+    """Return the rows of a table as tasks, in its order.
 
     Raises:
-        InvalidRequest: A value cannot be, or two rows have one key; the message names row and column.
+        InvalidRequest: A value is invalid, or two rows have the same key; the message names row and column.
     """
     reader = _Reader(table.columns)
     keys: dict[str, int] = {}
@@ -152,7 +210,7 @@ def tasks_of(table: Table) -> list[Task]:
 
 
 class _Reader:
-    """Reads rows of the same columns: what each column is, is decided once for all of them."""
+    """Reads rows with the same columns, which are interpreted once."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.names = columns
@@ -171,17 +229,17 @@ class _Reader:
 
     def task(self, values: tuple[Any, ...], index: int, where: Callable[[int], str]) -> Task:
         fields: dict[str, Any] = {}
-        # Which column is being read: whatever goes wrong is said of it.
+        parameters: dict[str, Value] = {}
+        # The column that an error message names.
         place = 0
         try:
             for place, column in self.own:
                 value = plain(values[place])
                 if value is not None:
                     fields[column.field] = column.read(value)
-            parameters = {}
             for place, name in self.parameters:
                 parameters[name] = plain(values[place])
-            # A member that is empty is left to the grid, as a field is: None as a text would be a value.
+            # An empty member is left to the grid, like an empty field.
             for place, field, name in self.members:
                 value = plain(values[place])
                 if value is not None:
@@ -193,14 +251,14 @@ class _Reader:
             raise InvalidRequest(
                 f"{where(index)}: the column 'key' is empty; give every row a key, or leave the column out"
             )
-        # What the content says: another order of the rows is the same grid.
+        # Keys by content: the same rows in another order are the same grid.
         key = fields.pop("key", None) or self._content_key(values)
         return Task(key=key, position=index, parameters=parameters, **fields)
 
     def _content_key(self, values: Iterable[Any]) -> str:
         pairs: dict[str, Value] = dict(zip(self.names, map(plain, values), strict=True))
         digest = hashlib.sha256(json.dumps(pairs, sort_keys=True).encode()).hexdigest()[:16]
-        # The same row twice is two tasks: whoever repeats a measurement means so.
+        # The same row twice is two tasks: a measurement may be repeated.
         self.alike[digest] += 1
         return f"row-{digest}" if self.alike[digest] == 1 else f"row-{digest}-{self.alike[digest]}"
 
@@ -208,7 +266,7 @@ class _Reader:
 def _family(name: str) -> tuple[str, str] | None:
     """Return the field and the member that a column's name stands for."""
     for prefix, field in FAMILIES.items():
-        # By the first in SQL, whose names are identifiers; by the second where people write a file.
+        # Names in SQL are identifiers, which have no dots.
         for separator in "_.":
             begin = prefix + separator
             if name.startswith(begin) and len(name) > len(begin):

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.grid.rows.databases import database_of, kept_name
-from raysm.grid.rows.query import Query, Statement
-from raysm.grid.rows.table import Table, plain
+from raysm.grid.rows.columns import Table, plain
+from raysm.grid.rows.databases import Query, Statement, database_of, kept_name
 
 __all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
 

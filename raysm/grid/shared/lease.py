@@ -19,19 +19,6 @@ from raysm.client.storage.s3 import Outdated, Storage, Versioned, read_versioned
 from raysm.errors import InvalidConfig, RaysmError, ServiceError
 from raysm.grid.database import LeaseLost
 
-__all__ = [
-    "HEAD",
-    "LEASE_S",
-    "RENEW_S",
-    "SURE_S",
-    "Elapsed",
-    "Head",
-    "Objects",
-    "SharedLease",
-    "Unreachable",
-    "read_head",
-]
-
 HEAD = "head.json"
 """Name of the object."""
 
@@ -59,7 +46,7 @@ class Objects:
     """
 
     def __init__(self, service: Service, place: str, kms_key: str | None = None) -> None:
-        """Take the folder's URI without a slash at its end, and the key that encrypts what is written."""
+        """Take the folder's URI without a final slash, and the key that encrypts objects."""
         self.place = place
         self._service = service
         self._storage = Storage(service)
@@ -146,7 +133,6 @@ class Elapsed:
     """
 
     def __init__(self, steady: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        """Take the two clocks."""
         self._clocks = (steady, wall)
         self._before = [clock() for clock in self._clocks]
         self._sum = 0.0
@@ -173,7 +159,6 @@ class SharedLease:
     head: Head
 
     def __init__(self, objects: Objects, owner: str, elapsed: Callable[[], float]) -> None:
-        """Take the folder, the name of this process for messages, and an ``Elapsed``; nothing is read yet."""
         self._objects = objects
         self._owner = owner
         self._holder = secrets.token_hex(8)
@@ -188,17 +173,12 @@ class SharedLease:
         """Seconds since the lease was last known to be held."""
         return self._elapsed() - self._written_s
 
-    @property
-    def holder(self) -> str:
-        """The random name of this controller."""
-        return self._holder
-
     def take(self, sleep: Callable[[float], Any] | None = None, is_gone: Callable[[Head], bool] | None = None) -> None:
         """Become the grid's one controller on all machines.
 
         Args:
-            sleep: How to wait for the lease of a controller that may be gone; None does not wait.
-            is_gone: Whether the controller that wrote a head is known to have ended; None knows of none.
+            sleep: Waits for the lease of a controller that may be gone; None does not wait.
+            is_gone: Whether the controller that wrote a head is known to have ended.
 
         Raises:
             LeaseLost: Another one has it.

@@ -4,7 +4,6 @@ The rule that an intent is stored before Create is called holds across machines:
 """
 
 import contextlib
-import hashlib
 import json
 import logging
 import secrets
@@ -20,27 +19,12 @@ from raysm.client.service import Service
 from raysm.client.storage.s3 import Outdated
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.attempt import AGAIN, Attempt
 from raysm.grid.database import MEMORY, Database, LeaseLost, is_gone, this_process
 from raysm.grid.records import VERSION
 from raysm.grid.region import Page, Region
 from raysm.grid.shared.lease import HEAD, RENEW_S, SURE_S, Elapsed, Head, Objects, SharedLease, Unreachable, read_head
 from raysm.grid.store import Store
-from raysm.grid.task import Task
-
-__all__ = [
-    "COMMANDS",
-    "Copies",
-    "FencedRegion",
-    "Sharing",
-    "copied",
-    "leave_command",
-    "objects_of",
-    "read_copy",
-    "run_commands",
-    "share_secret",
-    "sharing_of",
-]
+from raysm.grid.task import AGAIN, Attempt, Task
 
 COPIES = "copies/"
 COMMAND_FOLDER = "commands/"
@@ -64,42 +48,30 @@ def objects_of(name: str, service: Service, kms_key: str | None = None) -> Objec
 class Copies:
     """The copies of one grid's store, as the machine with the lease writes them.
 
-    A copy is one compressed object under a name that no other copy uses; it is current once the head names it, so a
-    reader finds the copy before it or this one, and never half of one.
+    A copy is one compressed object under a name that no other copy uses. It is current once the head names it, so that
+    a reader never finds half of one.
     """
 
     def __init__(self, database: Database, objects: Objects, note: Path) -> None:
-        """Take the grid's file, its folder in S3, and where this machine notes which copy its file holds."""
+        """Take the grid's file, its folder in S3, and the file that notes which copy this machine's file holds."""
         self._database = database
         self._objects = objects
         self._note_path = note
-        self._pushed: tuple[tuple[int, int], bytes] | None = None
-        self._next: tuple[tuple[int, int], bytes] = ((0, 0), b"")
+        self._pushed: tuple[int, int] | None = None
+        self._next: tuple[int, int] | None = None
 
     @property
     def is_changed(self) -> bool:
         """Whether something was committed since the last push, by this process or another one."""
-        return self._pushed is None or self._pushed[0] != self._moment()
-
-    def _moment(self) -> tuple[int, int]:
-        connection = self._database.connection
-        return connection.total_changes, connection.execute("PRAGMA data_version").fetchone()[0]
+        return self._pushed is None or self._pushed != self._database.version
 
     def push(self, head: Head) -> dict[str, Any]:
-        """Write a copy; return the changes of the head that make it current, none if nothing has changed.
-
-        Call ``pushed`` after the head is written.
-        """
-        moment, content = self._moment(), self._content()
-        digest = self._digest(content)
-        if head.copy and self._pushed is not None and self._pushed[1] == digest:
-            self._pushed = moment, digest
-            return {}
-        self._next = moment, digest
+        """Write a copy; return the changes of the head that make it current. Call ``pushed`` next."""
+        self._next = self._database.version
         # With the serial, so that a copy whose head was never written is not overwritten by the next one.
         name = f"{COPIES}{head.number + 1:08d}-{head.fence:06d}-{head.serial:08d}"
         # Level 1 shrinks a database to a fifth, ten times as fast as level 9.
-        self._objects.put(name, zlib.compress(content, level=1))
+        self._objects.put(name, zlib.compress(self._content(), level=1))
         return {"number": head.number + 1, "copy": name}
 
     def pushed(self, head: Head) -> None:
@@ -120,26 +92,10 @@ class Copies:
         finally:
             connection.execute("COMMIT")
 
-    def _digest(self, content: bytes) -> bytes:
-        """Return a digest without this machine's own lease, which is renewed with every step."""
-        row = self._database.connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'lease'").fetchone()
-        # Bytes 16 and 17 are the size of a page, where 1 means 65,536 (https://sqlite.org/fileformat.html).
-        size = int.from_bytes(content[16:18], "big")
-        size = 65_536 if size == 1 else size
-        begin, view = (int(row[0]) - 1) * size, memoryview(content)
-        digest = hashlib.blake2b(view[:begin], digest_size=16)
-        digest.update(view[begin + size :])
-        return digest.digest()
-
     def holds(self, head: Head) -> bool:
         """Whether this machine's file holds this copy, or continues it."""
         noted = self._noted()
         return (noted.get("at"), noted.get("number")) == (self._objects.place, head.number)
-
-    @property
-    def was_shared(self) -> bool:
-        """Whether this machine's file was ever a copy of this folder."""
-        return self._noted().get("at") == self._objects.place
 
     def is_gone(self, head: Head) -> bool:
         """Whether the controller that wrote a head ran on this machine and this file, and has ended."""
@@ -257,19 +213,7 @@ def share_secret(path: Path, objects: Objects) -> None:
 
 # -- commands from other machines
 
-
-def _stop(store: Store, now: float) -> None:
-    # No controller runs a closed grid: it would be "stopping" for ever.
-    if store.grid().state != "closed":
-        store.change_grid("stopping", now, why="the user stops it", fenced=False)
-
-
-def _retry(store: Store, now: float) -> None:
-    store.again(AGAIN, now)
-
-
-COMMANDS: Mapping[str, Callable[[Store, float], None]] = {"stop": _stop, "retry": _retry}
-"""What users of other machines can ask of a grid's controller. Running one twice changes nothing more."""
+COMMANDS = ("stop", "retry")
 
 
 def leave_command(objects: Objects, command: str, now: float) -> None:
@@ -286,27 +230,25 @@ def leave_command(objects: Objects, command: str, now: float) -> None:
 
 
 def run_commands(objects: Objects, store: Store, now: float) -> None:
-    """Run the commands that were left, the oldest first."""
+    """Run the commands that were left, the oldest first. Running one twice changes nothing more."""
     for name in objects.names(COMMAND_FOLDER):
-        command = COMMANDS.get(name.rpartition("-")[2])
-        # An unknown one may be of a newer raysm.
-        if command is not None:
-            command(store, now)
-            objects.remove(name)
+        command = name.rpartition("-")[2]
+        # A newer raysm may have others.
+        if command not in COMMANDS:
+            continue
+        if command == "retry":
+            store.again(AGAIN, now)
+        # No controller runs a closed grid: it would be "stopping" forever.
+        elif store.grid().state != "closed":
+            store.change_grid("stopping", now, why="the user stops it", fenced=False)
+        objects.remove(name)
 
 
 # -- the hold of this machine
 
 
 def sharing_of(store: Store, objects: Objects, path: Path, elapsed: Callable[[], float] | None = None) -> "Sharing":
-    """Return this machine's hold on a grid; nothing is read yet.
-
-    Args:
-        store: The grid's, on this machine.
-        objects: Its folder.
-        path: The store's file.
-        elapsed: A clock; None is this machine's.
-    """
+    """Return this machine's hold on a grid, whose store's file is ``path``; nothing is read yet."""
     lease = SharedLease(objects, this_process(), elapsed or Elapsed())
     return Sharing(store, lease, Copies(store.database, objects, path.with_suffix(".shared")), objects)
 
@@ -315,7 +257,6 @@ class Sharing:
     """The hold of one controller on a grid."""
 
     def __init__(self, store: Store, lease: SharedLease, copies: Copies, objects: Objects) -> None:
-        """Take the store on this machine, and the lease, copies and folder in S3."""
         self._store = store
         self._lease = lease
         self._copies = copies
@@ -337,22 +278,21 @@ class Sharing:
         self._copies.note(head)
         if not head.number or self._copies.holds(head):
             return
+        row = self._run()
         try:
-            self._refuse_another(head.run)
+            if row is not None and row["run"] != head.run:
+                raise InvalidRequest(
+                    f"there are two grids {row['name']!r}: one on this machine, and another one that was shared from "
+                    "elsewhere; give this one another --name"
+                )
             self._copies.restore(head)
         except InvalidRequest:
             self._lease.release()
             raise
 
-    def _refuse_another(self, run: str) -> None:
-        row = self._store.database.connection.execute("SELECT name, run FROM grid").fetchone()
-        if row is not None and row["run"] != run:
-            raise InvalidRequest(
-                f"there are two grids {row['name']!r}: one on this machine, and another one that was shared from "
-                "elsewhere; give this one another --name"
-            )
-        if row is not None and self._copies.was_shared:
-            _log.info("another machine has gone on with the grid %s: what it knows is taken over", row["name"])
+    def _run(self) -> Any:
+        """Return name and run of this machine's grid, or None."""
+        return self._store.database.connection.execute("SELECT name, run FROM grid").fetchone()
 
     def hold(self, now: float) -> None:
         """Renew the lease if it is time, push changes, and run commands from other machines.
@@ -397,7 +337,7 @@ class Sharing:
             between("before copy")
             changes = self._copies.push(self._lease.head)
             between("after copy")
-            row = self._store.database.connection.execute("SELECT run FROM grid").fetchone()
+            row = self._run()
             changes |= {"run": row["run"]} if row else {}
         self._lease.write(**changes)
         between("after head")
@@ -420,7 +360,6 @@ class FencedRegion:
     """A region where only the holder of the shared lease sends and stops jobs; see ``raysm.grid.region.Region``."""
 
     def __init__(self, region: Region, sharing: Sharing) -> None:
-        """Take the region, and this machine's hold."""
         self._region = region
         self._sharing = sharing
 

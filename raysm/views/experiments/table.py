@@ -21,7 +21,7 @@ from raysm.views.experiments.columns import (
     parameter_columns,
     shown,
 )
-from raysm.views.grid.experiments import experiments_of
+from raysm.views.grid.handle import experiments_of
 
 __all__ = ["Jobs", "jobs"]
 

@@ -1,8 +1,4 @@
-"""``raysm.Grid``: many jobs of one request, a job for each row, over regions.
-
-What flows in is a workload with ``{column}`` in its texts, rows, and where they may run; what flows out is a plan, and
-a grid that goes on wherever it was stopped.
-"""
+"""``raysm.Grid``: many jobs of one request over regions, a job for each row."""
 
 import functools
 import time
@@ -14,43 +10,42 @@ from typing import Any, Unpack
 from raysm.client.options import SubmitOptions
 from raysm.client.service import Service, connect
 from raysm.client.source.package import Package, Wrapped, package_of
-from raysm.grid.batch_job.definition import ControllerJob
-from raysm.grid.batch_job.sending import send
+from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import planned
 from raysm.grid.rows.source import MAX_ROWS, source_of
-from raysm.grid.rules import Rules
 from raysm.grid.running import open_running
 from raysm.grid.snapshot import snapshot
+from raysm.grid.task import Rules
 from raysm.request import Cluster, Script, Target, Workload
 from raysm.request.cluster import LOCAL_TYPE
 from raysm.request.options import check_names
 from raysm.request.workload import require_workload
 from raysm.views.grid.handle import GridHandle
-from raysm.views.grid.shown import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
+from raysm.views.grid.text import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
 
 __all__ = ["Grid", "GridOptions"]
 
 DRAWN_S = 0.5
-"""Seconds between two looks that a caller is given: to count 100,000 rows takes a tenth of one."""
+"""Seconds between two calls of ``seen``: to count 100,000 rows takes a tenth of a second."""
 
 
 class GridOptions(SubmitOptions, total=False):
-    """What a grid has beside its workload and rows; and, of ``SubmitOptions``, what its jobs have.
+    """Options of a grid beside its workload and rows, and, from ``SubmitOptions``, of its jobs.
 
-    ``name`` is the grid's, under which it is found again; None is made from the workload.
+    ``name`` is the grid's name, by which it is found again; None is made from the workload.
 
     Attributes:
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-        regions: Where rows may run, the best first; none is where their data lie, and else the target's own region.
-        instance_type: One, or several of which any will do, the best first; none is the one of ``cluster``.
-        count: Instances of each job, where its row does not say; None is as many as ``cluster`` has, and else one.
-        spot: Whether jobs run on spare capacity.
-        rules: Jobs at a time, retries, budget and so on, as ``Rules`` says.
-        max_rows: More are refused, since each is a job.
-        shared: Whether its store is kept in the target's bucket too, so that any machine can look at it and go on with
-            it; None is where its jobs are billed.
+        regions: Where rows may run, the best first; by default where their data lie, else the target's own region.
+        instance_type: One, or several of which any will do, the best first; by default that of ``cluster``.
+        count: Instances of each job, unless its row says otherwise; None is as many as ``cluster`` has, else one.
+        spot: Whether jobs use spot capacity.
+        rules: Jobs at a time, retries, budget and so on.
+        max_rows: A source with more rows is refused, since each is a job.
+        shared: Whether its store is copied to the target's bucket, so that any machine can look at it and continue it;
+            None means if its jobs are billed.
     """
 
     on: Target | Service | None
@@ -66,27 +61,27 @@ class GridOptions(SubmitOptions, total=False):
 class Grid(GridHandle):
     """Many jobs of one request over regions: a row of a file, a list or a query is a job.
 
-    In the texts of the workload, its inputs, its image and its environment, ``{column}`` is what the row has there;
-    ``{key}``, ``{region}``, ``{instance_type}``, ``{count}`` and ``{account}`` need no column. A column that
-    no text takes becomes a hyperparameter. The columns ``key``, ``region``, ``instance_type``, ``count``, ``spot``,
-    ``image``, ``priority``, ``expected_s``, ``max_runtime_s`` and ``input_NAME`` say of the row what their names say.
+    In the texts of the workload, its inputs, its image and its environment, ``{column}`` is the row's value; ``{key}``,
+    ``{region}``, ``{instance_type}``, ``{count}`` and ``{account}`` need no column. A column that no text takes becomes
+    a hyperparameter. The columns ``key``, ``region``, ``instance_type``, ``count``, ``spot``, ``image``, ``priority``,
+    ``expected_s``, ``max_runtime_s`` and ``input_NAME`` set these options of the row's job.
 
     Attributes:
-        request: What is asked for, as one value.
+        request: The whole request.
     """
 
     def __init__(self, workload: Workload | Wrapped | str | Path, *, rows: Any, **options: Unpack[GridOptions]) -> None:
-        """Check what can be checked here; no row is read, and nothing is sent.
+        """Check the request; no row is read, and nothing is sent.
 
         Args:
-            workload: What every row runs, as ``raysm.submit`` takes it; a path is a ``raysm.Script`` without arguments.
-                What has to be pickled, ``raysm.Batch(…)`` for one, is pickled here, once for all rows.
+            workload: The workload of every row, as ``raysm.submit`` takes it; a path is a ``raysm.Script`` without
+                arguments. Functions, as in ``raysm.Batch(…)``, are pickled here, once for all rows.
             rows: A path of ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, a ``raysm.Query``, a data frame, or a list
                 of dictionaries.
-            options: As ``GridOptions`` says.
+            options: See ``GridOptions``.
 
         Raises:
-            InvalidRequest: What was asked for cannot be.
+            InvalidRequest: An option is invalid.
         """
         check_names("Grid", {**SubmitOptions.__annotations__, **GridOptions.__annotations__}, options)
         chosen: dict[str, Any] = dict(options)
@@ -110,28 +105,28 @@ class Grid(GridHandle):
         self._reached = service
 
     def plan(self) -> ShownPlan:
-        """Return what it would do: places, dollars, hours, and what is impossible and why. Nothing is sent.
+        """Return the plan: places, dollars, hours, and which rows are impossible and why. Nothing is sent.
 
         Raises:
-            InvalidRequest: A row cannot be, nothing says where the rows may run, or they cost more than the budget.
+            InvalidRequest: A row is invalid, there is no region, or the rows cost more than the budget.
         """
         return shown_plan(planned(self.request, self._reached.at).plan)
 
     def submit(self, job: ControllerJob, *, go_on: bool = False) -> str | None:
-        """Have a job of AWS Batch run the grid in the place of this process; return the job's id at once.
+        """Have a job of AWS Batch run the grid instead of this process; return the job's ID at once.
 
-        The grid's rows are read here, and kept in the target's bucket; the job takes them up there, and is started
-        again where its host is lost. How the grid stands is asked of this handle as before.
+        The rows are read here and kept in the target's bucket, where the job finds them. Batch starts the job again if
+        its host is lost. This handle shows the grid as before.
 
         Args:
             job: Its queue, and its definition or image.
-            go_on: Although the grid's first rows have all failed for one reason.
+            go_on: Whether the grid goes on although its first rows have all failed for one reason.
 
         Returns:
-            The id, as Batch knows it; None where nothing of the grid is left to do.
+            Batch's ID of the job; None if nothing of the grid is left to do.
 
         Raises:
-            InvalidRequest: Something cannot be, or no Batch job reaches it; nothing was made.
+            InvalidRequest: An option is invalid, or an input cannot be reached by a Batch job; nothing was made.
             LeaseLost: Another process runs this grid.
             ServiceError: Batch or S3 refuses, or cannot be reached.
         """
@@ -139,18 +134,18 @@ class Grid(GridHandle):
         return None if controller is None else controller.id
 
     def run(self, *, go_on: bool = False, seen: Callable[[ShownSnapshot], Any] | None = None) -> ShownSnapshot:
-        """Send a job for each row, until all are done; return how it stands then.
+        """Run a job for each row until all are done; return the status.
 
-        The same call again goes on where it was stopped: rows that are done stay done, jobs that run are found again,
-        and rows that are new join. An interrupt (Ctrl-C) leaves the jobs as they are.
+        The same call continues the grid: done rows stay done, running jobs are found again, and new rows are added.
+        Ctrl-C leaves the jobs running.
 
         Args:
-            go_on: Although its first rows have all failed for one reason.
-            seen: Called with how it stands, twice a second at most.
+            go_on: Whether the grid goes on although its first rows have all failed for one reason.
+            seen: Called with the status, at most twice a second.
 
         Raises:
-            InvalidRequest: What was asked for cannot be; nothing was sent. Or there is a grid of this name with another
-                script, arguments or options.
+            InvalidRequest: The request is invalid and nothing was sent, or the grid of this name has another script,
+                arguments or options.
             LeaseLost: Another process runs this grid.
         """
         services = functools.lru_cache(self._reached.at)
@@ -180,13 +175,13 @@ class Grid(GridHandle):
 
 
 def _asked(workload: Workload | Wrapped | str | Path) -> tuple[Workload, Package | None, str]:
-    """Return a workload with what was pickled of it, and the name of a grid that is given none."""
+    """Return a workload with its pickled package, and the default name of its grid."""
     if isinstance(workload, str | Path):
         workload = Script(str(workload))
     if isinstance(workload, Wrapped):
         package = package_of(workload)
         return package.workload, package, package.title
-    # Of others nothing is read before a row is sent: who mends a script goes on with the same grid.
+    # Scripts are read when a row is sent, so that a corrected script continues the same grid.
     return require_workload(workload), None, workload.title
 
 
@@ -194,10 +189,10 @@ def _types(named: str | Sequence[str], cluster: Cluster, target: Target) -> tupl
     types = (named,) if isinstance(named, str) else tuple(named)
     if types:
         return types
-    # On AWS the type of no instance is a default: rows may name theirs, and else the plan asks for one.
+    # AWS has no default type: rows may name theirs, else the plan asks for one.
     return () if target.names_own_types and cluster.instance_type == LOCAL_TYPE else cluster.types
 
 
 def _rules(rules: Rules, cluster: Cluster) -> Rules:
-    # Who gives a job alternatives lets the service choose among them.
+    # Alternatives mean that the service chooses.
     return replace(rules, any_type=True) if cluster.alternatives else rules

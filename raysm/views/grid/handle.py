@@ -1,53 +1,110 @@
-"""The handle on a grid that there is, by its name: what it is asked for flows in, what it says flows out.
+"""The handle on an existing grid, by its name, and its rows as experiments.
 
-Its file is all that it needs, so that it works in any process, also while another one runs the grid. What is wished of
-the grid, that process finds at its next step. Of a grid that is shared its copy in S3 will do, on any machine.
+The grid's file is enough, so that it works in any process, also while another one runs the grid, which finds commands
+at its next step. For a shared grid its copy in S3 is enough, on any machine.
 """
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from raysm.client.experiments.experiment import Experiment, Summary, Value
+from raysm.client.job.description import Status
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
-from raysm.grid.attempt import AGAIN, TaskState
 from raysm.grid.database import naming_file
 from raysm.grid.grid_request import extend
 from raysm.grid.local_grids import handover_target, opened, read_target
 from raysm.grid.row import KEY, TROUBLES_FIRST, GridRow, row_result, row_tables, rows_of, write_tables
 from raysm.grid.rows.source import MAX_ROWS, source_of
+from raysm.grid.running import GridStop, stop_grid
 from raysm.grid.shared.lease import Objects
 from raysm.grid.shared.sharing import copied, leave_command, objects_of
 from raysm.grid.snapshot import snapshot
-from raysm.grid.stop_grid import GridStop, stop_grid
 from raysm.grid.store import Store, path_of
+from raysm.grid.task import AGAIN, TaskState
 from raysm.request import Target
 from raysm.views.card.live_card import output_here
 from raysm.views.grid.report import report_page
-from raysm.views.grid.shown import ShownSnapshot, shown_snapshot
+from raysm.views.grid.text import ShownSnapshot, shown_snapshot
 from raysm.views.grid.watching import NO_NOTEBOOK, GridWatch
 
-__all__ = ["GridHandle", "attach_grid"]
+__all__ = ["GridHandle", "attach_grid", "experiments_of"]
+
+
+STATUS = {
+    TaskState.DONE: Status.COMPLETED,
+    TaskState.FAILED: Status.FAILED,
+    TaskState.STOPPED: Status.STOPPED,
+    TaskState.PLACED: Status.IN_PROGRESS,
+    # Its last job failed, and it is tried again.
+    TaskState.WAITING: Status.FAILED,
+}
+"""Status of the last job of a row, by the row's state."""
+
+
+def experiments_of(store: Store) -> list[Experiment]:
+    """Return the last job of each row that was sent, with the row's parameters, place and costs, the latest first.
+
+    No job is read: to read a thousand in four regions would take minutes.
+    """
+    grid = store.grid()
+    workload = json.loads(grid.template).get("workload", {}).get("kind")
+    rows = [_experiment(row, grid.name, workload, grid.rules.rate) for row in rows_of(store) if row.sent_s is not None]
+    return sorted(rows, key=lambda row: -row.created_s)
+
+
+def _experiment(row: GridRow, grid: str, workload: str | None, rate: str | None) -> Experiment:
+    return Experiment(
+        name=row.job or "",
+        # The store does not know the account; name and region find the job.
+        arn="",
+        kind="training",
+        status=STATUS.get(row.state, Status.UNKNOWN),
+        message=row.reason,
+        project=grid,
+        task=row.key,
+        workload=workload,
+        parameters=_parameters(row),
+        metrics=_metrics(row, rate),
+        instances=((row.instance_type or "", row.count or 1),),
+        created_s=row.sent_s or 0.0,
+        started_s=row.started_s,
+        ended_s=row.ended_s,
+        cost_usd=row.usd,
+    )
+
+
+def _parameters(row: GridRow) -> Mapping[str, Value]:
+    # A user's own column of the same name wins.
+    return {"row": row.key, "region": row.region, "spot": row.spot, **row.parameters}
+
+
+def _metrics(row: GridRow, rate: str | None) -> Mapping[str, Summary]:
+    if rate is None or row.rate is None:
+        return {}
+    return {rate: Summary(last=row.rate, lowest=row.rate, highest=row.rate, count=1)}
 
 
 class GridHandle:
-    """A grid that there is.
+    """An existing grid.
 
     Attributes:
-        name: Of the grid.
+        name: The grid's name.
     """
 
     def __init__(self, name: str, objects: Objects | None = None, service: Service | None = None) -> None:
-        """Keep the name; nothing is opened before something is asked.
+        """Keep the name; nothing is opened yet.
 
         Args:
-            name: Of the grid.
-            objects: Where its copies lie, which other machines write; None is the file of this machine.
-            service: Of the target to which its jobs are sent; None is not known.
+            name: The grid's name.
+            objects: The folder of its copies, which other machines write; None is the file of this machine.
+            service: The service of its target; None is unknown.
         """
         self.name = name
         self._service = service
@@ -56,16 +113,13 @@ class GridHandle:
 
     @property
     def _copies(self) -> Objects | None:
-        """Where its copies lie, which another machine writes; None of a grid whose file is here.
-
-        Of one that was handed over, the file here tells how it stood then, and no wish that is left in it is found.
-        """
+        """The folder of its copies, if another machine runs it: the file here is then outdated."""
         if self._objects is not None:
             return self._objects
         target = handover_target(path_of(self.name))
         if target is None:
             return None
-        # Once: a screen that is drawn again and again would make clients of its own each time.
+        # Once, since each service makes clients of its own.
         if self._handed_over is None or self._handed_over[0] != target:
             service = Service(target) if self._service is None else self._service.at(target)
             self._handed_over = target, objects_of(self.name, service)
@@ -78,7 +132,7 @@ class GridHandle:
             with naming_file(path_of(self.name)), opened(self.name) as store:
                 yield store
             return
-        # Anew for each look: a copy is as old as the controller's last push, seconds.
+        # Read anew each time: the controller writes a copy every few seconds.
         store = copied(copies, self.name)
         try:
             yield store
@@ -86,9 +140,9 @@ class GridHandle:
             store.database.close()
 
     def status(self) -> ShownSnapshot:
-        """Return how it stands: states by region, dollars, blocked places, time left.
+        """Return its status: states by region, costs, blocked places, time left.
 
-        ``print`` shows it as ``raysm grid status`` does, and a notebook too.
+        ``print`` and notebooks show it as ``raysm grid status`` does.
 
         Raises:
             InvalidRequest: There is no grid of this name.
@@ -97,9 +151,9 @@ class GridHandle:
             return shown_snapshot(snapshot(store, store.grid().clock.now()))
 
     def watch(self) -> GridWatch:
-        """Show a card of it below the cell of a notebook, and draw it again until the grid is over, with its curves.
+        """Show a card with its status and curves in a notebook, and update it until the grid is over.
 
-        Later cells run meanwhile, ``run`` in a thread of the user's too; ``stop()`` of what is returned ends the card.
+        Later cells run meanwhile; ``stop()`` of the returned value ends the card.
 
         Raises:
             InvalidRequest: There is no grid of this name, or this is no notebook.
@@ -107,11 +161,11 @@ class GridHandle:
         return GridWatch(self.name, self.status, output_here(NO_NOTEBOOK))
 
     def rows(self, state: str | None = None) -> list[GridRow]:
-        """Return its rows in the order of their source, each with the job that it has, or had last.
+        """Return its rows in the order of their source, each with its last job.
 
         Args:
-            state: Those alone that are ``waiting``, ``placed``, ``done``, ``failed``, ``stopped``, ``impossible`` or
-                ``skipped``; None is all.
+            state: Only rows that are ``waiting``, ``placed``, ``done``, ``failed``, ``stopped`` or ``impossible``;
+                None is all.
 
         Raises:
             InvalidRequest: There is no grid of this name, or no such state.
@@ -122,15 +176,15 @@ class GridHandle:
             return list(rows_of(store, state))
 
     def result(self, key: str, *, on: Target | Service | None = None, to: str | Path | None = None) -> Any:
-        """Bring what a row has left that is done.
+        """Return the result of a done row.
 
         Args:
-            key: Of the row.
-            on: The grid's target; None is the one that is known here, and else ``Local()``.
-            to: A folder for its files; None is where they lie already, or a folder below raysm's home.
+            key: The row's key.
+            on: The grid's target; None is the known one, else ``Local()``.
+            to: A folder for its files; None is where they are already, or a folder in raysm's home.
 
         Returns:
-            What ``Job.result`` returns for the row's last job.
+            The value that ``Job.result`` returns for the row's last job.
 
         Raises:
             InvalidRequest: There is no such row, or it is not done; the message says why.
@@ -139,12 +193,12 @@ class GridHandle:
             return row_result(store, key, self._reaching(on), None if to is None else Path(to))
 
     def table(self, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None) -> Any:
-        """Bring the tables that all rows have left together, as one ``pyarrow.Table``: predictions, neighbors.
+        """Return the tables that all rows have left, predictions for example, as one ``pyarrow.Table``.
 
         Args:
             column: Name of its first column, which has the row's key.
             partial: Whether rows that are not done are left out.
-            on: As of ``result``.
+            on: See ``result``.
 
         Raises:
             InvalidRequest: A row is not done, has left no table, or one with other columns than those before it.
@@ -154,7 +208,7 @@ class GridHandle:
             tables = list(row_tables(store, self._reaching(on), column=column, partial=partial))
         if not tables:
             raise InvalidRequest(f"the rows of {self.name} have left no records")
-        # Where it is missing, there is no first table either.
+        # Installed, since row_tables needs it.
         import pyarrow
 
         return pyarrow.concat_tables(tables)
@@ -162,16 +216,16 @@ class GridHandle:
     def write_table(
         self, path: str | Path, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None
     ) -> int:
-        """Write what ``table`` returns as one Parquet file, a part at a time; return how many records it has.
+        """Write the tables that all rows have left as one Parquet file, a part at a time; return its records.
 
         Args:
-            path: Of the file; one that is there is replaced.
-            column: As of ``table``.
-            partial: The same.
-            on: The same.
+            path: The file, which is replaced if it exists.
+            column: See ``table``.
+            partial: See ``table``.
+            on: See ``result``.
 
         Raises:
-            InvalidRequest: As of ``table``.
+            InvalidRequest: See ``table``.
         """
         with self._opened() as store:
             return write_tables(row_tables(store, self._reaching(on), column=column, partial=partial), Path(path))
@@ -207,7 +261,7 @@ class GridHandle:
             )
 
     def retry(self) -> int:
-        """Have the rows wait again that failed, were stopped, or found no place; return how many they are.
+        """Queue the rows again that failed, were stopped, or found no place; return how many.
 
         Raises:
             InvalidRequest: There is no grid of this name.
@@ -220,15 +274,14 @@ class GridHandle:
             return store.again(AGAIN, store.grid().clock.now())
 
     def extend(self, rows: Any = None, *, max_rows: int = MAX_ROWS) -> int:
-        """Have new rows join it, and return how many they are; those that it has stay as they are.
+        """Add new rows, and take over corrected values of rows that are not done; return how many rows are new.
 
         Args:
-            rows: Where they come from, as ``raysm.Grid`` takes it; None reads the grid's own file, or runs its own
-                query, once more: the daily campaigns.
-            max_rows: More in the source are refused.
+            rows: The source, as ``raysm.Grid`` takes it; None reads the grid's own file or query again.
+            max_rows: A source with more rows is refused.
 
         Raises:
-            InvalidRequest: There is no grid of this name, its rows cannot be read again, or it is seen from elsewhere.
+            InvalidRequest: There is no grid of this name, its rows cannot be read again, or another machine runs it.
             ServiceError: The database cannot be reached.
         """
         if self._copies is not None:
@@ -239,17 +292,17 @@ class GridHandle:
             return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write it as one HTML file that needs nothing else; return where.
+        """Write its status as one HTML file that needs no network; return its path.
 
         Args:
-            path: None is ``NAME.html``, here.
+            path: None is ``NAME.html`` in the current folder.
 
         Raises:
             InvalidRequest: There is no grid of this name.
         """
         path = Path(path if path is not None else f"{self.name}.html")
         with self._opened() as store:
-            # Those in trouble first: of very many rows the page has only the first.
+            # Rows in trouble first, since the page has only the first rows.
             rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
             put(path, report_page(snapshot(store, store.grid().clock.now()), rows))
         return path
@@ -259,15 +312,15 @@ class GridHandle:
 
 
 def attach_grid(name: str, on: Target | Service | None = None) -> GridHandle:
-    """Return the handle on a grid that there is.
+    """Return the handle on an existing grid.
 
     Args:
-        name: Of the grid.
-        on: In whose bucket to look for it, of a grid that another machine runs, or has run, and shared; None is a grid
-            of this machine, also one that it has handed over to AWS Batch.
+        name: The grid's name.
+        on: The target whose bucket holds the copy of a grid that another machine runs or has run; None is a grid of
+            this machine, also one that it has handed over to AWS Batch.
 
     Raises:
-        InvalidRequest: There is none of this name; the message lists those that there are.
+        InvalidRequest: There is none of this name; the message lists the existing ones.
         ServiceError: The bucket cannot be read.
     """
     service = None if on is None else connect(on)

@@ -9,13 +9,11 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from raysm.client.costs.bill import dollars
-from raysm.grid.attempt import TaskState
 from raysm.grid.endings import brief, shortened
 from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
-from raysm.views.grid.plan_text import usd_range
-from raysm.views.grid.screen import duration, interruptions_note, unpriced_note
-from raysm.views.grid.shown import curves
+from raysm.grid.task import TaskState
+from raysm.views.grid.text import curves, duration, interruptions_note, unpriced_note, usd_range
 
 __all__ = ["MOST_ROWS", "report_page"]
 
@@ -34,7 +32,7 @@ th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-
 .figures div { border: 1px solid #8886; border-radius: 6px; padding: .6em .8em }
 .figures b { display: block; font-size: 1.35em } .scroll { overflow-x: auto } td { white-space: nowrap }
 .rows td:first-child, .rows td:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 7em }
-.failed, .impossible { color: #c0392b } .done, .skipped { color: #1e8449 } footer { margin-top: 2em; opacity: .75 }
+.failed, .impossible { color: #c0392b } .done { color: #1e8449 } footer { margin-top: 2em; opacity: .75 }
 """
 
 
@@ -65,8 +63,7 @@ def _why(view: Snapshot) -> str:
 
 
 def _figures(view: Snapshot) -> str:
-    # Skipped ones too: they were done by another grid, and are not waited for.
-    done = view.states.get(TaskState.DONE, 0) + view.states.get(TaskState.SKIPPED, 0)
+    done = view.states.get(TaskState.DONE, 0)
     budget = "" if view.budget_usd is None else f", of {dollars(view.budget_usd)} allowed"
     gpus = sum(each.gpus for each in view.regions)
     pace = "-" if view.done_per_hour is None else f"{view.done_per_hour:,.1f}"

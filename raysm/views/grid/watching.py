@@ -12,8 +12,7 @@ from rich.text import Text
 from raysm.errors import RaysmError
 from raysm.grid.snapshot import Snapshot
 from raysm.views.card.live_card import LiveCard, Output
-from raysm.views.grid.screen import screen_lines
-from raysm.views.grid.shown import ShownSnapshot
+from raysm.views.grid.text import ShownSnapshot, screen_lines
 
 __all__ = ["DRAWN_S", "GridWatch", "NO_NOTEBOOK", "look_until_over", "watch"]
 

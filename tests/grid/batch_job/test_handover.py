@@ -1,18 +1,144 @@
 """What a controller elsewhere is told: all of a grid but its record, so that it is the same grid there."""
 
 import json
+import shutil
 
 import pytest
 
-from raysm.errors import InvalidRequest
-from raysm.grid.batch_job.handover import Handover, handover_of
-from raysm.grid.rows.query import Query
-from raysm.grid.rules import Rules
+from raysm.client.source.function import Function
+from raysm.client.source.package import package_of
+from raysm.errors import InvalidPayload, InvalidRequest
+from raysm.grid.batch_job.handover import (
+    NOT_ALL_DONE,
+    Handover,
+    bundle_of,
+    exit_code,
+    handover_of,
+    name_of,
+    take_up,
+    unpack,
+)
+from raysm.grid.rows.databases import Query
 from raysm.grid.running import identity_of
+from raysm.grid.task import Rules
 from raysm.request import AWS, Input, Limits, Script, Security
 from raysm.request.codec import from_json, to_json
-from tests.support.handed_over_grids import TYPE
+from raysm.views.grid.handle import attach_grid
 from tests.support.sagemaker import REGION
+
+__all__: list[str] = []
+
+
+def test_a_script_travels_with_what_it_imports_and_runs_from_there(laptop, tmp_path):
+    (tmp_path / "other.txt").write_text("not of it")
+    bundle = bundle_of(laptop.planned())
+    there = tmp_path / "there"
+    there.mkdir()
+    handover = unpack(bundle, f"s3://b/grid/{name_of(bundle)}", there)
+    assert sorted(path.name for path in (there / "source").iterdir()) == ["helper.py", "train.py"]
+    assert handover.request(there, Rules()).template.workload.script == "train.py"
+
+
+def test_a_source_folder_and_packages_travel_whole(laptop, tmp_path):
+    (tmp_path / "pkg" / "inner").mkdir(parents=True)
+    (tmp_path / "pkg" / "inner" / "main.py").write_text("")
+    (tmp_path / "pkg" / "words.txt").write_text("a")
+    (tmp_path / "own-1.whl").write_bytes(b"zip")
+    workload = Script("inner/main.py", args=("{lr}",), source_dir=str(tmp_path / "pkg"))
+    bundle = bundle_of(laptop.planned(workload=workload, options={"wheels": [tmp_path / "own-1.whl"]}))
+    there = tmp_path / "there"
+    there.mkdir()
+    unpack(bundle, name_of(bundle), there)
+    assert (there / "source" / "inner" / "main.py").exists()
+    assert (there / "source" / "words.txt").read_text() == "a"
+    assert (there / "wheels" / "own-1.whl").read_bytes() == b"zip"
+
+
+def test_the_same_grid_is_the_same_object(laptop, tmp_path):
+    first = bundle_of(laptop.planned())
+    (tmp_path / "train.py").touch()
+    assert name_of(bundle_of(laptop.planned())) == name_of(first)
+    (tmp_path / "helper.py").write_text("LR = 0.6\n")
+    assert name_of(bundle_of(laptop.planned())) != name_of(first)
+
+
+def test_what_was_changed_in_the_bucket_is_refused(laptop, tmp_path):
+    bundle = bundle_of(laptop.planned())
+    with pytest.raises(InvalidPayload, match="is not as it was written"):
+        unpack(bundle + b" ", name_of(bundle), tmp_path)
+    assert not (tmp_path / "source").exists()
+
+
+def test_a_function_is_refused_since_it_would_have_to_be_pickled(laptop):
+    package = package_of(Function(print, "x"))
+    with pytest.raises(InvalidRequest, match="is no script, .* run this grid here, or make a script of it"):
+        bundle_of(laptop.planned([{"key": "a"}], workload=package.workload, package=package))
+
+
+def run(laptop, running):
+    """Run to the end; every job ends well once it is looked at again."""
+    now = running.clock.now()
+    while (wait_s := running.step(now)) is not None:
+        now += max(wait_s, 1.0)
+        laptop.end_jobs(now)
+
+
+def test_the_rows_of_the_record_run_as_they_would_on_the_machine_that_handed_them_over(laptop, tmp_path):
+    laptop.send()
+    running = laptop.take_up(tmp_path / "job")
+    run(laptop, running)
+    assert exit_code(running) == 0
+    running.close()
+    assert len({call["TrainingJobName"] for call in laptop.fake.sagemaker.sent}) == 2
+    # What the script imports has come the whole way.
+    listed = laptop.service.call("s3", "list_objects_v2", Bucket=laptop.service.bucket.name)["Contents"]
+    assert [item["Key"].rpartition("/source/")[2] for item in listed if "/source/" in item["Key"]] == [
+        "helper.py",
+        "train.py",
+    ]
+    assert attach_grid("drives").status().states == {"done": 2}
+
+
+def test_the_next_attempt_knows_nothing_but_the_record_and_sends_nothing_twice(laptop, tmp_path):
+    laptop.send()
+    first = laptop.take_up(tmp_path / "first")
+    first.step(first.clock.now())
+    sent = [call["TrainingJobName"] for call in laptop.fake.sagemaker.sent]
+    assert sent
+    # Its host is lost, with all that lay there; it had let go, so that nobody waits for the end of its lease here.
+    first.close()
+    shutil.rmtree(tmp_path / "first")
+    second = laptop.take_up(tmp_path / "second")
+    run(laptop, second)
+    second.close()
+    assert sorted({call["TrainingJobName"] for call in laptop.fake.sagemaker.sent}) == sorted(
+        call["TrainingJobName"] for call in laptop.fake.sagemaker.sent
+    )
+    assert attach_grid("drives").status().states == {"done": 2}
+
+
+def test_rows_that_somebody_stopped_are_no_failure_and_others_are(laptop, tmp_path):
+    laptop.send()
+    running = laptop.take_up(tmp_path / "job")
+    execute = running.store.database.connection.execute
+    execute("UPDATE task SET state = 'stopped'")
+    assert exit_code(running) == 0
+    execute("UPDATE task SET state = 'failed' WHERE key = 'a'")
+    assert exit_code(running) == NOT_ALL_DONE
+    execute("UPDATE task SET state = 'done'")
+    execute("UPDATE grid SET state = 'paused'")
+    assert exit_code(running) == NOT_ALL_DONE
+    running.close()
+
+
+def test_what_is_not_there_or_not_as_it_was_is_refused(laptop, tmp_path):
+    laptop.send()
+    uri = laptop.handed_over
+    with pytest.raises(InvalidRequest, match="there is nothing at s3://.*raysm grid run --via batch hands a grid over"):
+        take_up(f"{uri}x", laptop.service, tmp_path, laptop.services)
+    laptop.service.call("s3", "put_object", Bucket=uri.split("/")[2], Key="/".join(uri.split("/")[3:]), Body=b"other")
+    with pytest.raises(InvalidPayload, match="is not as it was written"):
+        take_up(uri, laptop.service, tmp_path, laptop.services)
 
 
 def travelled(grid):
@@ -43,13 +169,6 @@ def test_it_is_the_same_grid_wherever_its_files_lie(laptop, tmp_path):
     assert (request.rules.retries, request.is_shared) == (7, True)
 
 
-def test_its_prices_travel_as_far_as_it_needs_them(laptop):
-    told = travelled(laptop.planned())
-    assert {each.region for each in told.prices} == {REGION}
-    assert all(set(each.usd) <= {TYPE} for each in told.prices)
-    assert told.price_table.price(TYPE, REGION).usd_per_hour == 2.0
-
-
 def test_a_profile_of_this_machine_stays_here_and_its_region_is_named(laptop):
     grid = laptop.planned()
     target = AWS(role=grid.request.template.target.role, profile="mine")
@@ -64,13 +183,6 @@ def test_the_database_of_a_query_is_asked_for_only_to_write_back(laptop, tmp_pat
     there = from_json(Handover, told)
     assert there.request(tmp_path, Rules(write_back=True)).source.database == "env:CAMPAIGNS_URL"
     assert there.request(tmp_path, Rules()).source.database is None
-
-
-def test_packages_travel_beside_it(laptop, tmp_path):
-    (tmp_path / "wheels").mkdir()
-    (tmp_path / "wheels" / "own-1.whl").write_bytes(b"")
-    request = travelled(laptop.planned()).request(tmp_path, Rules())
-    assert [path.name for path in request.template.options["wheels"]] == ["own-1.whl"]
 
 
 def test_what_another_raysm_has_handed_over_is_refused(laptop):

@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raysm.grid.batch_job.definition import ControllerJob
-from raysm.grid.batch_job.sending import SentController, send
+from raysm.grid.batch_job.controller_job import ControllerJob, SentController, send
 from raysm.grid.planning import planned
 from raysm.views.grid.handle import attach_grid
 from tests.grid.test_over_http import books, rows_in

@@ -1,25 +1,78 @@
 """What columns mean: those that raysm knows, the families, the parameters; and errors with row and column."""
 
+import datetime as dt
+import uuid
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
-from raysm.grid.rows.columns import COLUMNS, tasks_of
-from raysm.grid.rows.table import Table
+from raysm.grid.rows.columns import COLUMNS, Table, plain, tasks_of
 from raysm.grid.task import Task
 from tests.support.cpu import counted
+
+__all__: list[str] = []
+
+
+def table(columns, **more):
+    return Table(columns=columns, rows=[(1,) * len(columns)], origin="drives.csv", **more)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [(("a", ""), "column 2 has no name"), (("a", "b", "a"), "two columns are named 'a'; rename one")],
+)
+def test_a_column_without_a_name_or_with_anothers_is_refused(columns, message):
+    with pytest.raises(InvalidRequest, match=message):
+        table(columns)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a", "a"),
+        (3, 3),
+        (True, True),
+        (None, None),
+        (0.5, 0.5),
+        (float("nan"), None),
+        (Decimal("0.10"), "0.10"),
+        (dt.date(2026, 10, 1), "2026-10-01"),
+        (dt.datetime(2026, 10, 1, 2, 3), "2026-10-01T02:03:00"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (np.float32(0.5), 0.5),
+        (np.int64(4), 4),
+        (pd.Timestamp("2026-10-01"), "2026-10-01T00:00:00"),
+        (pd.NaT, None),
+        (np.float64("nan"), None),
+        (pd.NA, None),
+        (float("inf"), "inf"),
+        (np.float32("-inf"), "-inf"),
+        (np.datetime64("2026-10-01T02:03:00", "ns"), "2026-10-01T02:03:00.000000000"),
+        (np.datetime64("2026-10-01T02:03:00", "s"), "2026-10-01T02:03:00"),
+        (np.datetime64("NaT", "ns"), None),
+    ],
+    ids=str,
+)
+def test_a_value_becomes_what_json_has(value, expected):
+    assert plain(value) == expected
+    assert type(plain(value)) is type(expected)
+
+
+@pytest.mark.parametrize("value", [b"x", [1], {"a": 1}], ids=str)
+def test_what_json_has_no_single_value_for_is_refused(value):
+    with pytest.raises(ValueError, match=f"a {type(value).__name__} cannot be a value of a row"):
+        plain(value)
 
 
 def tasks(*rows, **more):
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     values = [tuple(row.get(name) for name in columns) for row in rows]
     return tasks_of(Table(columns=columns, rows=values, origin="drives.csv", **more))
-
-
-def test_a_row_of_the_seeds_query_is_a_task():
-    (task,) = tasks({"key": "sf-1", "region": "us-west-1", "input_data": "s3://b/sf-1", "lr": 0.1})
-    assert task == Task(key="sf-1", region="us-west-1", inputs={"data": "s3://b/sf-1"}, parameters={"lr": 0.1})
 
 
 def test_every_column_that_raysm_knows_says_what_it_says_as_text_too():
@@ -120,11 +173,3 @@ def test_ten_thousand_rows_that_are_all_alike_are_named_as_fast_as_others():
         made = tasks_of(Table(columns=("lr",), rows=[(0.1,)] * 10_000, origin="rows"))
     assert used.seconds < 2
     assert [task.key.partition("-")[2].partition("-")[2] for task in (made[0], made[1], made[-1])] == ["", "2", "10000"]
-
-
-def test_ten_thousand_rows_are_tasks_in_less_than_two_seconds_of_cpu():
-    rows = [(f"k{row}", "us-east-1", f"s3://b/{row}", row / 7) for row in range(10_000)]
-    with counted() as used:
-        made = tasks_of(Table(columns=("key", "region", "input_data", "lr"), rows=rows, origin="rows"))
-    assert used.seconds < 2
-    assert made[-1].parameters == {"lr": 9999 / 7}

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.columns import tasks_of
-from raysm.grid.rows.query import Query
+from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import FileSource, Frame, QuerySource, Records, source_again, source_of
 
 
@@ -33,11 +33,6 @@ def test_source_of_recognizes_what_it_is_given(rows, kind):
     assert type(source_of(rows)) is kind
 
 
-def test_a_source_of_the_users_own_is_taken_as_it_is():
-    source = Records(records=[{"a": 1}])
-    assert source_of(source) is source
-
-
 @pytest.mark.parametrize("rows", [3, "drives.xlsx", "select * from drives", {"lr": 1}, b"x", None], ids=str)
 def test_what_is_no_source_is_refused_with_what_there_is(rows):
     with pytest.raises(InvalidRequest, match=r"is not a source of rows; give a path of \.csv"):
@@ -56,11 +51,6 @@ def test_a_grid_that_continues_in_another_folder_reads_the_same_file(tmp_path, m
 def test_only_files_of_text_take_names_of_columns():
     with pytest.raises(InvalidRequest, match="--columns names those of a .csv"):
         source_of("a.parquet").with_columns(["a"])
-
-
-def test_too_many_rows_and_none_are_refused():
-    with pytest.raises(InvalidRequest, match=r"rows has more than 1 rows.*max_rows=10"):
-        source_of([{"a": 1}, {"a": 2}]).read(1)
 
 
 def read_csv(tmp_path, text, name="drives.csv", max_rows=100):
@@ -113,10 +103,6 @@ def test_a_file_that_is_not_there_or_torn_is_refused_by_its_name(tmp_path):
         read_csv(tmp_path, gzip.compress(b"key,lr\na,1\n")[:-9], "torn.csv.gz")
 
 
-def test_a_grid_remembers_the_whole_path(tmp_path):
-    assert source_of(str(tmp_path / "a.csv")).description == {"file": str(tmp_path / "a.csv")}
-
-
 def test_a_file_without_names_takes_those_that_are_given(tmp_path):
     path = tmp_path / "array.txt"
     path.write_text("us-west-2,s3://a\neu-west-1,s3://b\n")
@@ -147,10 +133,6 @@ def test_every_name_that_occurs_is_a_column_and_lines_are_counted_with_empty_one
     assert table.where(1).endswith("drives.jsonl, line 3")
 
 
-def test_a_mark_of_byte_order_is_no_part_of_the_first_row(tmp_path):
-    assert read_jsonl(tmp_path, b'\xef\xbb\xbf{"key": "a"}\r\n{"key": "b"}\r\n').rows == [("a",), ("b",)]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -167,13 +149,6 @@ def test_json_lines_that_cannot_be_read_are_refused_with_the_line(tmp_path, text
         read_jsonl(tmp_path, text, max_rows=3)
 
 
-def test_a_file_that_is_not_there_is_refused_and_a_grid_remembers_the_path(tmp_path):
-    file = source_of(tmp_path / "none.jsonl")
-    assert file.description == {"file": str(tmp_path / "none.jsonl")}
-    with pytest.raises(InvalidRequest, match="cannot be read: No such file"):
-        file.read(9)
-
-
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "drives.parquet"
@@ -186,11 +161,6 @@ def test_values_keep_their_types(file):
     assert table.columns == ("key", "count")
     assert table.rows == [("a", 2), ("b", None)]
     assert table.where(0).endswith("drives.parquet, row 1")
-
-
-def test_more_rows_than_may_be_are_refused_by_the_footer(file):
-    with pytest.raises(InvalidRequest, match="has more than 1 rows"):
-        source_of(str(file)).read(1)
 
 
 def test_what_is_no_parquet_is_refused_by_its_name(tmp_path):
@@ -207,23 +177,6 @@ def test_a_frame_and_a_table_are_read_alike(make):
     assert table.columns == ("key", "lr")
     assert table.rows == [("a", 0.1), ("b", 0.2)]
     assert table.where(1) == "the data frame, row 2"
-
-
-class Columns(dict):
-    """As Polars' frame: columns by name, their values by ``to_list``."""
-
-    columns = property(list)
-    shape = property(lambda self: (2, len(self)))
-
-
-class Series:
-    def __init__(self, *values):
-        self.to_list = lambda: list(values)
-
-
-def test_a_frame_of_another_library_is_read_by_the_same_methods():
-    frame = Columns(key=Series("a", "b"), lr=Series(1, 2))
-    assert source_of(frame).read(9).rows == [("a", 1), ("b", 2)]
 
 
 def test_what_a_frame_lacks_is_nothing_in_the_task():
@@ -247,12 +200,6 @@ def test_a_name_that_two_columns_have_is_refused_in_a_table_of_any_library():
             source_of(frame).read(9)
 
 
-def test_columns_are_in_the_order_in_which_they_first_occur():
-    table = source_of([{"lr": 1}, {"depth": 2, "lr": 3}]).read(9)
-    assert table.columns == ("lr", "depth")
-    assert table.rows == [(1, None), (3, 2)]
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -265,7 +212,3 @@ def test_columns_are_in_the_order_in_which_they_first_occur():
 def test_what_are_no_rows_is_refused_by_its_place(rows, message):
     with pytest.raises(InvalidRequest, match=message):
         source_of(rows).read(9)
-
-
-def test_a_grid_remembers_how_many_there_were():
-    assert source_of(iter([{"a": 1}, {"a": 2}])).description == {"records": 2}

@@ -1,12 +1,66 @@
 """The lease that all machines share: one holder at a time, whatever is lost on the way."""
 
+import json
+
 import pytest
 
-from raysm.errors import ServiceError
+from raysm.errors import InvalidConfig, ServiceError
 from raysm.grid.database import LeaseLost
-from raysm.grid.shared.lease import HEAD, LEASE_S, RENEW_S, SURE_S, SharedLease, read_head
+from raysm.grid.shared.lease import HEAD, LEASE_S, RENEW_S, SURE_S, Elapsed, Head, SharedLease, read_head
 from tests.support.grid_world import Clock
 from tests.support.shared_grids import FakeObjects
+
+__all__: list[str] = []
+
+
+A_HEAD = Head(run="abc234", owner="[host]", holder="x", fence=3, is_held=True, serial=9, number=2, copy="copies/2")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"format": 2}', A_HEAD.content().replace(b'"fence"', b'"fences"')]
+)
+def test_what_is_no_head_is_refused(content):
+    with pytest.raises(InvalidConfig, match="grid's copy"):
+        read_head(content)
+
+
+def test_another_format_is_not_touched():
+    with pytest.raises(InvalidConfig, match="written by another raysm"):
+        read_head(json.dumps(json.loads(A_HEAD.content()) | {"format": 3}).encode())
+
+
+class Clocks:
+    def __init__(self):
+        self.steady, self.wall = 100.0, 1_800_000_000.0
+
+    def elapsed(self):
+        return Elapsed(lambda: self.steady, lambda: self.wall)
+
+
+def test_it_counts_what_passes():
+    clocks = Clocks()
+    elapsed = clocks.elapsed()
+    clocks.steady += 3
+    clocks.wall += 3
+    assert (elapsed(), elapsed()) == (3, 3)
+
+
+def test_a_machine_that_slept_has_not_stood_still():
+    clocks = Clocks()
+    elapsed = clocks.elapsed()
+    clocks.wall += 3600
+    assert elapsed() == 3600
+
+
+def test_a_clock_that_is_set_back_takes_nothing_away():
+    clocks = Clocks()
+    elapsed = clocks.elapsed()
+    clocks.steady += 5
+    clocks.wall -= 3600
+    assert elapsed() == 5
+    clocks.steady += 1
+    clocks.wall += 1
+    assert elapsed() == 6
 
 
 @pytest.fixture
@@ -47,16 +101,6 @@ def test_who_is_silent_has_lost_it_and_is_told_when_it_writes(leases, clock, obj
     with pytest.raises(LeaseLost, match="is run by second: this process lets go of it"):
         first.write(number=7)
     assert read_head(objects.read(HEAD).content) == second.head
-
-
-def test_who_renews_keeps_it(leases, clock):
-    first, second = leases
-    first.take()
-    for _ in range(10):
-        clock.now += RENEW_S
-        first.write()
-        with pytest.raises(LeaseLost):
-            second.take()
 
 
 def test_the_holder_is_sure_for_less_long_than_the_other_one_waits(leases, clock):
@@ -132,15 +176,3 @@ def test_a_write_that_is_carried_out_and_refused_when_it_is_repeated_was_this_on
     objects.replace = repeated
     first.write(number=1)
     assert read_head(objects.read(HEAD).content) == first.head
-
-
-def test_a_lease_whose_renewal_was_lost_is_still_known_to_be_anothers(leases, objects, clock):
-    first, second = leases
-    first.take()
-    objects.lost = 1
-    with pytest.raises(ServiceError):
-        first.write(number=1)
-    clock.now += LEASE_S
-    second.take()
-    with pytest.raises(LeaseLost):
-        first.write(number=2)

@@ -3,7 +3,6 @@
 import pytest
 
 from raysm.client.storage.s3 import Outdated
-from raysm.grid.shared.lease import Objects
 from raysm.grid.shared.sharing import objects_of
 from tests.support.grid_world import Clock
 from tests.support.sagemaker import fake_aws
@@ -19,11 +18,6 @@ def objects(request):
         objects = objects_of("drives", fake.service)
         objects.make_bucket()
         yield objects
-
-
-def test_it_lies_beside_the_payloads_and_apart_from_the_checkpoints(objects):
-    if isinstance(objects, Objects):
-        assert objects.place.endswith("/raysm/grid-stores/drives")
 
 
 def test_what_is_written_is_read_and_listed_and_removed(objects):

@@ -1,18 +1,32 @@
 """Two machines and one grid, under a clock of the test's: whatever happens to one, the other goes on, none twice."""
 
+import contextlib
+import sqlite3
+import stat
+
 import pytest
 
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import LeaseLost
-from raysm.grid.ledger import money
 from raysm.grid.shared.lease import LEASE_S, SharedLease
-from raysm.grid.shared.sharing import Copies, Sharing, copied, leave_command
+from raysm.grid.shared.sharing import (
+    Copies,
+    FencedRegion,
+    copied,
+    leave_command,
+    read_copy,
+    run_commands,
+    share_secret,
+    sharing_of,
+)
 from raysm.grid.store import Store
-from raysm.grid.task import Task
-from tests.support.grid_world import Behaviour, overlaps
+from raysm.grid.task import Attempt, Rules, Task, TaskState
+from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 from tests.support.grids import Bench, Killed
 from tests.support.shared_grids import FakeObjects, Machine
+
+__all__: list[str] = []
+
 
 REGIONS = ("us-east-1", "eu-west-1")
 
@@ -50,7 +64,7 @@ class World:
         assert all(TaskState(state).final for state in states), states
         assert sum(states.values()) == len(self.bench.tasks)
         books = sum(region.usd() for region in self.bench.regions.values())
-        assert money(machine.store, self.bench.clock.now).spent_usd == pytest.approx(books, abs=0.005)
+        assert machine.store.money(self.bench.clock.now).spent_usd == pytest.approx(books, abs=0.005)
 
     def close(self):
         for store in (self.bench.store, self.here.store, self.there.store):
@@ -234,17 +248,6 @@ def test_without_s3_nothing_is_sent_and_with_it_again_it_goes_on(world):
     assert len(world.lives) == 4
 
 
-def test_a_moment_without_s3_stops_nothing_that_is_covered(world):
-    here = world.here.open()
-    here.step()
-    world.bench.clock.now += 11
-    world.objects.is_silent = True
-    here.sharing.hold(world.bench.clock.now)
-    world.objects.is_silent = False
-    world.run(here)
-    world.judge(here)
-
-
 def test_writes_whose_answers_are_lost_change_nothing(world):
     here = world.here.open()
     for _ in range(200):
@@ -291,26 +294,310 @@ def test_an_end_without_s3_is_said_and_no_error(world, caplog):
     assert "expires by itself" in caplog.text
 
 
-def test_a_first_copy_that_cannot_be_written_ends_the_opening(world):
-    world.objects.is_silent = True
-    with pytest.raises(ServiceError):
-        world.here.open()
+class Side:
+    """One machine's store and its copies."""
+
+    def __init__(self, folder, objects):
+        folder.mkdir()
+        self.objects = objects
+        self.store = Store(folder / "g.db")
+        self.copies = Copies(self.store.database, objects, folder / "g.shared")
+        self.lease = SharedLease(objects, folder.name, lambda: objects.clock.now)
+
+    def take(self):
+        self.lease.take()
+        if self.lease.head.number and not self.copies.holds(self.lease.head):
+            self.copies.restore(self.lease.head)
+
+    def push(self):
+        changes = self.copies.push(self.lease.head)
+        self.lease.write(**changes)
+        self.copies.pushed(self.lease.head)
+
+    def add(self, *keys):
+        self.store.make("g", rules=Rules(), now=1.0)
+        self.store.add([Task(key=key, position=number) for number, key in enumerate(keys)])
+
+    def keys(self):
+        return [record.task.key for record in self.store.tasks()]
 
 
-def test_what_is_covered_is_not_written_again_and_a_stop_is_asked_about_each_time(world, tmp_path):
-    objects, store = world.objects, Store(tmp_path / "g.db")
-    lease = SharedLease(objects, "here", lambda: world.bench.clock.now)
-    sharing = Sharing(store, lease, Copies(store.database, objects, tmp_path / "g.shared"), objects)
-    sharing.take()
-    store.make("g", rules=world.bench.rules, now=1.0)
-    store.add([Task(key="a")])
-    with store.database.transaction("intents", fenced=False):
-        store.insert(Attempt(task="a", number=1, name="a1", region="r", instance_type="ml", count=1))
-    sharing.cover("a1")
-    written = len(objects.writes)
-    sharing.cover("a1")
-    assert len(objects.writes) == written
-    sharing.cover("")
-    sharing.cover("")
-    assert [name for name, _ in objects.writes[written:]] == ["head.json", "head.json"]
+@pytest.fixture
+def objects():
+    return FakeObjects(Clock())
+
+
+@pytest.fixture
+def sides(tmp_path, objects):
+    sides = [Side(tmp_path / name, objects) for name in ("here", "there")]
+    yield sides
+    for side in sides:
+        side.store.database.close()
+
+
+def test_what_was_pushed_here_is_there(sides):
+    here, there = sides
+    here.take()
+    here.add("a", "b")
+    here.push()
+    here.add("a", "b", "c")
+    here.push()
+    here.lease.release()
+    there.take()
+    assert there.keys() == ["a", "b", "c"]
+    assert there.store.grid() == here.store.grid()
+
+
+def test_a_renewed_lease_alone_is_no_change(sides, objects):
+    here, _ = sides
+    here.take()
+    here.add("a")
+    here.push()
+    number = here.lease.head.number
+    here.store.database.take_lease("[1]", 10.0)
+    assert not here.copies.is_changed
+    here.store.change_rules(Rules(retries=9))
+    assert here.copies.is_changed
+    here.push()
+    assert here.lease.head.number == number + 1
+
+
+def test_a_machine_whose_file_is_the_copy_or_newer_keeps_it(sides):
+    here, _ = sides
+    here.take()
+    here.add("a")
+    here.push()
+    here.add("a", "b")
+    here.lease.release()
+    here.take()
+    assert here.keys() == ["a", "b"]
+
+
+def test_a_push_that_no_head_names_changes_nothing(sides, objects):
+    here, there = sides
+    here.take()
+    here.add("a")
+    here.push()
+    here.add("a", "b")
+    # Killed between the copy and the head.
+    here.copies.push(here.lease.head)
+    objects.clock.now += 60
+    there.take()
+    assert there.keys() == ["a"]
+
+
+def test_jobs_whose_create_may_be_on_its_way_are_in_doubt_there(sides, objects):
+    here, there = sides
+    here.take()
+    here.add("a")
+    with here.store.database.transaction("intents", fenced=False):
+        here.store.insert(
+            Attempt(task="a", number=1, name="a1", region="r", instance_type="ml", count=1, usd_per_hour=1.0)
+        )
+    here.push()
+    here.lease.release()
+    there.take()
+    assert [attempt.is_doubtful for attempt in there.store.open_attempts()] == [True]
+
+
+def test_a_file_that_is_replaced_has_another_fence(sides, objects):
+    here, there = sides
+    here.take()
+    here.add("a")
+    here.push()
+    here.lease.release()
+    for _ in range(3):
+        there.store.database.take_lease("[1]", 10.0)
+        there.store.database.release_lease()
+    there.store.database.take_lease("[1]", 10.0)
+    fence = there.store.database.fence
+    there.take()
+    assert there.store.database.connection.execute("SELECT fence FROM lease").fetchone()[0] > fence
+
+
+def test_a_copy_that_is_damaged_or_missing_is_refused(sides, objects):
+    here, there = sides
+    here.take()
+    here.add("a")
+    here.push()
+    content, written_s = objects.objects[here.lease.head.copy]
+    objects.objects[here.lease.head.copy] = content[:-5] + b"xxxxx", written_s
+    with pytest.raises(ServiceError, match="is damaged"):
+        read_copy(objects, here.lease.head)
+    objects.remove(here.lease.head.copy)
+    with pytest.raises(ServiceError, match="is missing"):
+        read_copy(objects, here.lease.head)
+
+
+def test_tables_of_another_raysm_are_refused(sides, objects):
+    here, there = sides
+    here.take()
+    here.add("a")
+    here.store.database.connection.execute("PRAGMA user_version = 99")
+    here.push()
+    here.lease.release()
+    with pytest.raises(InvalidRequest, match="its tables are of version 99"):
+        there.take()
+
+
+def test_a_note_that_cannot_be_read_has_the_copy_brought_anew(sides, tmp_path):
+    here, _ = sides
+    here.take()
+    here.add("a")
+    here.push()
+    here.lease.release()
+    (tmp_path / "here" / "g.shared").write_text("{")
+    here.take()
+    assert here.keys() == ["a"]
+    with contextlib.closing(sqlite3.connect(tmp_path / "here" / "g.db")) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.fixture
+def store():
+    store = Store(":memory:")
+    store.make("g", rules=Rules(), now=1.0)
+    store.add([Task(key="a"), Task(key="b")])
+    yield store
     store.database.close()
+
+
+def test_a_stop_is_a_state_of_the_grid_and_its_object_is_gone(store, objects):
+    leave_command(objects, "stop", 5.0)
+    run_commands(objects, store, 6.0)
+    assert store.grid().state == "stopping"
+    assert objects.names("") == []
+
+
+def test_a_grid_that_is_over_is_not_stopped(store, objects):
+    store.change_grid("closed", 4.0, fenced=False)
+    leave_command(objects, "stop", 5.0)
+    run_commands(objects, store, 6.0)
+    assert store.grid().state == "closed"
+
+
+def test_a_retry_after_a_stop_is_done_after_it(store, objects):
+    leave_command(objects, "retry", 7.0)
+    leave_command(objects, "stop", 5.0)
+    run_commands(objects, store, 8.0)
+    assert store.grid().state == "open"
+
+
+def test_what_failed_waits_again(store, objects):
+    store.database.connection.execute("UPDATE task SET state = 'failed' WHERE key = 'a'")
+    leave_command(objects, "retry", 5.0)
+    run_commands(objects, store, 6.0)
+    assert store.states() == {"waiting": 2}
+
+
+def test_what_nobody_knows_is_refused_and_what_a_newer_one_left_stays(store, objects):
+    with pytest.raises(InvalidRequest, match="takes stop, retry, got 'explode'"):
+        leave_command(objects, "explode", 5.0)
+    objects.put("commands/000000000005000-abcd-explode", b"")
+    run_commands(objects, store, 6.0)
+    assert objects.names("") == ["commands/000000000005000-abcd-explode"]
+
+
+def shared(folder, objects, *keys):
+    store = Store(folder / "g.db")
+    sharing = sharing_of(store, objects, folder / "g.db", lambda: objects.clock.now)
+    sharing.take()
+    store.make("g", rules=Rules(), now=1.0)
+    store.add([Task(key=key, position=number) for number, key in enumerate(keys)])
+    return store, sharing
+
+
+def test_the_secret_of_whoever_was_first_is_everybodys(objects, tmp_path):
+    here, there = tmp_path / "here.key", tmp_path / "there.key"
+    here.write_text("drawn here before it was shared")
+    share_secret(here, objects)
+    there.write_text("drawn there")
+    share_secret(there, objects)
+    assert here.read_text() == there.read_text() == "drawn here before it was shared"
+    assert stat.S_IMODE(there.stat().st_mode) == 0o600
+
+
+def test_a_copy_is_looked_at_while_its_owner_goes_on(objects, tmp_path):
+    store, sharing = shared(tmp_path, objects, "a", "b")
+    sharing.cover("")
+    copy = copied(objects, "g")
+    store.add([Task(key="c", position=2)])
+    assert copy.states() == {"waiting": 2}
+    copy.database.close()
+    sharing.cover("")
+    copy = copied(objects, "g")
+    assert copy.states() == {"waiting": 3}
+    copy.database.close()
+    store.database.close()
+
+
+def test_a_copy_whose_parts_are_removed_as_it_is_read_is_read_anew(objects, tmp_path):
+    store, sharing = shared(tmp_path, objects, "a")
+    sharing.cover("")
+    read, parts = objects.read, objects.names("copies/")
+
+    def late(name):
+        # A newer whole one has taken its place since the head was read.
+        if name in parts:
+            objects.read = read
+            return None
+        return read(name)
+
+    objects.read = late
+    copy = copied(objects, "g")
+    assert copy.states() == {"waiting": 1}
+    copy.database.close()
+    store.database.close()
+
+
+def test_a_grid_that_nobody_shared_is_not_there(objects, tmp_path):
+    with pytest.raises(InvalidRequest, match="there is no grid 'g' in s3://"):
+        copied(objects, "g")
+    store, _ = shared(tmp_path, objects)
+    with pytest.raises(InvalidRequest, match="there is no grid 'g' in s3://"):
+        copied(objects, "g")
+    store.database.close()
+
+
+ONE_TASK = Task(key="a")
+ONE_ATTEMPT = Attempt(task="a", number=1, name="g-a1", region="r", instance_type="ml", count=1)
+
+
+class FakeSharing:
+    """The lease, as a test wishes."""
+
+    def __init__(self, error=None):
+        self.asked = []
+        self._error = error
+
+    def cover(self, name):
+        self._ask(f"cover {name}")
+
+    def _ask(self, what):
+        self.asked.append(what)
+        if self._error is not None:
+            raise self._error
+
+
+def test_with_the_lease_all_is_the_regions_own():
+    region, sharing = FakeRegion("r", Clock()), FakeSharing()
+    fenced = FencedRegion(region, sharing)
+    fenced.create(ONE_TASK, ONE_ATTEMPT)
+    assert fenced.describe("g-a1").name == "g-a1"
+    assert [job.name for job in fenced.page("g-", None).jobs] == ["g-a1"]
+    assert fenced.rates(["g-a1"], "rows") == {}
+    fenced.stop("g-a1")
+    assert sharing.asked == ["cover g-a1", "cover "]
+    assert region.lives["g-a1"].asked_s is not None
+
+
+def test_without_it_nothing_is_sent_or_stopped():
+    region = FakeRegion("r", Clock())
+    region.create(ONE_TASK, ONE_ATTEMPT)
+    fenced = FencedRegion(region, FakeSharing(LeaseLost("another one runs it")))
+    with pytest.raises(LeaseLost):
+        fenced.create(ONE_TASK, ONE_ATTEMPT)
+    with pytest.raises(LeaseLost):
+        fenced.stop("g-a1")
+    assert (region.calls["create"], region.calls["stop"]) == (1, 0)
+    assert fenced.describe("g-a1").name == "g-a1"

@@ -32,14 +32,6 @@ def grid_of(script, rows, **options):
     return Grid(raysm.Script(script, args=("--lr", "{lr}")), rows=rows, **options)
 
 
-def test_a_grid_is_a_value_that_can_be_looked_at(script):
-    grid = grid_of(script, "rows.csv", count=3, spot=True, rules=raysm.Rules(retries=5))
-    request = grid.request
-    assert (request.name, request.count, request.markets, request.rules.retries) == ("train", 3, (True,), 5)
-    assert (request.regions, request.instance_types) == ((REGION,), (TYPE,))
-    assert repr(grid) == "Grid('train')"
-
-
 def test_type_and_count_are_the_clusters_where_none_are_given(script):
     cluster = raysm.Cluster("ml.p4d.24xlarge", count=10, volume_gb=100)
     request = raysm.Grid(script, rows=[{"key": "a"}], cluster=cluster, on=aws()).request
@@ -99,11 +91,6 @@ def test_a_grid_that_is_stopped_sends_nothing_more(script, fake):
     assert len(fake.submitted) == 1
 
 
-def test_a_template_that_takes_what_no_row_has_is_refused_by_the_plan(script):
-    with pytest.raises(InvalidRequest, match="lr"):
-        grid_of(script, [{"key": "a", "rl": 1}]).plan()
-
-
 def brightness(batch, scale=1.0):
     return {"brightness": [scale] * len(batch["file"])}
 
@@ -161,8 +148,3 @@ def test_a_row_that_could_not_be_predicted_is_refused_by_the_plan(fake, rows, op
     with pytest.raises(InvalidRequest, match=message):
         batch_grid(rows, fake, raysm.Batch(brightness, batch_size=8, **options)).plan()
     assert fake.submitted == []
-
-
-def test_what_has_to_be_wrapped_is_said_to_be(fake):
-    with pytest.raises(InvalidRequest, match="wrap the function"):
-        batch_grid([{"key": "a"}], fake, brightness)

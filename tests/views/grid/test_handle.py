@@ -4,18 +4,56 @@ import time
 
 import pytest
 
+import raysm
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
-from raysm.grid.attempt import TaskState
-from raysm.grid.rules import Rules
 from raysm.grid.shared.sharing import sharing_of
 from raysm.grid.store import Store, path_of
-from raysm.grid.task import Task
-from raysm.views.grid.handle import GridHandle, attach_grid
+from raysm.grid.task import Rules, Task, TaskState
+from raysm.views.grid.handle import GridHandle, attach_grid, experiments_of
+from tests.support.campaigns import ended
 from tests.support.grid_world import Clock as HandClock
 from tests.support.homes import in_home
-from tests.support.sagemaker import fake_aws
 from tests.support.shared_grids import FakeObjects
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with in_home(tmp_path):
+        folder = path_of("g").parent
+        folder.mkdir(parents=True)
+        bench = ended(folder)
+        yield bench
+        bench.store.close()
+
+
+def test_each_row_has_its_last_job_with_its_place_its_rate_and_its_dollars(bench):
+    rows = {row.task: row for row in experiments_of(bench.store)}
+    assert len(rows) == 12
+    first = rows["campaign-000"]
+    assert (first.status, first.parameters["region"]) == ("Completed", "us-east-1")
+    assert first.instances == (("ml.p4d.24xlarge", 1),)
+    assert first.metrics["images_per_s"].last == 6_000.0
+    books = sum(region.usd() for region in bench.regions.values())
+    assert sum(row.cost_usd for row in rows.values()) == pytest.approx(books)
+    assert first.duration_s > 0
+
+
+def test_what_failed_says_why_and_which_row_it_was(bench):
+    (failed,) = [row for row in experiments_of(bench.store) if row.status == "Failed"]
+    assert failed.parameters["row"] == "campaign-006"
+    assert "could not convert string" in failed.message
+    assert failed.name.endswith("-a2")
+
+
+def test_the_table_of_experiments_knows_grids_and_sorts_and_filters_them(bench):
+    jobs = raysm.jobs(grid="g")
+    assert [row.cost_usd for row in jobs.sorted_by("-cost_usd")] == sorted((row.cost_usd for row in jobs), reverse=True)
+    assert [row.task for row in raysm.jobs(grid="g", status="failed")] == ["campaign-006"]
+    assert len(raysm.jobs(grid="g", limit=5)) == 5
+    assert "us-west-2" in jobs._repr_html_()
 
 
 @pytest.fixture
@@ -63,12 +101,6 @@ def test_what_is_wished_is_found_by_whoever_runs_it(store):
     assert store.grid().state == "closed"
 
 
-def test_what_is_over_is_not_stopped(store):
-    store.change_grid("closed", 2.0, fenced=False)
-    assert attach_grid("drives").stop().stopped == ()
-    assert store.grid().state == "closed"
-
-
 def test_a_report_has_what_failed_first_and_markup_as_text(store, tmp_path):
     path = attach_grid("drives").report(tmp_path / "out.html")
     text = path.read_text()
@@ -110,8 +142,3 @@ def test_what_is_wished_of_it_is_done_where_it_runs(elsewhere):
 def test_its_rows_are_read_where_it_runs(elsewhere):
     with pytest.raises(InvalidRequest, match="extend it there, or run it here"):
         GridHandle("far", elsewhere[0]).extend()
-
-
-def test_one_that_nobody_shared_is_not_attached_to():
-    with fake_aws() as fake, pytest.raises(InvalidRequest, match="there is no grid 'none' in s3://"):
-        attach_grid("none", fake.service)

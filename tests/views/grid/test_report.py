@@ -2,11 +2,10 @@
 
 from html.parser import HTMLParser
 
-from raysm.grid.attempt import TaskState
-from raysm.grid.ledger import Money
 from raysm.grid.row import GridRow
+from raysm.grid.task import TaskState
 from raysm.views.grid.report import MOST_ROWS, report_page
-from tests.views.grid.test_screen import region, view
+from tests.views.grid.test_text import view
 
 
 def task(key, state=TaskState.DONE, reason="", **more):
@@ -47,14 +46,6 @@ def test_the_page_has_the_figures_the_regions_the_curve_and_the_rows():
         assert text in page.text
 
 
-def test_interruptions_are_a_figure_and_a_column_of_the_regions():
-    taken = view(regions=(region(interruptions=3),), money=Money(again_usd=0.25))
-    text = Page(report_page(taken, [])).text
-    assert "3interruptions, at most 0.25 USD of work done again" in text
-    assert "endedinterruptedinstances" in text
-    assert "work done again" not in Page(report_page(view(), [])).text
-
-
 def test_it_asks_nobody_for_anything():
     text = report_page(view(), [])
     page = Page(text)
@@ -82,21 +73,6 @@ def test_a_grid_that_has_not_begun_is_a_page_too():
     page = Page(report_page(view(regions=(), reasons=(), done=(), rates=(), done_per_hour=None, states={}), []))
     assert "svg" not in page.tags
     assert "0 of 0" in page.text
-
-
-def test_a_row_says_where_it_ran_and_what_it_cost():
-    page = Page(
-        report_page(view(), [task("sf", region="us-west-2", instance_type="ml.g5.xlarge", usd=1.25, rate=750.0)])
-    )
-    assert "us-west-2ml.g5.xlarge17501.25 USD" in page.text
-
-
-def test_the_rate_and_what_was_planned_are_figures_and_the_rate_is_a_curve():
-    page = Page(report_page(view(), []))
-    for text in ("3,600images/s now", "40.00 to 60.00 USDplanned", "images/s, all jobs together"):
-        assert text in page.text
-    over = Page(report_page(view(rate=None), []))
-    assert "4,800images/s at most" in over.text
 
 
 def test_a_metric_of_any_name_is_text():

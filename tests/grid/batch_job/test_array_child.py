@@ -7,9 +7,12 @@ import pytest
 from raysm.client.job.description import Status
 from raysm.contract.home import VARIABLE
 from raysm.errors import InvalidRequest
-from raysm.grid.row_job import RowJobs, slice_of
+from raysm.grid.batch_job.array_child import RowJobs, slice_of
 from raysm.grid.task import Task
 from tests.support.embedded_grids import EmbeddedGrid, embedded
+
+__all__: list[str] = []
+
 
 REGIONS = ("us-east-1", "eu-west-1")
 ROWS = [{"key": "a", "region": "us-east-1"}, {"key": "b", "region": "eu-west-1"}, {"key": "c"}]
@@ -88,11 +91,6 @@ def tasks(count):
 @pytest.mark.parametrize(("index", "keys"), [(0, ["0", "1"]), (1, ["2", "3"]), (2, ["4"])])
 def test_each_child_has_its_slice_and_the_last_one_what_is_left(index, keys):
     assert [task.key for task in slice_of(tasks(5), index, 2)] == keys
-
-
-def test_all_slices_together_are_all_rows_once():
-    keys = [task.key for index in range(4) for task in slice_of(tasks(10), index, 3)]
-    assert keys == [str(number) for number in range(10)]
 
 
 @pytest.mark.parametrize("index", [3, -1])

@@ -2,19 +2,14 @@
 
 import pytest
 
-from raysm.grid.attempt import Attempt, AttemptState
-from raysm.grid.capacity import (
-    back_off_region,
-    learn_quota,
-    read_market,
-    record_answer,
-    record_refusal,
-    record_start,
-    set_quota,
-)
+from raysm.grid.capacity import back_off_region, learn_quota, read_market, record_answer, record_refusal, record_start
 from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import Place, Quota
+from raysm.grid.task import Attempt, AttemptState
+
+__all__: list[str] = []
+
 
 PLACE = Place(region="r", instance_type="ml.m5.large")
 NO_CAPACITY = Verdict(ending=ENDINGS["CAPACITY"], reason="CapacityError")
@@ -56,12 +51,6 @@ def test_a_service_error_blocks_from_the_second_in_a_row(store, limiter):
     assert read_market(store, limiter, [], 1.0).blocked == {PLACE: 61.0}
 
 
-def test_a_place_that_gives_its_instances_begins_anew(store, limiter):
-    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
-    record_start(store, attempt())
-    assert read_market(store, limiter, [], 0.0).blocked == {}
-
-
 def test_a_quota_is_learned_with_what_others_use_of_it(store, limiter):
     store.insert(attempt(name="ours", task="other", count=1))
     words = (
@@ -71,11 +60,6 @@ def test_a_quota_is_learned_with_what_others_use_of_it(store, limiter):
     store.insert(attempt())
     learn_quota(store, attempt(), words, 5.0)
     assert read_market(store, limiter, [], 5.0).quotas == {PLACE: Quota(limit=4, used_by_others=2, source="error")}
-
-
-def test_a_quota_that_was_read_is_known(store, limiter):
-    set_quota(store, PLACE, Quota(limit=7, source="api"), 0.0)
-    assert read_market(store, limiter, [], 0.0).quotas[PLACE].limit == 7
 
 
 def test_a_region_that_does_not_answer_is_left_alone_until_it_takes_a_job(store, limiter):
@@ -91,12 +75,6 @@ def test_a_region_that_does_not_answer_is_left_alone_until_it_takes_a_job(store,
 def test_a_region_without_a_call_left_is_closed_until_there_is_one(store, limiter):
     limiter.take("r", "create", 0.0)
     assert read_market(store, limiter, ["r"], 0.0).closed == {"r": pytest.approx(2.0)}
-
-
-def test_instances_of_open_attempts_are_in_use(store, limiter):
-    store.insert(attempt())
-    store.insert(attempt(name="a2", task="u", state=AttemptState.ENDED))
-    assert read_market(store, limiter, [], 0.0).in_use == {PLACE: 2}
 
 
 def held(store, limiter):
@@ -126,9 +104,3 @@ def test_a_job_too_many_that_is_refused_says_nothing_of_what_the_place_has(store
     assert held(store, limiter) == 4
     record_refusal(store, attempt(count=1), NO_CAPACITY, 200.0)
     assert held(store, limiter) == 3
-
-
-def test_what_the_service_itself_does_wrong_is_no_lack(store, limiter):
-    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
-    record_refusal(store, attempt(), Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError"), 1.0)
-    assert held(store, limiter) is None

@@ -2,16 +2,61 @@
 
 import pytest
 
-from raysm.client.job.description import Description, Status
-from raysm.contract.job_api import TRAINING
-from raysm.grid.attempt import AGAIN, TaskState
-from raysm.grid.conclusion import billed_s, brake, conclude, refuse
+from raysm.grid.conclusion import refuse, settle
 from raysm.grid.endings import ENDINGS, Verdict
-from raysm.grid.rules import Rules
 from raysm.grid.store import Store
+from raysm.grid.task import AGAIN, Attempt, AttemptState, Rules, TaskState
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
+
+__all__: list[str] = []
+
+
+def attempt(**changes):
+    values = {
+        "task": "t", "number": 1, "name": "a1", "region": "r", "instance_type": "ml", "count": 2, "sent_s": 1.0,
+        "usd_per_hour": 36.0, "ending": "OK",
+    }  # fmt: skip
+    return Attempt(**values | changes)
+
+
+def test_what_brought_nothing_is_wasted_too(store):
+    settle(store, attempt(billable_s=100.0, ending="USER"))
+    store.add_cost(attempt(billable_s=50.0), 0.0, is_waste=True)
+    assert store.money(0).wasted_usd == store.money(0).spent_usd == pytest.approx(3.0)
+
+
+def test_spot_saves_what_was_trained_and_not_billed(store):
+    settle(store, attempt(spot=True, billable_s=40.0, training_s=100.0))
+    assert store.money(0).saved_usd == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("unknown", [{"usd_per_hour": None, "billable_s": 5.0}, {"billable_s": None}])
+def test_what_is_not_known_is_counted_as_unknown(store, unknown):
+    settle(store, attempt(**unknown))
+    assert (store.money(0).spent_usd, store.money(0).unpriced) == (0, 1)
+
+
+def test_open_attempts_are_at_stake_with_their_whole_limit(store):
+    store.insert(attempt(max_runtime_s=3_600))
+    assert store.money(0).at_stake_usd == pytest.approx(72.0)
+    assert store.money(0).worst_usd == pytest.approx(72.0)
+
+
+def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
+    store.insert(attempt(state=AttemptState.ENDED, max_runtime_s=3_600, watch_s=900.0))
+    assert store.money(899).at_stake_usd == pytest.approx(72.0)
+    assert store.money(901).at_stake_usd == 0
+
+
+def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(store):
+    settle(store, attempt(billable_s=100.0, training_s=400.0, interruptions=1, interrupted_s=100.0))
+    counted = store.money(0)
+    assert (counted.spent_usd, counted.wasted_usd, counted.again_usd) == (pytest.approx(2.0), 0, pytest.approx(0.5))
+    # What brought nothing at all is waste as a whole, once.
+    settle(store, attempt(billable_s=100.0, training_s=400.0, interrupted_s=100.0, ending="USER"))
+    assert (store.money(0).wasted_usd, store.money(0).again_usd) == (pytest.approx(2.0), pytest.approx(0.5))
 
 
 @pytest.fixture
@@ -28,30 +73,9 @@ def end(bench, name, now=None, reason="why"):
     return bench.store.task("row-0")
 
 
-def test_a_job_that_never_had_its_instances_is_billed_for_nothing():
-    assert billed_s(Description(name="j", arn="", api=TRAINING, status=Status.FAILED)) == 0
-    assert billed_s(Description(name="j", arn="", api=TRAINING, status=Status.FAILED, billable_s=7)) == 7
-
-
-def test_the_tasks_own_fault_uses_up_a_retry(bench):
-    assert end(bench, "USER").retries_left == 0
-
-
-def test_what_was_refused_waits_again_however_late_it_was(bench):
-    # Whether it is given up is said by its places, when it is to be placed again (test_ends).
-    assert end(bench, "CAPACITY", bench.clock.now + 3_700).state is TaskState.WAITING
-
-
 def test_a_wish_to_stop_is_not_answered_by_another_try(bench):
     bench.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
     assert end(bench, "USER").state is TaskState.STOPPED
-
-
-def test_of_a_job_that_is_gone_the_cost_is_unknown(bench):
-    (attempt,) = bench.store.open_attempts()
-    with bench.store.database.transaction("end"):
-        conclude(bench.store, attempt, Verdict(ending=ENDINGS["UNKNOWN"], reason="gone"), None, bench.clock.now)
-    assert bench.store.attempts()[0].usd is None
 
 
 @pytest.mark.parametrize(
@@ -78,11 +102,6 @@ def test_what_to_do_stands_in_the_first_line_of_a_reason(tmp_path):
     assert first.endswith(
         "ValueError: 0,5; the same program would fail again: correct it, or the row, then raysm grid retry"
     )
-
-
-def test_no_capacity_never_brakes(bench):
-    end(bench, "CAPACITY")
-    assert brake(bench.store, bench.store.grid()) is None
 
 
 @pytest.mark.parametrize("retries", [0, 2])

@@ -2,13 +2,37 @@
 
 import pytest
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.grid.limiter import Limiter
-from raysm.grid.local_grids import grid_names, only_grid, opened
-from raysm.grid.rules import Rules
+from raysm.grid.local_grids import forget_handover, grid_names, handover_target, keep_handover, only_grid, opened
 from raysm.grid.running import LIMITS
 from raysm.grid.store import Store, folder, path_of
+from raysm.grid.task import Rules
+from raysm.request import AWS, Local
 from tests.support.homes import in_home
+
+__all__: list[str] = []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [AWS(role="arn:aws:iam::1:role/r", region="us-west-2", bucket="b"), Local(regions=("eu-west-1",))],
+    ids=str,
+)
+def test_where_to_look_for_it_is_known_until_it_comes_back(tmp_path, target):
+    store = tmp_path / "drives.db"
+    assert handover_target(store) is None
+    keep_handover(store, target)
+    assert handover_target(store) == target
+    forget_handover(store)
+    assert handover_target(store) is None
+    forget_handover(store)
+
+
+def test_a_note_that_cannot_be_read_is_not_taken_for_none(tmp_path):
+    (tmp_path / "drives.elsewhere").write_text("{")
+    with pytest.raises(InvalidConfig):
+        handover_target(tmp_path / "drives.db")
 
 
 @pytest.fixture

@@ -2,11 +2,61 @@
 
 import pytest
 
-from raysm.grid.ledger import Money
+from raysm.grid.place import Place
+from raysm.grid.plan import Assigned, GridPlan, PlannedPlace
 from raysm.grid.snapshot import Block, RegionView, Snapshot, snapshot
-from raysm.views.grid.screen import duration, screen_lines, unpriced_note
+from raysm.grid.store import Money
+from raysm.grid.task import Task
+from raysm.views.grid.text import plan_lines, screen_lines
 from tests.support.campaigns import ended, page_of
 from tests.support.cpu import counted
+
+__all__: list[str] = []
+
+
+def place(**changes):
+    fields = {
+        "place": Place(region="us-east-1", instance_type="ml.g5.xlarge", spot=True), "rows": 3, "instances": 6,
+        "usd_per_hour": 1.408, "price_version": "v1", "price_as_of": "2026-11-01", "usd": (1.0, 10.0), "hours": 2.5,
+    }  # fmt: skip
+    return PlannedPlace(**fields | changes)
+
+
+def plan(places, assigned=(), **changes):
+    fields = {"name": "drives", "transfer_usd": 0.0, "most_usd": 99.0} | changes
+    return GridPlan(assigned=tuple(assigned), places=tuple(places), **fields)
+
+
+def impossible(key, **reasons):
+    return Assigned(task=Task(key=key), offer=None, reasons=reasons)
+
+
+def test_a_line_of_a_place_has_its_price_with_date_and_version():
+    text = plan_lines(plan([place()]))
+    assert text[0] == "grid drives: 0 rows, nothing is sent"
+    assert text[3].split("  ")[0] == "us-east-1"
+    assert "2026-11-01 (v1)" in text[3]
+    assert "1.00 to 10.00 USD" in text[3]
+
+
+def test_what_is_not_known_is_said_so():
+    lines = plan_lines(plan([place(usd_per_hour=None, price_version="", usd=None, hours=None)], most_usd=None))
+    assert "unknown" not in lines[3]
+    assert any(line.startswith("costs   unknown") for line in lines)
+    assert not any(line.startswith("at most") for line in lines)
+
+
+def test_the_dollars_of_moving_data_are_told_or_said_to_be_unknown():
+    assert any("2.00 USD of it for moving data" in line for line in plan_lines(plan([place()], transfer_usd=2.0)))
+    assert any("the column input_gb" in line for line in plan_lines(plan([place()], transfer_usd=None)))
+
+
+def test_rows_of_one_cause_are_told_once_with_the_first_keys():
+    rows = [impossible(f"k{number}", a="no quota", b="no quota") for number in range(20)]
+    lines = plan_lines(plan([], [*rows, impossible("z", a="no image", b="blocked")]))
+    assert "21 rows can run nowhere:" in lines
+    assert "  k0, k1, k2, k3, k4, k5, k6, k7 and 12 more: no quota" in lines
+    assert "  z: no image (1 places); blocked (1 places)" in lines
 
 
 def region(name="us-east-1", **changes):
@@ -41,12 +91,6 @@ def test_states_dollars_pace_and_prices_are_on_one_screen():
     assert "22.0 rows an hour; about 30 min left" in text
     assert "     2 x exit code: 1" in text
     assert "prices: v1" in text
-
-
-def test_a_line_of_a_region_has_what_waits_runs_and_has_ended():
-    (line,) = (line for line in screen_lines(view()) if line.startswith("us-east-1"))
-    assert line.split("  ")[0] == "us-east-1"
-    assert "7 OK, 1 USER" in line
 
 
 def test_a_single_failed_row_of_a_thousand_is_seen_in_the_bar():
@@ -88,26 +132,6 @@ def test_a_reason_is_told_without_its_traceback_and_with_what_to_do():
     assert "     2 x ValueError: 0,5; raysm grid retry\n" in screen(reasons=((words, 2),))
     long = "BlockFailed: block 3 failed\nTraceback (most recent call last):\n  File x\nKeyError: 'zip'"
     assert "     2 x BlockFailed: block 3 failed … KeyError: 'zip'\n" in screen(reasons=((long, 2),))
-
-
-def test_what_is_not_known_is_said():
-    text = screen(done_per_hour=None, prices=(), money=Money(unpriced=4), budget_usd=None)
-    assert "no row is done yet" in text
-    assert "costs   unknown: no price of its instances is known" in text
-    assert "the cost of 4 jobs is unknown and not in these sums" in screen(money=Money(unpriced=4))
-    assert unpriced_note(view()) == ""
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (-3, "0 s"), (600, "10 min"), (7200, "2.0 h")])
-def test_a_time_is_told_as_people_do(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_a_frame_of_four_regions_takes_less_than_fifty_milliseconds_of_cpu():
-    many = view(regions=tuple(region(f"us-east-{number}") for number in range(1, 5)), states={"done": 1000})
-    with counted() as used:
-        screen_lines(many)
-    assert used.seconds < 0.05
 
 
 @pytest.mark.long

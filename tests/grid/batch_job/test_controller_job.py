@@ -1,0 +1,303 @@
+"""A grid is handed over to AWS Batch; what cannot be is refused before anything is made."""
+
+import contextlib
+import dataclasses
+import os
+import sqlite3
+
+import pytest
+
+import raysm
+from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
+from raysm.grid.batch_job.controller_job import (
+    ControllerJob,
+    Definition,
+    SentController,
+    check_database,
+    check_inputs,
+    check_queue,
+    definition_of,
+    last_sent,
+    remember,
+    send,
+)
+from raysm.grid.local_grids import handover_target, opened
+from raysm.grid.rows.databases import Query
+from raysm.grid.rows.source import source_of
+from raysm.grid.store import path_of
+from raysm.grid.task import Rules
+from raysm.request import Input
+from raysm.views.grid.handle import attach_grid
+from tests.support.grid_world import Clock
+from tests.support.handed_over_grids import JOB, ROLE, ROWS, TYPE
+from tests.support.sagemaker import REGION
+from tests.support.shared_grids import FakeObjects
+
+__all__: list[str] = []
+
+
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:batch"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"jobQueueName": "other"}, "there is no such thing as the job queue 'controllers' in eu-west-1"),
+        (
+            {"computeEnvironmentOrder": []},
+            "is for training jobs, and runs no programs",
+        ),
+        ({"state": "DISABLED"}, "is DISABLED; enable it"),
+        ({"schedulingPolicyArn": "arn:aws:batch:x"}, "has a scheduling policy, and a controller no share"),
+    ],
+    ids=["none", "of training jobs", "disabled", "shares"],
+)
+def test_a_queue_that_runs_no_controller_is_refused(laptop, changes, message):
+    laptop.batch.queue |= changes
+    with pytest.raises(InvalidRequest, match=message):
+        check_queue(JOB, laptop.service)
+
+
+def test_without_a_definition_an_image_is_needed_to_register_one(laptop):
+    job = ControllerJob(job_queue="controllers", job_definition="none")
+    with pytest.raises(InvalidRequest, match="no active job definition 'none' in eu-west-1, and no image to register"):
+        definition_of(job, laptop.service)
+
+
+def test_a_definition_without_a_role_is_refused_where_jobs_are_billed(laptop):
+    laptop.define("bare")
+    del laptop.batch.definitions[-1]["containerProperties"]["jobRoleArn"]
+    with pytest.raises(InvalidRequest, match="the job definition 'bare' has no jobRoleArn"):
+        definition_of(ControllerJob(job_queue="controllers", job_definition="bare"), laptop.service)
+    with pytest.raises(InvalidRequest, match="by a role of its own: name it beside the image"):
+        definition_of(ControllerJob(job_queue="controllers", image=IMAGE), laptop.service)
+
+
+def test_a_definition_of_several_containers_is_refused(laptop):
+    laptop.batch.definitions.append({"jobDefinitionName": "many", "revision": 1, "ecsProperties": {}})
+    with pytest.raises(InvalidRequest, match="has no containerProperties: a controller is one container"):
+        definition_of(ControllerJob(job_queue="controllers", job_definition="many:1"), laptop.service)
+
+
+def test_of_an_image_a_definition_is_registered_once(laptop):
+    job = ControllerJob(job_queue="controllers", job_definition="own", image=IMAGE, job_role=ROLE, execution_role=ROLE)
+    made = definition_of(job, laptop.service).made(laptop.service)
+    registered = laptop.batch.definitions[-1]
+    assert made.endswith("job-definition/own:2")
+    assert registered["platformCapabilities"] == ["FARGATE"]
+    container = registered["containerProperties"]
+    assert (container["image"], container["jobRoleArn"], container["executionRoleArn"]) == (IMAGE, ROLE, ROLE)
+    # The next grid's is the same.
+    assert definition_of(job, laptop.service).made(laptop.service) == "own"
+    assert laptop.batch.definitions[-1] is registered
+
+
+def test_a_controller_of_fargate_has_a_public_address_where_it_is_asked_for_and_else_none(laptop):
+    roles = {"image": IMAGE, "job_role": ROLE, "execution_role": ROLE}
+    job = ControllerJob(job_queue="controllers", job_definition="own", assign_public_ip=True, **roles)
+    addressed = definition_of(job, laptop.service)
+    assert addressed.container["networkConfiguration"] == {"assignPublicIp": "ENABLED"}
+    addressed.made(laptop.service)
+    # Who asks for none is not given the definition that has one.
+    job = ControllerJob(job_queue="controllers", job_definition="own", **roles)
+    bare = definition_of(job, laptop.service)
+    assert bare.container["networkConfiguration"] == {"assignPublicIp": "DISABLED"}
+    assert bare.registration is not None
+
+
+SENT = SentController(id="id-1", queue="controllers", region="eu-west-1")
+
+
+@pytest.fixture
+def objects():
+    return FakeObjects(Clock())
+
+
+def test_the_one_that_was_submitted_last_is_found_by_any_machine(objects):
+    assert last_sent(objects) is None
+    remember(SentController(id="id-0", queue="controllers", region="eu-west-1"), objects)
+    remember(SENT, objects)
+    assert last_sent(objects) == SENT
+
+
+def test_what_is_kept_and_cannot_be_read_is_said(objects):
+    objects.put("batch-job.json", b"{")
+    with pytest.raises(InvalidConfig, match=r"batch-job\.json in .* cannot be read"):
+        last_sent(objects)
+
+
+@pytest.mark.parametrize(("status", "is_open"), [("RUNNABLE", True), ("RUNNING", True), ("SUCCEEDED", False)])
+def test_it_is_open_until_batch_says_that_it_has_ended(laptop, status, is_open):
+    laptop.batch.submitted.append({})
+    laptop.batch.status = status
+    assert SENT.is_open(laptop.service) is is_open
+    SENT.check(laptop.service)
+
+
+def test_one_that_has_failed_says_why_and_where_its_lines_are(laptop):
+    laptop.batch.submitted.append({})
+    laptop.batch.status, laptop.batch.reason = "FAILED", "CannotPullContainerError"
+    with pytest.raises(ServiceError, match=r"id-1 .* has failed: CannotPullContainerError; .* /aws/batch/job"):
+        SENT.check(laptop.service)
+
+
+BARE = Definition(name="own", container={})
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "message"),
+    [
+        ({"inputs": {"data": "drives/"}}, [{"key": "a", "lr": 1}], "the input 'data' is 'drives/', a path of this"),
+        ({"inputs": {"data": Input("./x")}}, [{"key": "a", "lr": 1}], r"the input 'data' is './x'"),
+        ({}, [{"key": "a", "lr": 1, "input_data": "a.csv"}], r"row 1 \(a\): its input 'data' is 'a.csv'"),
+    ],
+    ids=["of all rows", "as a value", "of a row"],
+)
+def test_a_path_of_this_machine_is_refused(laptop, options, rows, message):
+    with pytest.raises(InvalidRequest, match=message):
+        check_inputs(laptop.planned(rows, options=options))
+
+
+def test_what_lies_in_s3_or_is_anothers_result_is_reached(laptop):
+    rows = [{"key": "a", "lr": 1, "input_data": "s3://drives/a"}]
+    check_inputs(laptop.planned(rows, options={"inputs": {"more": "job:first/data", "key": "s3://drives/{key}"}}))
+
+
+@contextlib.contextmanager
+def variable(name, value):
+    os.environ[name] = value
+    try:
+        yield f"env:{name}"
+    finally:
+        os.environ.pop(name)
+
+
+def written_back(laptop, on):
+    source = source_of(Query("SELECT key, lr FROM drives", on=on))
+    return dataclasses.replace(laptop.request(), source=source, rules=Rules(write_back=True))
+
+
+def test_a_database_of_this_machine_is_not_written_back_to(laptop, tmp_path):
+    with pytest.raises(InvalidRequest, match=r"campaigns\.db is of this machine, where no Batch job can write back"):
+        check_database(written_back(laptop, str(tmp_path / "campaigns.db")), BARE)
+    with variable("RAYSM_TEST_URL", "sqlite:///campaigns.db") as name, pytest.raises(InvalidRequest, match="of this"):
+        check_database(written_back(laptop, name), BARE)
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        with pytest.raises(InvalidRequest, match="to an open connection"):
+            check_database(written_back(laptop, connection), BARE)
+    with pytest.raises(InvalidRequest, match="to an address with a password"):
+        check_database(written_back(laptop, "postgresql://user:secret@db.example.com/campaigns"), BARE)
+
+
+def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop):
+    with variable("RAYSM_TEST_URL", "postgresql://user:secret@db.example.com/campaigns") as name:
+        request = written_back(laptop, name)
+        with pytest.raises(InvalidRequest, match="the variable RAYSM_TEST_URL says, which .* 'own' does not have"):
+            check_database(request, BARE)
+        secret = {"name": "RAYSM_TEST_URL", "valueFrom": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x"}
+        check_database(request, Definition(name="own", container={"secrets": [secret]}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"job_queue": ""}, "the job queue of a controller is named by its name or ARN, got ''"),
+        ({"job_definition": "a b"}, "a job definition is named by .*, got 'a b'"),
+        ({"job_role": "me", "image": "raysm"}, "job_role is the ARN of a role, .*, got 'me'"),
+        ({"job_role": ROLE}, "job_role is of a definition that raysm registers, which needs an image too"),
+        ({"execution_role": ROLE}, "execution_role is of a definition"),
+        ({"job_definition": "own:3", "image": "raysm"}, "'own:3' is one that there is: give a name without a revision"),
+        (
+            {"assign_public_ip": True, "image": "raysm", "job_role": ROLE},
+            "assign_public_ip is of a controller on Fargate, and there is no execution_role",
+        ),
+        ({"attempts": 11}, "attempts of a controller are 1 to 10, got 11"),
+    ],
+    ids=[
+        "queue",
+        "definition",
+        "role",
+        "role alone",
+        "execution role alone",
+        "revision and image",
+        "address",
+        "attempts",
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_value(fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        ControllerJob(**{"job_queue": "controllers"} | fields)
+
+
+def nothing_was_made(laptop):
+    return not laptop.batch.submitted and not path_of("drives").exists()
+
+
+def test_the_job_takes_the_grid_up_and_is_started_again_unless_it_says_itself_that_it_is_over(laptop):
+    sent = send(laptop.planned(), JOB, laptop.services)
+    (call,) = laptop.batch.submitted
+    assert sent.id == "id-1"
+    assert (call["jobQueue"], call["jobDefinition"]) == ("controllers", "raysm-grid-controller")
+    command = call["containerOverrides"]["command"]
+    assert command[:5] == ["python3", "-m", "raysm", "grid", "take-up"]
+    assert command[6:] == ["--on", "aws"]
+    assert call["retryStrategy"]["attempts"] == 10
+    assert {(rule["onExitCode"], rule["action"]) for rule in call["retryStrategy"]["evaluateOnExit"]} == {
+        ("2", "EXIT"),
+        ("3", "EXIT"),
+    }
+
+
+def test_its_rows_are_in_its_record_and_no_job_was_sent(laptop):
+    laptop.send()
+    assert laptop.fake.sagemaker.sent == []
+    # By the target alone, as another machine finds it.
+    assert attach_grid("drives", laptop.service).status().states == {"waiting": 2}
+    assert handover_target(path_of("drives")) == laptop.request().template.target
+
+
+def test_while_a_batch_job_is_open_there_is_no_second_one(laptop):
+    laptop.send()
+    with pytest.raises(InvalidRequest, match="has a controller already, the Batch job id-1 of the queue controllers"):
+        laptop.send()
+    laptop.batch.status = "FAILED"
+    assert laptop.send([{"key": "c", "lr": 0.3}]).id == "id-2"
+    assert attach_grid("drives", laptop.service).status().states == {"waiting": 3}
+
+
+def test_a_grid_that_is_over_takes_no_job(laptop, tmp_path):
+    laptop.send()
+    laptop.batch.status = "SUCCEEDED"
+    running = laptop.take_up(tmp_path / "job")
+    with running.store.database.transaction("test", fenced=False):
+        running.store.database.connection.execute("UPDATE task SET state = 'done'")
+    running.close()
+    assert laptop.send() is None
+    assert len(laptop.batch.submitted) == 1
+    assert handover_target(path_of("drives")) is None
+
+
+def test_what_a_batch_job_does_not_reach_is_refused(laptop):
+    with pytest.raises(InvalidRequest, match="leave --no-shared"):
+        laptop.send(shared=False)
+    with pytest.raises(InvalidRequest, match="a path of this machine"):
+        laptop.send(options={"inputs": {"data": "drives/"}})
+    with pytest.raises(InvalidRequest, match="write_back needs rows from a query"):
+        laptop.send(rules=Rules(write_back=True))
+    assert nothing_was_made(laptop)
+
+
+def test_from_python_it_is_one_call_and_the_handle_goes_on(laptop):
+    request = laptop.request()
+    grid = raysm.Grid(
+        request.template.workload, rows=ROWS, name="drives", regions=(REGION,), instance_type=TYPE, on=laptop.service
+    )
+    assert grid.submit(JOB) == "id-1"
+    assert grid.status().states == {"waiting": 2}
+    assert grid.stop().has_controller
+    # In the bucket, where the controller finds it, and not in the file that it left here.
+    assert attach_grid("drives", laptop.service).status().state == "open"
+    with opened("drives") as store:
+        assert store.grid().state == "open"
+    with pytest.raises(InvalidRequest, match="extend it there"):
+        grid.extend([{"key": "c", "lr": 0.3}])
