@@ -35,7 +35,7 @@ from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import MissingDependency, RaysmError
 from raysm.grid.local_grids import grid_names, opened
 from raysm.views.dashboard.server import Answer, LocalServer, check_aiohttp
-from raysm.views.grid.experiments import experiments_of
+from raysm.views.grid.handle import experiments_of
 
 if TYPE_CHECKING:
     from aiohttp import web
