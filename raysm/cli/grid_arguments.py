@@ -12,31 +12,31 @@ from raysm.grid.batch_job.controller_job import DEFINITION
 __all__ = ["add_grid"]
 
 ASKING = {
-    "plan": "show a grid's places, costs and hours, and the rows that cannot run; sends nothing",
+    "plan": "show a grid's places, costs and hours, and rows that cannot run; sends nothing",
     "run": "run a job for each row until all are done; the same command continues a grid",
-    "row": "send the job of one row, by its index, in a child of an AWS Batch array: once, also if Batch retries it",
+    "row": "send the job of one row, by its index, in a child of an AWS Batch array; a retried child sends none twice",
 }
-"""Verbs that take a whole grid, and what they do."""
+"""Verbs that take a file or script, with their help."""
 
 NAMING = {
     "status": "show a grid's states by region, costs, blocked places and time left",
     "watch": "update the status until the grid is done",
     "list": "list the grids of this machine with their states",
     "rows": "list a grid's rows with state, number of jobs, last job and reason",
-    "result": "bring what one row has left, by the row's key",
+    "result": "fetch the result of one row, by the row's key",
     "report": "write the status as one HTML file that needs no network",
-    "table": "write the tables that the rows have left (predictions, say) as one Parquet file with the rows' keys",
-    "stop": "stop a grid: no further job is sent, and the open ones are stopped",
+    "table": "write the tables of all rows (predictions, for example) as one Parquet file with the rows' keys",
+    "stop": "stop a grid: no further job is sent, and open jobs are stopped",
     "retry": "queue a grid's failed rows again, for the next run",
     "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
 }
-"""Verbs that take the name of a grid that there is."""
+"""Verbs that take the name of an existing grid."""
 
 UNNAMED = ("status", "watch")
-"""Verbs that take the only grid that there is where none is named."""
+"""Verbs that take the only grid if none is named."""
 
 OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
-"""Options of jobs that a grid has otherwise, by their paths."""
+"""Options of jobs that a grid has in another form, by their paths."""
 
 
 def add_grid(commands: Any) -> None:
@@ -79,52 +79,59 @@ def add_grid(commands: Any) -> None:
 
 
 def _add_controller(verb: Any) -> None:
-    job = verb.add_argument_group("controller", "what runs the grid in the place of this process")
+    job = verb.add_argument_group("controller", "what runs the grid instead of this process")
     job.add_argument(
         "--via",
         choices=("batch",),
-        help="one job of AWS Batch, which goes on without this machine, and is started again where its host is lost",
+        help="a job of AWS Batch, which runs without this machine, and is started again if its host is lost",
     )
-    job.add_argument("--job-queue", metavar="NAME", help="its job queue, of EC2 or Fargate; needed")
+    job.add_argument("--job-queue", metavar="NAME", help="its job queue, of EC2 or Fargate; required")
     job.add_argument(
         "--job-definition",
         metavar="NAME[:REVISION]",
         help=f"its job definition (default {DEFINITION}); with --job-image it is registered",
     )
-    job.add_argument("--job-image", metavar="URI", help="an image with raysm: containers/Dockerfile.batch")
-    job.add_argument("--job-role", metavar="ARN", help="the role by which it sends jobs, of the image's definition")
     job.add_argument(
-        "--execution-role", metavar="ARN", help="the role by which Fargate brings the image (default: a queue of EC2)"
+        "--job-image", metavar="URI", help="an image with raysm, for example of containers/Dockerfile.batch"
+    )
+    job.add_argument("--job-role", metavar="ARN", help="the role by which it sends jobs, with --job-image")
+    job.add_argument(
+        "--execution-role", metavar="ARN", help="the role by which Fargate pulls the image (default: a queue of EC2)"
     )
     job.add_argument(
         "--assign-public-ip",
         action="store_true",
         default=None,
-        help="with a public address, for Fargate's public subnets",
+        help="give it a public address, for public subnets of Fargate",
     )
 
 
 def _add_taking_up(verbs: Any) -> None:
-    text = "a grid that was handed over, until it is over: what the job of --via batch runs"
-    verb = verbs.add_parser("take-up", help=text, description=f"Go on with {text}.", allow_abbrev=False)
+    text = "a grid that was handed over, until it is done; the job of --via batch runs this"
+    verb = verbs.add_parser("take-up", help=text, description=f"Continue {text}.", allow_abbrev=False)
     verb.set_defaults(is_scripted=False)
-    verb.add_argument("uri", metavar="URI", help="of what was handed over, as the Batch job names it")
+    verb.add_argument("uri", metavar="URI", help="URI of the handover")
     add_target(verb)
 
 
 def _add_index(verb: Any) -> None:
     child = verb.add_argument_group("child")
     child.add_argument(
-        "--index", type=_index, required=True, metavar="N", help="of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
+        "--index",
+        type=_index,
+        required=True,
+        metavar="N",
+        help="index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX",
     )
     child.add_argument("--per-child", type=int, default=1, metavar="K", help="rows of each child (default 1)")
-    child.add_argument("--wait", action="store_true", help="until they end; the exit code says whether all are done")
+    child.add_argument(
+        "--wait", action="store_true", help="wait until the jobs end; the exit code says whether all are done"
+    )
 
 
 def _index(text: str) -> int:
-    # Not int(): that takes -1, and would have Python's own words for an empty one.
     if not text.isdecimal():
-        # What the shell makes of the variable outside of an array is an empty word.
+        # Outside of an array the variable is empty.
         raise argparse.ArgumentTypeError(
             f"--index takes a whole number from 0, got {text!r}; AWS Batch sets AWS_BATCH_JOB_ARRAY_INDEX only in "
             "the children of an array job"
@@ -135,38 +142,37 @@ def _index(text: str) -> int:
 def _add_naming(verbs: Any) -> None:
     for name, text in NAMING.items():
         verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-        # Behind -- stands the script's, and these have none.
+        # Only scripts have arguments after --.
         verb.set_defaults(is_scripted=False)
-        # Of one grid alone the name need not be known.
         if name != "list":
-            verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="of the grid")
+            verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="name of the grid")
         if name == "result":
-            verb.add_argument("key", metavar="KEY", help="of the row")
+            verb.add_argument("key", metavar="KEY", help="key of the row")
             verb.add_argument(
-                "--output", type=Path, metavar="DIR", help="a folder for its files (default: where they are)"
+                "--output", type=Path, metavar="DIR", help="folder for its files (default: where they are)"
             )
         if name == "rows":
             verb.add_argument(
                 "--state", metavar="STATE", help="only rows in this state: waiting, placed, done, failed, …"
             )
         if name == "report":
-            verb.add_argument("--html", type=Path, metavar="FILE", help="where it is written (default: NAME.html)")
+            verb.add_argument("--html", type=Path, metavar="FILE", help="the file (default: NAME.html)")
         if name == "table":
-            verb.add_argument("--output", type=Path, metavar="FILE", help="where it is written (default: NAME.parquet)")
+            verb.add_argument("--output", type=Path, metavar="FILE", help="the file (default: NAME.parquet)")
             verb.add_argument("--column", metavar="NAME", help="name of the column with the rows' keys (default key)")
             verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
         if name == "extend":
-            _add_rows(verb.add_argument_group("rows", "from elsewhere than the grid's own source"))
+            _add_rows(verb.add_argument_group("rows", "another source than the grid's own"))
         if name not in ("extend", "list"):
             verb.add_argument(
-                "--shared", action="store_true", help="a grid of another machine, from its copy in the bucket of --on"
+                "--shared", action="store_true", help="a grid of another machine, by its copy in the bucket of --on"
             )
             add_target(verb)
         verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_request(verb: Any) -> None:
-    verb.add_argument("what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script that every row runs")
+    verb.add_argument("what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script of all rows")
     _add_rows(verb.add_argument_group("rows"))
     places = verb.add_argument_group("places")
     places.add_argument(
@@ -193,7 +199,7 @@ def _add_request(verb: Any) -> None:
         "--move-data", action="store_true", default=None, help="allow rows to run in another region than their data"
     )
     rules = verb.add_argument_group("rules")
-    rules.add_argument("--name", help="of the grid (default: the file's or script's)")
+    rules.add_argument("--name", help="name of the grid (default: the file's or script's)")
     rules.add_argument("--budget", type=float, metavar="USD", help="dollars that the grid never exceeds")
     rules.add_argument("--parallel", type=int, metavar="N", help="jobs at a time (default 200)")
     rules.add_argument(
@@ -204,7 +210,7 @@ def _add_request(verb: Any) -> None:
     rules.add_argument(
         "--shared",
         action=argparse.BooleanOptionalAction,
-        help="keep the grid in the target's bucket too, for other machines to see and continue (default: on AWS)",
+        help="copy the grid to the target's bucket, for other machines to see and continue it (default: on AWS)",
     )
     rules.add_argument(
         "--retries",
@@ -231,9 +237,9 @@ def _add_rows(rows: Any) -> None:
         type=names,
         default=[],
         metavar="A,B",
-        help="names of the columns, of a .csv, .tsv or .txt whose first line is a row: region,input_data",
+        help="names of the columns of a .csv, .tsv or .txt whose first line is a row: region,input_data",
     )
     rows.add_argument(
         "--param", action="append", default=[], metavar="NAME=VALUE", help="value of :NAME in the query; repeatable"
     )
-    rows.add_argument("--max-rows", type=int, metavar="N", help="more are refused (default 10000)")
+    rows.add_argument("--max-rows", type=int, metavar="N", help="most rows of the source (default 10000)")
