@@ -42,7 +42,7 @@ class RegionView:
     """GPUs of these instances, if their types are known."""
     money: Money
     """Its costs."""
-    rate: float | None
+    rate: float | None = None
     """The rate of all running jobs together; None if none has reported one lately."""
     closed_until_s: float | None = None
     """Until when nothing is sent there; None if it takes jobs."""

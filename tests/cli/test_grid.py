@@ -60,7 +60,7 @@ def test_outside_of_an_array_there_is_no_index_and_that_is_said(array_folder, in
 def test_a_child_has_at_least_one_row(array_folder):
     asked = arguments_of("--rows", "array.txt", "--columns", "region,input_data", "--index", "0", "--per-child", "0")
     with pytest.raises(InvalidRequest, match="--per-child is 1 or more, got 0"):
-        run(request_of(asked), asked, None)
+        run(asked, None)
 
 
 ROLE = "arn:aws:iam::123456789012:role/controllers"

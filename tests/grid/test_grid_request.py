@@ -191,7 +191,7 @@ def test_the_same_number_as_text_is_no_difference(joined, caplog):
 
 def test_what_a_program_gave_cannot_be_read_again(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
-    with pytest.raises(InvalidRequest, match="a program gave this joined its rows"):
+    with pytest.raises(InvalidRequest, match="a program gave this grid its rows"):
         extend(store)
     store.close()
 

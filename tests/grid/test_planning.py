@@ -95,11 +95,11 @@ class Regions:
 
 
 def prices_in(services):
-    return prices_of(map(services, map(Local().in_region, REGIONS)))
+    return prices_of(map(services, (Local(regions=(name,)) for name in REGIONS)))
 
 
 def quotas_in(services):
-    return ask_quotas(map(services, map(Local().in_region, REGIONS)), (TYPE,), (False,))
+    return ask_quotas(map(services, (Local(regions=(name,)) for name in REGIONS)), (TYPE,), (False,))
 
 
 def test_prices_are_those_that_the_regions_themselves_tell():

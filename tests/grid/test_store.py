@@ -45,8 +45,6 @@ def test_a_long_name_is_cut_and_still_begins_as_the_user_wrote_it(record):
     assert prefix == "drives-2026-october-and-abcdef-"
 
 
-
-
 LARGE = ("attempt", "task", "event")
 """Tables that grow with the rows of a grid."""
 
