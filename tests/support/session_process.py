@@ -12,6 +12,7 @@ from pathlib import Path
 
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.output import routed
+from raysm.workloads.session.shell import show_figures_inline
 from tests.support.sessions import Served
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,7 @@ def serving(folder):
 
 def main(folder):
     """Serve."""
+    show_figures_inline()
     cells = Cells("algo-1")
     server = Served(folder, cells=cells)
 

@@ -27,6 +27,13 @@ OPEN = """
 from tests.support.stub_job import near
 digits = near({folder!r}, {port})"""
 
+RICH = """%%raysm
+from IPython.display import HTML
+print("before")
+shown = display(HTML("<b>one</b>"), display_id=True)
+print("between")
+display({"a": 1})"""
+
 
 def steps(folder, port):
     return {
@@ -40,6 +47,13 @@ def steps(folder, port):
         "interrupt": {"code": SLEEPS, "when": "sleeping", "interrupt": True},
         "kept": "%%raysm\nkept * 2",
         "shown": "%%raysm\nclass Page:\n    def _repr_html_(self):\n        return '<b>page</b>'\nPage()",
+        "rich": RICH,
+        "magic": "%%raysm\n%timeit -n 1 -r 1 1 + 1\n!echo from the shell\nlen?",
+        "figure": "%%raysm\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()",
+        "bar": "%%raysm\nfrom tqdm.auto import tqdm\nfor _ in tqdm(range(3)): pass",
+        "asks": "%%raysm\ninput('name? ')",
+        "awaits": "%%raysm\nimport asyncio\nawait asyncio.sleep(0, 'awaited')",
+        "executed": "cell = digits.exec('print(1); display(2); 3')\n[cell.text, len(cell.outputs), repr(cell.result)]",
         "push": "a, b = 3, [4]\nboth = 0",
         "pushed": "%%raysm --push a,b --pull both\nboth = [a, *b]",
         "pulled": "both",
@@ -166,3 +180,26 @@ def test_the_token_is_nowhere_in_what_a_notebook_keeps(answers):
 
 def test_it_is_closed(answers):
     assert answers["close"]["stdout"] == "the session digits is closed\n"
+
+
+def test_what_a_cell_displays_arrives_in_every_form(answers):
+    first, second = answers["rich"]["results"]
+    assert first["text/html"] == "<b>one</b>"
+    assert second["text/plain"] == "{'a': 1}"
+    assert answers["rich"]["stdout"] == "before\nbetween\n"
+    assert answers["figure"]["results"][0]["image/png"].startswith("iVBOR")
+
+
+def test_a_cell_is_that_of_ipython(answers):
+    assert "loop (mean" in answers["magic"]["stdout"]
+    assert "from the shell" in answers["magic"]["stdout"]
+    assert "Return the number of items" in answers["magic"]["results"][0]["text/plain"]
+    assert "3/3" in answers["bar"]["stderr"]
+    assert answers["awaits"]["results"][0]["text/plain"] == "'awaited'"
+    (told,) = plain(answers["asks"]["traceback"]).splitlines()
+    assert "input() does not work in a session" in told
+
+
+def test_a_cell_that_is_executed_by_a_call_returns_all_of_it(answers):
+    result = answers["executed"]["results"][-1]["text/plain"]
+    assert result == r"['1\n2\n3\n', 3, '3']"
