@@ -97,6 +97,8 @@ Route = Callable[[], Output | None]
 class StandIn(io.TextIOBase):
     """Stands for one stream of the process; a subclass says where texts go."""
 
+    encoding = "utf-8"  # tqdm and IPython fall back to ASCII without
+
     def __init__(self, name: str, original: TextIO) -> None:
         self._name, self._original = name, original
 
