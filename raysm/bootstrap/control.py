@@ -169,7 +169,7 @@ class HeadControl:
 
         Args:
             token: The job's secret.
-            identity: What every worker must have too.
+            identity: The identity that every worker must have too.
             hosts: The workers' names, without the head's.
             report: Called in the event loop with each ``Report``.
             silence_s: Seconds for which a worker may say nothing.
@@ -379,7 +379,7 @@ async def join(
         token: The job's secret.
         host: This instance's name.
         head: The head's name.
-        identity: What this instance has.
+        identity: This instance's identity.
         silence_s: Seconds for which the head may say nothing.
         beat_s: Seconds between heartbeats.
         clock: Seconds that never go back.

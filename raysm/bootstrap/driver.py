@@ -103,8 +103,8 @@ class DriverRun:
 
         Args:
             instance: The head.
-            children: Of the head.
-            address: Of the cluster; None starts a driver that waits until there is one.
+            children: The processes of the head.
+            address: The cluster's address; None starts a driver that waits until there is one.
             report: Called in the event loop when the driver has ended.
         """
         self._instance = instance

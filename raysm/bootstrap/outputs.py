@@ -57,7 +57,7 @@ def complete_manifest(model: Path, files: Iterable[ResultFile]) -> None:
 
     Args:
         model: The head's model folder. The manifest in it may be the user's own, which stays as it is.
-        files: What the workers described.
+        files: The files the workers described.
     """
     manifest = own_manifest(model)
     if manifest is None:
@@ -86,9 +86,9 @@ def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[
     """Remove or move files whose names other instances own; return messages about them.
 
     Args:
-        paths: Of this instance.
+        paths: This instance's paths.
         host: Its name.
-        files: What ``read_outputs`` returned.
+        files: The files ``read_outputs`` returned.
         keys: The keys of those that others have.
     """
     clashing = [files[key] for key in keys if key in files]

@@ -92,7 +92,7 @@ def install(payload: Payload, packages: MissingPackages, site: Path, environ: Ma
 
     Args:
         payload: Its wheels are searched first, and its request names the index.
-        packages: What ``find_missing_packages`` returned.
+        packages: The packages ``find_missing_packages`` returned.
         site: The folder; it is created.
         environ: The environment variables of this process.
 

@@ -49,9 +49,9 @@ def detect_capacity(environment: Environment, inherited: Mapping[str, str], root
     """Return what this instance has, or what its variables say instead.
 
     Args:
-        environment: What this instance was told.
+        environment: This instance's environment.
         inherited: The environment variables, for ``CUDA_VISIBLE_DEVICES``.
-        root: Where ``sys``, ``proc`` and ``dev`` lie.
+        root: The folder that holds ``sys``, ``proc`` and ``dev``.
     """
     memory_bytes = environment.memory_bytes or resources.memory_limit(root)
     shared = root / SHARED_MEMORY.relative_to("/")
@@ -95,13 +95,13 @@ def start_arguments(
     """Return the arguments of the ``ray`` command that starts this instance's node.
 
     Args:
-        environment: What this instance was told.
-        cluster: What was asked for.
-        ports: Where to listen.
-        capacity: What to offer; nothing of it on a head that only coordinates.
+        environment: This instance's environment.
+        cluster: The cluster that was asked for.
+        ports: The ports to listen on.
+        capacity: The resources to offer; none on a head that only coordinates.
         head_address: ``IP:port`` of the GCS to join, or LATER; None makes this node the head.
         node_address: This node's IP address; None lets Ray find it.
-        log_monitor: Whether drivers are sent what workers write.
+        log_monitor: Send drivers what workers write.
     """
     host = environment.current
     rank = environment.ranked(cluster).index(host)

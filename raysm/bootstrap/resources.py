@@ -43,7 +43,7 @@ def count_cpus(root: Path = ROOT, affinity: int | None = None) -> int:
     """Return the whole CPUs that this container may use, at least 1.
 
     Args:
-        root: Where ``sys/fs/cgroup`` lies.
+        root: The folder that holds ``sys/fs/cgroup``.
         affinity: CPUs that the scheduler allows; None asks it.
     """
     if affinity is None:

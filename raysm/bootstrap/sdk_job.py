@@ -55,8 +55,8 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
 
     Args:
         drivers: raysm's driver folder in the channel ``sm_drivers``.
-        environment: What the service tells.
-        folder: Where to write.
+        environment: The variables the service sets.
+        folder: The folder to write to.
 
     Raises:
         InvalidConfig: The SDK's files are missing, or name no Python script.

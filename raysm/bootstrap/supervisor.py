@@ -29,7 +29,7 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
 
     Args:
         environ: The environment variables; None are those of this process.
-        commands: What it runs; None is Ray and the driver.
+        commands: The commands it runs; None is Ray and the driver.
 
     Returns:
         The exit code of this instance's first process.

@@ -137,8 +137,8 @@ def user_variables(
     A value of more than 128 KiB is left out: the system would refuse to start the process.
 
     Args:
-        environment: What the service tells.
-        request: What is asked for.
+        environment: The variables the service sets.
+        request: The job's request.
         source: Folder of the user's source.
         cpus: CPUs of this instance.
         gpus: GPUs of this instance.

@@ -92,7 +92,7 @@ class Tuning:
 
     Attributes:
         name: Its name.
-        metric: What counts.
+        metric: The metric that counts.
         mode: The direction: ``min`` or ``max``.
     """
 
@@ -212,7 +212,7 @@ def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
 
     Args:
         name: The tuning job's name.
-        on: Where it is; None is the embedded SageMaker of this machine.
+        on: The target that has it; None is the embedded SageMaker of this machine.
 
     Raises:
         JobNotFound: There is no tuning job of that name.
@@ -271,7 +271,7 @@ def request_of(
         sweep: The sweep that it runs.
         training: The parameters of CreateTrainingJob for the whole sweep as one job.
         options: The options of the tuning job.
-        takes_files: Whether the target takes ``file://`` where the API wants ``s3://``.
+        takes_files: True where the target takes ``file://`` where the API wants ``s3://``.
 
     Raises:
         InvalidRequest: The service cannot do what is asked for.
@@ -441,7 +441,7 @@ def tune(
     AWS's framework images; neither was seen on AWS.
 
     Args:
-        sweep: What is tried; its space are ranges.
+        sweep: The sweep to try; its space holds ranges.
         parallel: Trials at a time, at most.
         parents: Earlier tuning jobs, up to five, from which the search learns before it begins.
         on: As for ``submit``.

@@ -252,10 +252,10 @@ async def connect_proved(host: str, port: int, *, token: str, server_port: int) 
     """Return a connection whose other end has proved that it has the token.
 
     Args:
-        host: Where to connect to: this machine, where the server or a tunnel to it listens.
+        host: The host to connect to: this machine, where the server or a tunnel to it listens.
         port: There.
         token: The job's.
-        server_port: Where the server itself listens, on its own loopback.
+        server_port: The port on which the server itself listens, on its own loopback.
 
     Raises:
         NotProved: What listens there does not know the token; it was not told.

@@ -86,7 +86,7 @@ class Mirror:
             say: Called once with a message if the place cannot be written.
             pause_s: Seconds between two calls.
             later_s: Seconds before the next try after a failure.
-            place: Where it is written; None is the run's own place.
+            place: The folder it is written to; None is the run's own place.
         """
         self._run, self._say, self._pause_s, self._later_s = run, say, pause_s, later_s
         self._lock = threading.Lock()

@@ -193,7 +193,7 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     """Write, in an instance, the payload of a job that came without: it points at the source where that lies.
 
     Args:
-        request: What is asked for; a script's path is relative to ``source``.
+        request: The job's request; a script's path is relative to ``source``.
         folder: Must not exist yet.
         source: The user's source.
         token_file: The job's secret, the same in every instance.

@@ -132,7 +132,7 @@ def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterato
     Args:
         operation: ``CreateTrainingJob``.
         parameters: Its parameters, JSON values, or times as boto3 takes them.
-        takes_files: Whether it is for the embedded SageMaker, which takes ``file://`` for ``s3://``.
+        takes_files: True for the embedded SageMaker, which takes ``file://`` for ``s3://``.
     """
     shape = service_model().operation_model(operation).input_shape
     yield from violations_in(parameters, shape, takes_files=takes_files)

@@ -64,9 +64,9 @@ async def relay(
 
     Args:
         request: The browser's.
-        session: Of ``open_relay``.
-        url: Where to, quoted as it came.
-        headers: What the other server is told beside the browser's own.
+        session: The session ``open_relay`` returned.
+        url: The address to ask, quoted as it came.
+        headers: Headers for the other server, beside the browser's own.
     """
     import aiohttp
     from aiohttp import web

@@ -54,7 +54,7 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
         kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``,
             ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes that choose one by its name (``CHOOSE``), and
             unions of them; of text and a list, only ``str | tuple[str, ...]``.
-        data: What ``json.loads`` returned.
+        data: The value ``json.loads`` returned.
         where: The path that messages begin with.
 
     Raises:

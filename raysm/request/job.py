@@ -268,9 +268,9 @@ def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: i
     """Refuse inputs that a workload cannot do with.
 
     Args:
-        workload: What is asked for.
-        inputs: By channel.
-        instances: Of the cluster.
+        workload: The job's workload.
+        inputs: The inputs by channel.
+        instances: The instances of the cluster.
 
     Raises:
         InvalidRequest: A channel is missing, or the workload cannot read what there is.

@@ -56,9 +56,9 @@ def decides(
     """Return the metadata of a field.
 
     Args:
-        result: Whether a job's result depends on it.
+        result: True where a job's result depends on it.
         create: The key of CreateTrainingJob that it becomes, or several; none where only the payload has it.
-        taken_over: Whether a follow-up job has the same.
+        taken_over: True where a follow-up job has the same.
         processing_lacks: What a Processing job does not have, in words: ``"warm pools"``.
     """
     keys = (create,) if isinstance(create, str) else create
@@ -71,7 +71,7 @@ def options_of(value: Any, path: str = "") -> Iterator[Option]:
     Args:
         value: A dataclass, each of whose fields says what it decides, or holds a value (channels: values by name) whose
             fields do.
-        path: What their paths begin with.
+        path: The beginning of their paths.
     """
     for field in dataclasses.fields(value):
         content, at = getattr(value, field.name), f"{path}{field.name}"
@@ -148,8 +148,8 @@ def check_names(function: str, names: Collection[str], options: Mapping[str, Any
 
     Args:
         function: Its name, for the message.
-        names: What it takes.
-        options: What it was given.
+        names: The options it takes.
+        options: The options it was given.
 
     Raises:
         InvalidRequest: The name, and the nearest one that there is.

@@ -292,8 +292,8 @@ class Workload:
         """Refuse inputs that it cannot read as they are shared out; most kinds take any.
 
         Args:
-            inputs: By channel.
-            instances: Of the cluster.
+            inputs: The inputs by channel.
+            instances: The instances of the cluster.
 
         Raises:
             InvalidRequest: What is wrong with which channel, and what to do.
@@ -303,7 +303,7 @@ class Workload:
         """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU.
 
         Args:
-            gpus: Of the instance.
+            gpus: The GPUs of the instance.
         """
         return None
 
@@ -312,7 +312,7 @@ class Workload:
         """Return the class of a kind.
 
         Args:
-            kind: What a request says: one of ``KINDS``, or ``module:Class``.
+            kind: The kind in a request: one of ``KINDS``, or ``module:Class``.
             where: The path that messages begin with.
 
         Raises:

@@ -166,7 +166,7 @@ def with_image(target: AWS, request: JobRequest, region: Callable[[], str]) -> t
     """Return the target with the image of the job, and a sentence about a default image (empty if one was given).
 
     Args:
-        target: As the user gave it.
+        target: The target as the user gave it.
         request: The job.
         region: Returns the region; called only for a default image.
 
@@ -188,7 +188,7 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
 
     Args:
         cluster: The instances; all of them run one image.
-        region: Where they are.
+        region: The region that has them.
         python: The version that it must have; None is any.
 
     Raises:

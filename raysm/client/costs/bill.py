@@ -104,7 +104,7 @@ def bill_of(
 
     Args:
         jobs: A job and its follow-ups, the first one first.
-        region: Where they ran.
+        region: The region in which they ran.
         price: Returns the price of a type in a region.
     """
     described = list(jobs)

@@ -21,7 +21,7 @@ class MarkedCommand:
 
     Attributes:
         code: The exit code; None until the second mark has been read.
-        preamble: What was read before the first mark: words of the plugin, or an error.
+        preamble: The text before the first mark: words of the plugin, or an error.
     """
 
     def __init__(self, command: Sequence[str], *, has_terminal: bool) -> None:
@@ -29,7 +29,7 @@ class MarkedCommand:
 
         Args:
             command: Its words; empty is a shell.
-            has_terminal: Whether it reads the user's keys. Otherwise it reads nothing.
+            has_terminal: True where it reads the user's keys. Otherwise it reads nothing.
         """
         self.code: int | None = None
         self.preamble = b""
@@ -92,7 +92,7 @@ class Terminal:
     """Two descriptors of the user: a terminal, or pipes and files.
 
     Attributes:
-        is_one: Whether both are a terminal.
+        is_one: True where both are a terminal.
     """
 
     def __init__(self, stdin: int = 0, stdout: int = 1) -> None:
